@@ -1,9 +1,9 @@
 """The nodes that can take a request, best first, without scoring all of them.
 
-One pass of some array operations (`verdicts.py`) finds the nodes that fit, exactly, and bounds every sort key from above: the
-divisions of scores become products of 32-bit floats, the number of zones is one or at least two. Then nodes are looked at in the
-order of their bounds, a few at a time, each scored exactly in plain integers; a node is the best as soon as its exact key is not
-below the next bound. At 10,000 nodes the pass takes some tens of microseconds, less than keeping any order of them would.
+One pass of array operations (`verdicts.py`) finds exactly the nodes that fit, and bounds every sort key from above: the divisions
+of scores become products of 32-bit floats, the number of zones is one or at least two. Nodes are then scored exactly, in plain
+integers, a few at a time in the order of their bounds; a node is the best as soon as its exact key is not below the next bound.
+At 10,000 nodes the pass takes some tens of microseconds, less than keeping any order of the nodes would.
 """
 
 import heapq
@@ -39,15 +39,15 @@ __all__ = ["Candidate", "Candidates", "Ranked", "ranked"]
 
 _FIRST_CHUNK: Final = 8
 _CHUNK_MAX: Final = 4_096
-# After so many bounds that promised too much, all that still matter are replaced by exact keys.
+# After so many bounds proved too high, all bounds that still matter are replaced by exact keys.
 _DISAPPOINTED: Final = 12
-# The key of a node that may score anything: it is scored before anybody is compared with it.
+# The key of a node without a bound: the node is scored before any other node is compared with it.
 _NO_BOUND: Final = 1 << 64
 _ONE_ZONE: Final = np.float32(100)
 
 
 class Ranked(NamedTuple):
-    """A node that can take the request: its row, its sort key, and what the replica would take of its zones."""
+    """A node that can take the request: its row, its sort key, and the replica's share of each of its zones."""
 
     row: int
     key: int
@@ -55,7 +55,7 @@ class Ranked(NamedTuple):
 
 
 class ClassContext:
-    """What every candidate of one turn has in common: the request, how it is scored, and what it takes where one zone holds it."""
+    """The facts all candidates of one decision share: the request, its scorers, and its shares where one zone holds it."""
 
     __slots__ = ("cpu_mcpu", "memory_bytes", "of_one", "pool", "scoring", "shares")
 
@@ -64,11 +64,11 @@ class ClassContext:
         self.cpu_mcpu, self.memory_bytes = request.cpu_mcpu, request.memory_bytes
         self.scoring = scoring
         self.of_one = scoring.of_one
-        # By zone: replicas that take the same hold the same, however many they are.
+        # By zone: replicas with equal shares use the same tuple.
         self.shares: dict[int, tuple[ZoneShare, ...]] = {}
 
     def kept(self, rows: Sequence[int]) -> "ClassContext":
-        """The same for whoever scores these rows later, when other things may be true of them."""
+        """The same context for scoring these rows later, when the cluster may have changed."""
         scoring = self.scoring.kept(rows)
         if scoring is self.scoring:
             return self
@@ -77,17 +77,17 @@ class ClassContext:
         return other
 
     def key_of(self, fit: Seen) -> int:
-        """The key that `Candidate.fit` gave it."""
+        """The key that `Candidate.fit` computes."""
         left = fit.left_cpu if fit.left_cpu < CPU_MAX else CPU_MAX
         return (((self.of_one(fit) << CPU_BITS) | left) << RANK_BITS) | fit.place
 
 
 class Candidate:
-    """One node while a class is decided, in plain integers: what is free when `taken` replicas were put on it.
+    """One node during the decision of a class, in plain integers: its free capacity after `taken` replicas were placed on it.
 
-    `slot` is the zone that holds the request alone, -1 where the zones of `parts` do together. `is_stale`: something was put on it
-    since it was scored, and `key` is not below what it would score now. `room`: how many replicas the node's own rules admit.
-    `place`: where it stands among equals, the higher the earlier.
+    `slot` is the zone that holds the request alone, -1 where the zones of `parts` hold it together. `is_stale`: a replica was
+    placed on the node since it was scored, and `key` is not below its next score. `room`: how many replicas the node's own rules
+    admit. `place`: the node's rank among equals; a higher rank comes earlier.
     """
 
     __slots__ = (
@@ -114,7 +114,7 @@ class Candidate:
     def __init__(self, context: ClassContext, node: Node, place: int, room: int) -> None:
         row = context.pool.rows[node.row]
         self.room = room
-        # Not the node itself: it may become another machine before somebody asks how this one scored.
+        # The name is copied: the node's row may belong to another machine when the score is read later.
         self.name = node.name
         self.sockets = node.sockets
         self.zone_ids = node.zone_ids
@@ -151,7 +151,7 @@ class Candidate:
         return True
 
     def _split(self, wanted_cpu: int, wanted_memory: int) -> bool:
-        """Choose several zones; False when all of them do not hold the request."""
+        """Choose several zones; False when all zones together do not hold the request."""
         sockets = self.sockets
         if len(sockets) == 2:
             (cpu, other_cpu), (memory, other_memory) = self.cpu[:2], self.memory[:2]
@@ -165,7 +165,7 @@ class Candidate:
         return parts is not None
 
     def take(self, context: ClassContext) -> tuple[ZoneShare, ...]:
-        """Put one replica here as the last `fit` found; what it takes, by zone. The pool is not changed."""
+        """Place one replica as the last `fit` found; returns its shares by zone. The pool is not changed."""
         if self.taken == 0:
             self.cpu, self.memory = self.cpu[:], self.memory[:]
         self.taken += 1
@@ -181,7 +181,7 @@ class Candidate:
         return self.shares(context)
 
     def shares(self, context: ClassContext) -> tuple[ZoneShare, ...]:
-        """What the last `fit` found, by zone."""
+        """The shares that the last `fit` found, by zone."""
         ids = self.zone_ids
         if self.slot < 0:
             return tuple([ZoneShare(zone=ids[slot], cpu_mcpu=cpu, memory_bytes=mem) for slot, cpu, mem in self.parts])
@@ -193,7 +193,7 @@ class Candidate:
         return shares
 
     def seen(self) -> Seen:
-        """The node as it is now, for whoever asks later how it scored."""
+        """A snapshot of the node's numbers, for reading its score later."""
         return Seen(
             self.name,
             self.row,
@@ -207,7 +207,7 @@ class Candidate:
         )
 
     def before(self, context: ClassContext, taken: Sequence[tuple[ZoneShare, ...]]) -> "Candidate":
-        """The node as it was before all of its replicas, which took these shares, were put there: not yet fitted again."""
+        """The node as it was before all of its replicas, which hold these shares, were placed; `fit` has to be called again."""
         other = copy(self)
         other.cpu, other.memory = self.cpu[:], self.memory[:]
         for shares in taken:
@@ -224,8 +224,8 @@ class Candidate:
 class Candidates:
     """The nodes of a view that fit a request class, in the order of their sort keys; the rows `without` are left out.
 
-    `counts`: how many nodes each reason refuses, exact. `chosen`: the nodes on which replicas were put, in the order of the first
-    replica. The view must not change while candidates are taken from here.
+    `counts`: how many nodes each reason refuses, exact. `chosen`: the nodes on which replicas were placed, in the order of their
+    first replica. The view must not change while candidates are taken from here.
     """
 
     def __init__(self, view: View, request: RequestClass, scoring: Scoring, without: Sequence[int] = ()) -> None:
@@ -238,7 +238,7 @@ class Candidates:
         self._is_limited = view.limits(request)
         self._rows: IntArray | None = None
         self._bounds: IntArray = np.zeros(0, dtype=np.int64)
-        # What all bounds are too high by: less than the request is left. To subtract it from the few that are read is quicker.
+        # The amount by which every bound is too high. Subtracting it only from the few bounds that are read is quicker.
         self._over = request.cpu_mcpu << RANK_BITS
         self._left = 0
         self._too_high = 0
@@ -267,20 +267,20 @@ class Candidates:
             self._bound(fits, verdicts.inquiry.in_one_zone)
 
     def _bound(self, fits: BoolArray, in_one_zone: BoolArray | None) -> None:
-        """Bound the keys of the rows that fit. `in_one_zone`: the rows that one zone holds, where that is known already."""
+        """Bound the keys of the rows that fit. `in_one_zone`: the rows that one zone holds, None where that is not known yet."""
         if self._left * SPARSE < fits.size:
             self._rows = np.flatnonzero(fits)
         rows = slice(0, fits.size) if self._rows is None else self._rows
         single = rows_in_one_zone(self._pool, self._request, rows) if in_one_zone is None else in_one_zone[rows]
         zone_score: FloatArray | np.float32 = _ONE_ZONE
         if int(np.count_nonzero(single if self._rows is not None else single & fits)) < self._left:
-            # No choice by a mask here and below: who passes is a matter of chance, and no processor guesses it.
+            # No selection by mask here and below: the passing rows are random, so branch prediction fails.
             alone = single.astype(np.float32)
             alone *= _ONE_ZONE
             zone_score = np.maximum(alone, self._view.facts.split_score[rows], out=alone)
         bounds = bounds_of(self._pool, self._request, self._scoring, rows, zone_score)
         if self._left < bounds.size:
-            # Who does not fit stays below everybody; each at a place of its own, as many equal numbers are slow to partition.
+            # Rows that do not fit stay below all others, each at its own key, because many equal numbers are slow to partition.
             sign = (~fits).astype(np.int64)
             sign <<= 63
             bounds |= sign
@@ -289,11 +289,11 @@ class Candidates:
     # ---- in order
 
     def expect(self, count: int) -> None:
-        """So many will be wanted: look at no fewer at a time."""
+        """At least `count` candidates will be requested: score no fewer at a time."""
         self._chunk = min(max(_FIRST_CHUNK, count + count // 4), _CHUNK_MAX)
 
     def best(self) -> Candidate | None:
-        """The candidate with the highest key, as it would be taken now; None when nobody fits any more."""
+        """The candidate with the highest current key; None when no node fits any more."""
         heap = self._heap
         while True:
             top = -heap[0][0] if heap else -1
@@ -312,7 +312,7 @@ class Candidates:
                 return candidate
 
     def _scored(self) -> tuple[int, int]:
-        """The next one of those ahead, scored: its entry for the heap."""
+        """Score the next candidate ahead; returns its entry for the heap."""
         bound, row = self._ahead.pop()
         context = self.context
         room = self._view.room(row, self._request) if self._is_limited else UNLIMITED
@@ -325,12 +325,12 @@ class Candidates:
         return -candidate.key, row
 
     def _score_ahead(self, count: int) -> None:
-        """Score the first ones ahead, at most `count`: whoever wants so many of the best has to see them all."""
+        """Score the first candidates ahead, at most `count`: a caller that requests the best `count` needs all of them scored."""
         self._heap += [self._scored() for _ in range(min(count, len(self._ahead)))]
         heapq.heapify(self._heap)
 
     def take(self) -> tuple[ZoneShare, ...]:
-        """Put a replica on the best candidate, which is scored again before the next one is told."""
+        """Place a replica on the best candidate; the candidate is scored again before the next one is returned."""
         candidate = self._exact[self._heap[0][1]]
         shares = candidate.take(self.context)
         if candidate.taken == 1:
@@ -344,7 +344,7 @@ class Candidates:
             heapq.heappop(self._heap)
             return shares
         else:
-            # No score rises, and so much less CPU is left. Most nodes are not the best again before others had their turn.
+            # No score rises, and less CPU is left. Most nodes are not the best again until other nodes were chosen.
             candidate.key -= self._request.cpu_mcpu << RANK_BITS
         candidate.is_stale = True
         heapq.heapreplace(self._heap, (-candidate.key, candidate.row))
@@ -362,7 +362,7 @@ class Candidates:
         heapq.heappop(self._heap)
 
     def top(self, count: int) -> list[Candidate]:
-        """The best candidates, at most `count`, as they are now. They stay."""
+        """The best candidates with their current keys, at most `count`. They are not skipped."""
         heap = self._heap
         if not heap and self._left:
             self._look_further(-1)
@@ -375,17 +375,17 @@ class Candidates:
         return [self._exact[row] for _, row in found]
 
     def others(self, count: int) -> list[Candidate]:
-        """The best of those that were scored and that nobody was put on, at most `count`."""
+        """The best of the scored candidates that hold no new replica, at most `count`."""
         exact = self._exact
         untaken = [entry for entry in self._heap if not exact[entry[1]].taken]
         return [exact[row] for _, row in heapq.nsmallest(count, untaken)]
 
     def above(self) -> int:
-        """The key of no node that was not scored is higher than this."""
+        """An upper bound of the keys of all nodes that were not scored."""
         return max(self._ahead[-1][0] if self._ahead else -1, self._rest if self._left else -1)
 
     def check(self) -> None:
-        """Raise InvariantBroken when the bound of a node that fits is below its key. For use before anything is taken."""
+        """Raise InvariantBroken when the bound of a node that fits is below its key. Call it before any replica is placed."""
         at = np.flatnonzero(self._bounds >= 0)
         rows = at if self._rows is None else self._rows[at]
         if at.size != self._left:
@@ -395,7 +395,7 @@ class Candidates:
             raise InvariantBroken("a bound is below the key it bounds", request=self._request)
 
     def _look_further(self, top: int) -> None:
-        """Move the rows with the highest bounds to those ahead, the highest last. `top`: the best exact key so far."""
+        """Move the rows with the highest bounds to the rows ahead, the highest last. `top`: the best exact key so far."""
         bounds = self._bounds
         if self._too_high >= _DISAPPOINTED:
             self._too_high = 0
@@ -424,7 +424,7 @@ def bounds_of(
     rows: "slice | IntArray",
     zone_score: FloatArray | np.float32,
 ) -> IntArray:
-    """The bounds of the keys of these rows, if the request fits there; each is too high by the CPU that is asked for."""
+    """The bounds of the keys of these rows, if the request fits there; each is too high by the CPU that the request asks for."""
     bounds = scoring.above(FitRows(pool, rows, request, _no_cost), zone_score)
     bounds <<= CPU_BITS + RANK_BITS
     # Not cut as the key is: where CPU exceeds its bits the bound only grows.
@@ -433,14 +433,14 @@ def bounds_of(
 
 
 def _no_cost() -> IntArray:
-    """Bounds alone are computed without the number of zones that are taken: to ask for it is a mistake."""
+    """Raises always: bounds are computed without the number of zones, so reading it is a mistake."""
     raise InvariantBroken("a bound was asked how many zones are taken")
 
 
 def ranked(candidates: Candidates) -> Iterator[Ranked]:
-    """Every node that can take the request, best first; each is found when it is asked for, and skipped when the next one is.
+    """Every node that can take the request, best first; each is computed on demand, and skipped when the next one is requested.
 
-    The view must not change while this is read. Nothing is taken of it.
+    The view must not change during the iteration. No capacity is taken from it.
     """
     while (candidate := candidates.best()) is not None:
         yield Ranked(candidate.row, candidate.key, candidate.shares(candidates.context))

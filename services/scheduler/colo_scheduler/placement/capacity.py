@@ -1,4 +1,4 @@
-"""What no node could ever hold, however empty: such a request waits for another machine, not for room."""
+"""Finds requests that no known node could hold even when empty: these wait for another machine, not for free capacity."""
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -27,7 +27,7 @@ __all__ = ["layout_shortage", "too_large"]
 
 
 def too_large(cluster: Cluster, view: View, request: RequestClass) -> NearestMiss | None:
-    """The node that has most of what every node has too little of, None when some node could hold the request, or none is known."""
+    """The node that comes closest in an amount every node lacks; None when some node could hold the request or none is known."""
     if not view.facts.known[: view.count].any():
         return None
     found = None
@@ -46,7 +46,7 @@ def too_large(cluster: Cluster, view: View, request: RequestClass) -> NearestMis
 
 
 def _too_large_whole(cluster: Cluster, request: RequestClass) -> NearestMiss | None:
-    """By what is not kept back of the nodes for good."""
+    """Compares with all of each node's capacity that is not reserved for good."""
     capacity_cpu, capacity_memory = cluster.batch_capacity.of_rows(len(cluster.nodes))
     cpu, memory = capacity_cpu.sum(axis=1), capacity_memory.sum(axis=1)
     known = np.array([node.row for node in cluster.nodes if node.topology is not None], dtype=np.int64)
@@ -60,11 +60,11 @@ def _too_large_whole(cluster: Cluster, request: RequestClass) -> NearestMiss | N
 
 
 def _too_large_online(view: View, request: RequestClass, known: IntArray) -> NearestMiss | None:
-    """By what the nodes' own rules leave of them for good."""
+    """Compares with the capacity that the nodes' own rules leave for good."""
     pool = view.pool(PoolName.PROD)
     cpu, memory = pool.allocatable_cpu[known], pool.allocatable_memory[known]
     if int(cpu.max()) < request.cpu_mcpu:
-        # What a kubelet pinned comes back: looked at only where it decides.
+        # CPUs pinned by a kubelet come back: counted only where they decide.
         cpu = cpu + _coming_back(view, known).sum(axis=1)
     for reason, have, need, unit in (
         (Reason.BATCH_CPU_SHORT, cpu, request.cpu_mcpu, "mcpu"),
@@ -76,7 +76,7 @@ def _too_large_online(view: View, request: RequestClass, known: IntArray) -> Nea
 
 
 def _coming_back(view: View, known: IntArray) -> IntArray:
-    """The CPU that prod work may be given when pods end to which a kubelet pinned it: by row and column, as the node claims it."""
+    """The CPU that prod work may get when kubelet-pinned pods end: by row and column, in the node's amplified amounts."""
     back = np.zeros((known.size, view.pool(PoolName.PROD).columns), dtype=np.int64)
     for index, row in enumerate(known.tolist()):
         inventory = view.inventory_index.of(row)
@@ -92,7 +92,7 @@ def _coming_back(view: View, known: IntArray) -> IntArray:
 
 
 def _too_large_for_a_zone(cluster: Cluster, view: View, request: RequestClass, known: IntArray) -> NearestMiss | None:
-    """By what single zones have, where one has to hold all of it."""
+    """Compares with single zones, where one zone has to hold the whole request."""
     if request.is_prod:
         rows = [view.pools[PoolName.PROD].rows[row] for row in known.tolist()]
         cpu = np.array([row.allocatable_cpu for row in rows], dtype=np.int64)
@@ -102,7 +102,7 @@ def _too_large_for_a_zone(cluster: Cluster, view: View, request: RequestClass, k
     has_memory = memory >= request.memory_bytes
     if not has_memory.any():
         return _most_in_a_zone(view, known, memory, Reason.ZONE_FIT_SHORT, request.memory_bytes, "bytes")
-    # What a zone has is told of those that have the memory.
+    # The CPU of a zone is reported only for zones that have the memory.
     if request.is_prod and int(cpu[has_memory].max()) < request.cpu_mcpu:
         cpu = cpu + _coming_back(view, known)
     cpu = np.where(has_memory, cpu, 0)
@@ -112,11 +112,11 @@ def _too_large_for_a_zone(cluster: Cluster, view: View, request: RequestClass, k
 
 
 def _too_many(view: View, request: RequestClass, known: IntArray) -> NearestMiss | None:
-    """By what is counted: CPUs by number, devices of each kind, huge pages of each size."""
+    """Compares counts: CPUs by number, devices of each kind, huge pages of each size."""
     place = request.place
     wanted: list[tuple[Reason, IntArray, int, str]] = []
     if request.own_cpus:
-        # LSE leaves one to the rest of the node.
+        # LSE work leaves one CPU to the rest of the node.
         most = [max(0, _cpus(view, row) - (request.qos is QosClass.LSE)) for row in known.tolist()]
         cpus = np.array(most, dtype=np.int64)
         wanted.append((Reason.CPUS_SHORT, cpus, request.own_cpus, "cpus"))
@@ -132,7 +132,7 @@ def _too_many(view: View, request: RequestClass, known: IntArray) -> NearestMiss
 
 
 def _never_together(view: View, request: RequestClass, known: IntArray) -> NearestMiss | None:
-    """By how the devices lie, where that is the trouble on every node."""
+    """Compares the layout of the devices, where the layout is what fails on every node."""
     ask = ask_of(request.place)
     layouts = view.facts.layout[known]
     if any(never_holds(view.facts.layouts[each], ask) is None for each in np.unique(layouts).tolist()):
@@ -144,9 +144,9 @@ def _never_together(view: View, request: RequestClass, known: IntArray) -> Neare
 def layout_shortage(
     known: Sequence[DeviceLayout], ask: DeviceAsk, layouts: IntArray
 ) -> tuple[IntArray, int, str, Reason]:
-    """What each of some rows has, by their layouts, of what is needed there at least: that, its unit and the reason.
+    """The amount each row has, by its layout, of the least amount needed; then that least amount, its unit and the reason.
 
-    Where nodes lack different things it is what the one lacks that comes closest; the others have 0 of it.
+    Where nodes lack different amounts, the reason is that of the node that comes closest; the other nodes count as having 0.
     """
     refused = {place: never_holds(known[place], ask) for place in np.unique(layouts).tolist()}
     found = [each for each in refused.values() if each is not None and each.have < each.need]
@@ -168,7 +168,7 @@ def _cpus(view: View, row: int) -> int:
 
 
 def _devices_wanted(view: View, device: DeviceRequest, known: IntArray) -> Iterator[tuple[Reason, IntArray, int, str]]:
-    """What each node has of a kind of device: how many, how many that tell their memory, and the most that enough of them have."""
+    """Each node's devices of a kind: the count, the count that report memory, and the most memory that enough of them have."""
     places, kinds = np.unique(view.facts.layout[known], return_inverse=True)
     memory = [
         sorted(
@@ -205,7 +205,7 @@ def _most(nodes: list[Node], rows: IntArray, have: IntArray, reason: Reason, nee
 
 
 def _most_in_a_zone(view: View, rows: IntArray, have: IntArray, reason: Reason, need: int, unit: str) -> NearestMiss:
-    """`have` by row and column."""
+    """The shortage in the zone that has most; `have` is by row and column."""
     near = _most(view.nodes, rows, have.max(axis=1), reason, need, unit)
     slot = int(np.argmax(have[np.flatnonzero(rows == view.rows[near.node])[0]]))
     return structs.replace(near, zone=view.nodes[view.rows[near.node]].zone_ids[slot])

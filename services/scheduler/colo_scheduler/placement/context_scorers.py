@@ -1,8 +1,8 @@
-"""The scorers that look beside room: they see a node's merits for one request, and count only where these tell nodes apart.
+"""The scorers that read node signals beside free capacity; each counts only for requests where it tells nodes apart.
 
-A scorer that gives all nodes the same would change no order, so it is left out: of a request that need not be spread, in a cluster
-without soft taints, evictions or reports of load, nobody looks at any of this. What is placed in the same turn counts as if it were
-held, and no score rises by it. Forms as in `scores.ScorerForms`.
+A scorer that gives all nodes the same score would change no order, so it is left out: for a request without a spread preference,
+in a cluster without soft taints, evictions or load reports, no such scorer runs. Replicas placed in the same turn count as held,
+and no score rises by them. Forms as in `scores.ScorerForms`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ __all__ = ["APPRAISERS", "ContextScorers"]
 
 
 class ContextScorers(NamedTuple):
-    """Whether the scorer tells nodes apart for a request, and its forms then."""
+    """Whether the scorer tells nodes apart for a request, and the scorer's forms if it does."""
 
     tells: Callable[[View, RequestClass], bool]
     forms: Callable[[View, RequestClass], ScorerForms]
@@ -42,7 +42,7 @@ def _kept(scores: IntArray, rows: Sequence[int]) -> Callable[[OneFit], int]:
 
 
 def _by_taken(by_row: Mapping[int, Callable[[int], int]]) -> Callable[[OneFit], int]:
-    """By how many of the same were put on a row."""
+    """The score of a row by the number of equal replicas placed on it."""
     return lambda fit: by_row[fit.row](fit.taken)
 
 
@@ -112,7 +112,7 @@ def _wants_devices(view: View, request: RequestClass) -> bool:
 
 
 def _devices(view: View, request: RequestClass, *, packs: bool) -> ScorerForms:
-    # Who wants devices is decided one by one, so nothing is placed beside what the scores say.
+    # Device requests are decided one replica at a time, so no replica is placed that the scores do not see.
     return _fixed(view.inventory_index.device_scores(request.place.devices, view.count, packs=packs))
 
 

@@ -1,8 +1,8 @@
-"""The one door of decisions: chooses nodes for equal replicas in a view, for the core and for plans alike.
+"""The only entry point of decisions: chooses nodes for equal replicas in a view, for the core and for plans alike.
 
 Amounts are decided together: every node is filtered once, then one replica after the other takes the best node. A score depends on
-its own node only, so after each choice only the chosen node is scored again, and the result is that of scoring all nodes anew for
-every replica. What wants more than amounts is searched for one replica after the other (`search.py`).
+its own node only, so after each choice only the chosen node is scored again, and the result equals scoring all nodes again for
+every replica. A request for more than amounts is searched for one replica after the other (`search.py`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,32 +28,32 @@ __all__ = ["Choice", "ClassDecision", "Stages", "Unwatched", "cost_of_one", "dec
 
 
 class Stages(Protocol):
-    """Told when a stage of a decision begins and ends; it measures, the core does not. It must change nothing the core sees."""
+    """Receives the begin and end of each stage of a decision, for measuring. It must change nothing that the core sees."""
 
     def mark(self, stage: str) -> None:
         """A stage begins: "filter", "score"; "done" ends the class."""
         ...
 
     def decided(self, placement_requests: Sequence[PlacementRequest]) -> None:
-        """These placement requests got a place in the decision that the last marks belong to."""
+        """These placement requests were placed by the decision that the last marks belong to."""
         ...
 
 
 class Unwatched:
-    """Stages that nobody measures."""
+    """Stages that measure nothing."""
 
     def mark(self, stage: str) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def decided(self, placement_requests: Sequence[PlacementRequest]) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 class Choice(NamedTuple):
-    """The row of a node, and what one replica takes there: `shares` of its zones, and the `holding` beside CPU and memory.
+    """The row of a node, and one replica's resources there: `shares` of its zones, and the `holding` beside CPU and memory.
 
-    `reservation` names the reservation whose place an owner takes. `inside`: attempts that run on the node already and whose places
-    are part of this one; only where the replica stands for a reservation.
+    `reservation` names the reservation in which an owner is placed. `inside`: attempts that already run on the node within the
+    reserved place; only where the replica stands for a reservation.
     """
 
     row: int
@@ -67,8 +67,8 @@ class ClassDecision(NamedTuple):
     """Choices, one a replica in order. `counts`: how many nodes each reason refused before the first choice; empty when no replica
     was to be placed.
 
-    `matrix`: how nodes scored at the moment of each choice; None where scores were not compared. `refused`: what a closer look at a
-    node found against it, by row.
+    `matrix`: the nodes' scores at the moment of each choice; None where scores were not compared. `refused`: the rejections of the
+    exact fit, by row.
     """
 
     choices: tuple[Choice, ...]
@@ -84,7 +84,7 @@ class ClassDecision(NamedTuple):
 
 
 def cost_of_one(view: View, request: RequestClass) -> int:
-    """What one replica of the class counts in a batch: a close look at nodes takes longer, and nobody is to wait for it."""
+    """The cost of one replica of the class in a batch: an exact fit takes longer, and other requests must not wait for it."""
     return SEARCH_COST if needs_search(view, request) else 1
 
 
@@ -101,7 +101,7 @@ def decide(
     """Choose places for `count` equal replicas, in order; none for a class that is not admitted.
 
     `take(number, choice)` makes the view hold the choice of that number; it is called once for each choice, in order.
-    `best_rows`: how many rows of each choice's score matrix to tell at most, best first.
+    `best_rows`: the most rows of each choice's score matrix to report, best first.
     """
     stages = stages or Unwatched()
     wanted = count if request.is_admitted else 0
@@ -124,8 +124,8 @@ def decide_class(
 ) -> ClassDecision:
     """Choose a node for each of `count` equal replicas, in order. The view holds none of them afterwards.
 
-    `best_rows` is how many rows of each choice's score matrix to tell at most, best first. So many are compared before the first
-    choice; at a later one they are as many as are known to be the best.
+    `best_rows` is the most rows of each choice's score matrix to report, best first. So many are compared before the first choice;
+    a later choice reports as many as are known to be the best.
     """
     stages = stages or Unwatched()
     stages.mark("filter")

@@ -27,13 +27,13 @@ __all__ = ["Report", "full_report", "least_busy", "report_of"]
 _NOBODY: Mapping[int, Rejection] = {}
 _REASONS = tuple(Reason)
 _BY_NATURE = frozenset({Reason.CPUS_NOT_WHOLE_CORES})
-"""What follows from the request and from what a node is: nothing that ends there changes it."""
+"""Reasons that follow from the request and the node's hardware: no work that ends there changes them."""
 
 
 class Report(NamedTuple):
     """Why no node takes a request class now. `is_unresolvable`: no more free capacity would change that.
 
-    The counts sum to `nodes` less those that were not tried: a closer look is taken at `search.TRIES_MOST` nodes at most.
+    The counts sum to `nodes` less the nodes that were not tried: the exact fit tries at most `search.TRIES_MOST` nodes.
     """
 
     nodes: int
@@ -43,12 +43,12 @@ class Report(NamedTuple):
 
     @property
     def substance(self) -> tuple[object, ...]:
-        """What has to change for the report to be news at once: the reasons, not the numbers."""
+        """The part of the report whose change is published at once: the reasons, not the numbers."""
         return (*(count.reason for count in self.counts), self.is_unresolvable)
 
 
 def report_of(view: View, request: RequestClass, refused: Mapping[int, Rejection] = _NOBODY) -> Report:
-    """The report of a class that no node takes now. `refused`: what a closer look at nodes has found already."""
+    """The report of a class that no node takes now. `refused`: the rejections that the exact fit has found already."""
     if request.refusal is not None:
         is_final = request.refusal is Reason.QOS_NOT_ADMITTED
         return Report(view.node_count, (ReasonCount(reason=request.refusal, nodes=view.node_count),), None, is_final)
@@ -64,7 +64,7 @@ def report_of(view: View, request: RequestClass, refused: Mapping[int, Rejection
 
 
 def _closely(view: View, request: RequestClass, verdicts: Verdicts, refused: Mapping[int, Rejection]) -> Report:
-    """The report where nodes passed all filters: what a closer look at them finds, at no more than are ever tried."""
+    """The report where nodes passed all filters: the rejections of the exact fit, on no more nodes than are ever tried."""
     tries, counts_before = 0, verdicts.counts
     misfits: dict[int, Rejection] = {}
     for row in verdicts.rows.tolist():
@@ -83,7 +83,7 @@ def _closely(view: View, request: RequestClass, verdicts: Verdicts, refused: Map
 
 
 def _least_missing(view: View, misfits: Mapping[int, Rejection]) -> NearestMiss | None:
-    """Of the nodes looked at closely the one that lacks the smallest part; those that lack no amount come last; ties by name."""
+    """Of the nodes tried exactly, the node that lacks the smallest part; nodes that lack no amount come last; ties by name."""
     if not misfits:
         return None
 
@@ -100,7 +100,7 @@ def _least_missing(view: View, misfits: Mapping[int, Rejection]) -> NearestMiss 
 
 
 def _nearest(view: View, request: RequestClass, reason: Reason, rows: IntArray) -> NearestMiss:
-    """The node that came furthest along the filters, and of those the one that lacks least; ties go by name."""
+    """The node that passed most filters, and of equal nodes the one that lacks least; ties go by name."""
     if reason is Reason.LOAD_OVER_THRESHOLD:
         return least_busy(view, request, rows.tolist())
     if reason is Reason.BATCH_REPLICAS_MOST:
@@ -118,7 +118,7 @@ def _nearest(view: View, request: RequestClass, reason: Reason, rows: IntArray) 
 
 
 def least_busy(view: View, request: RequestClass, rows: Sequence[int]) -> NearestMiss:
-    """Of nodes that are too busy the one that is so by least; `have` is its load in percent, `need` the most it may be."""
+    """Of the nodes above a load limit, the node least above; `have` is its load in percent, `need` the most allowed."""
     overloads = view.signals.overloads(request, view.count, view.now_ms)
     busy = [(row, overload) for row in rows if (overload := overloads[row]) is not None]
     if not busy:
@@ -135,7 +135,7 @@ def least_busy(view: View, request: RequestClass, rows: Sequence[int]) -> Neares
 
 
 def _most_room(view: View, rows: IntArray) -> NearestMiss:
-    """Of nodes with as many batch replicas as their operators allow the one that is allowed most beyond what it has."""
+    """Of the nodes at their limit of batch replicas, the node whose limit exceeds its replicas most."""
     left = view.inventory_index.batch_left[rows]
     nearest = rows[left == left.max()]
     best = int(nearest[np.argmin(view.facts.rank[nearest])])
@@ -150,7 +150,7 @@ def _most_room(view: View, rows: IntArray) -> NearestMiss:
 def _shortage(
     view: View, pool: Pool, request: RequestClass, reason: Reason, rows: IntArray
 ) -> tuple[IntArray, int, str]:
-    """What each of the rows has, what is needed, and the unit. Reasons without an amount have 0 of 1 "condition"."""
+    """The amount of each of the rows, the amount needed, and the unit. Reasons without an amount have 0 of 1 "condition"."""
     match reason:
         case Reason.BATCH_CPU_SHORT | Reason.CPU_SHORT:
             return pool.node_free_cpu[rows].clip(0), request.cpu_mcpu, "mcpu"
@@ -173,7 +173,7 @@ def _shortage(
 
 
 def _devices_short(view: View, request: RequestClass, rows: IntArray) -> Iterator[tuple[IntArray, int, str]]:
-    """For each kind of device what each of the rows has of it, -1 where that is enough, what is needed, and the kind."""
+    """For each kind of device: the amount of each of the rows, -1 where it is enough; the amount needed; and the kind."""
     for device in request.place.devices:
         free, need = view.inventory_index.free_devices(device.kind), max(1, device.count)
         if free is not None:
@@ -183,10 +183,10 @@ def _devices_short(view: View, request: RequestClass, rows: IntArray) -> Iterato
 def full_report(
     cluster: Cluster, view: View, request: RequestClass, refused: Mapping[int, Rejection] = _NOBODY
 ) -> Report:
-    """`report_of`, and whether the request is larger than every node as a whole: it then lacks what the largest one lacks.
+    """`report_of`, and whether the request is larger than every whole node: the nearest miss is then that of the largest node.
 
-    The same where every node is of a kind that cannot give it, however empty. While no node has said what it is nothing is known
-    to be too large.
+    The same where every node is of a kind that cannot hold the request, however empty. While no node has reported its topology, no
+    request counts as too large.
     """
     report = report_of(view, request, refused)
     if report.nodes and sum(count.nodes for count in report.counts if count.reason in _BY_NATURE) == report.nodes:

@@ -1,9 +1,9 @@
-"""The order of the reasons for which a node is refused, the tests of what a node is, and their verdicts, kept up to date.
+"""The order of the reasons for which a node is refused, the tests of node facts, and their cached verdicts, kept up to date.
 
 A node is counted under the first reason of ORDER that holds for it. A verdict is a place in ORDER, or PASSES. The static filters
-look at nothing that is held or free: one verdict a node does for all requests of the same shape. Verdicts change when facts change,
-which is rare beside decisions, so a shape that is asked for again looks only at the rows that the log of the facts names since
-then. `verdicts.py` runs all filters.
+read nothing that is held or free: one verdict a node for all requests of the same shape. Verdicts change when facts change, which
+is rare beside decisions, so a repeated shape tests again only the rows that the log of the facts names since its last use.
+`verdicts.py` runs all filters.
 """
 
 from collections import OrderedDict
@@ -61,17 +61,17 @@ ORDER: Final = (
     Reason.CPUS_SHORT,
     Reason.DEVICE_SHORT,
 )
-"""The precedence of the reasons. The reasons of a close look at one node (`fit.py`) come behind these."""
+"""The precedence of the reasons. The reasons of the exact fit of one node (`fit.py`) come behind these."""
 
 CODE_OF: Final = {reason: code for code, reason in enumerate(ORDER)}
 PASSES: Final = len(ORDER)
 """The verdict on a node that no filter refuses."""
 VACANT: Final = PASSES + 1
-"""The verdict on a row that no node has: it passes no filter and is counted under no reason."""
+"""The verdict on a vacant row: it passes no filter and is counted under no reason."""
 
 
 class Shape(NamedTuple):
-    """All that the fact filters look at in a request: requests that are alike in it are taken by the same nodes."""
+    """All that the static filters read of a request: requests of equal shape are taken by the same nodes."""
 
     has_command: bool
     has_work: bool
@@ -99,14 +99,14 @@ def shape_of(request: RequestClass) -> Shape:
 
 
 class StaticFilter(NamedTuple):
-    """A reason, and the test of rows that a node passes when the reason does not hold for it. It looks at what nodes are."""
+    """A reason, and the test that a row passes when the reason does not hold for it. The test reads node facts only."""
 
     reason: Reason
     passes: Callable[[NodeFacts, IntArray, Shape], BoolArray]
 
 
 def is_known(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
-    """The node has said what it is."""
+    """The node has reported its topology."""
     return facts.known[rows]
 
 
@@ -116,13 +116,13 @@ def is_fresh(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
 
 
 def has_runtime(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
-    """A simulated node runs an amount of work, a real one a command; online work only where it is kept apart."""
+    """A simulated node runs an amount of work, a real node a command; online work runs only where it is isolated."""
     passes: BoolArray = np.where(facts.simulated[rows], shape.has_work, shape.has_command)
     return passes & facts.online[rows] if shape.is_prod else passes
 
 
 def has_labels(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
-    """The node has every label that is asked for, and its labels meet every demand."""
+    """The node has every requested label, and its labels meet every required expression."""
     if not shape.node_labels and not shape.node_requirements:
         return np.ones(rows.size, dtype=np.bool_)
     selector = Selector(labels=dict(shape.node_labels), requirements=shape.node_requirements)
@@ -131,7 +131,7 @@ def has_labels(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
 
 
 def is_tolerated(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
-    """Every taint of the node that keeps work away is tolerated."""
+    """Every taint of the node that excludes work is tolerated."""
     if facts.taints.is_empty:
         return np.ones(rows.size, dtype=np.bool_)
     passes: BoolArray = facts.taints.tolerated(shape.tolerations, facts.known.size)[rows]
@@ -139,17 +139,17 @@ def is_tolerated(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
 
 
 def is_colocated(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
-    """The node's operator admits batch work, or this is online work."""
+    """The node's operator admits batch work, or the request is for online work."""
     return np.ones(rows.size, dtype=np.bool_) if shape.is_prod else facts.colocated[rows]
 
 
 def has_kinds(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
-    """The node has a device of every kind, and with all labels, that is asked for, healthy or not."""
+    """The node has a device of every requested kind with all requested labels, healthy or not."""
     return _could_hold(facts, rows, shape, Reason.DEVICE_UNKNOWN)
 
 
 def has_layout(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
-    """The node's devices lie so that all of them together could hold the request, if nobody held any."""
+    """The node's devices together could hold the request if all were free."""
     return _could_hold(facts, rows, shape, Reason.DEVICE_LAYOUT)
 
 
@@ -165,7 +165,7 @@ def _could_hold(facts: NodeFacts, rows: IntArray, shape: Shape, reason: Reason) 
 
 
 def is_settled(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
-    """The node's ledger row is the newest that is known of."""
+    """The node's ledger row is the newest known one."""
     return facts.settled[rows]
 
 
@@ -185,7 +185,7 @@ _OF_PROD: Final = {Reason.BATCH_CPU_SHORT: Reason.CPU_SHORT, Reason.BATCH_MEMORY
 
 
 def reason_for(reason: Reason, request: RequestClass) -> Reason:
-    """A reason of ORDER in the words of the request's pool: it is not batch CPU that prod work lacks."""
+    """A reason of ORDER by the request's pool: prod work does not lack batch CPU."""
     return _OF_PROD.get(reason, reason) if request.is_prod else reason
 
 
@@ -208,7 +208,7 @@ class _Kept:
 
 
 class StaticFilterCache:
-    """The verdicts of the shapes asked for last, at most 256; the one unused for longest is forgotten."""
+    """The verdicts of the shapes used last, at most 256; the shape unused for longest is deleted."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Shape, _Kept] = OrderedDict()
@@ -227,7 +227,7 @@ class StaticFilterCache:
         if changed is None:
             changed = np.arange(count, dtype=np.int64)
         if changed.size or kept.verdicts is None:
-            # Verdicts that were given away are not changed any more.
+            # Verdicts that were returned to a caller are not changed any more.
             codes = kept.codes.copy()
             codes[changed] = _judge(facts, changed, shape)
             numbers = tuple(np.bincount(codes, minlength=VACANT + 1)[:VACANT].tolist())

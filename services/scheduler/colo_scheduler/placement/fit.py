@@ -1,7 +1,7 @@
-"""Whether one node takes a request that wants more than amounts of CPU and memory, and what exactly of it.
+"""Whether one node takes a request for more than amounts of CPU and memory, and the exact zones, CPUs and devices it takes.
 
 Everything is decided together: zones by the NUMA policy in force, in which CPU, memory and huge pages are free and to which devices
-belong; then CPUs by number in those zones, and the devices. Nothing is held by asking.
+belong; then CPUs by number in those zones, and the devices. A fit holds nothing.
 """
 
 from collections.abc import Sequence
@@ -63,14 +63,14 @@ _UNITS: Final = {CPU: "mcpu", MEMORY: "bytes"}
 
 
 class NodeFit(NamedTuple):
-    """What the request takes of the zones (in its own amounts, they sum to it), and beside them."""
+    """The request's shares of the zones (in its own amounts, they sum to it), and its CPUs and devices."""
 
     shares: tuple[ZoneShare, ...]
     holding: Holding | None
 
 
 class Rejection(NamedTuple):
-    """Why the node does not take it; reasons of quantity with what is asked, what there is, and in which zone."""
+    """Why the node does not take the request; reasons of quantity with the amount needed, the amount there is, and the zone."""
 
     reason: Reason
     need: int = 1
@@ -80,7 +80,7 @@ class Rejection(NamedTuple):
 
 
 class Site(NamedTuple):
-    """One node: what is free of the request's pool by column, the sockets of its zones, and everything beside."""
+    """One node: the free amounts of the request's pool by column, the sockets of its zones, and its inventory."""
 
     row: PoolRow
     zones: tuple[int, ...]
@@ -89,9 +89,9 @@ class Site(NamedTuple):
 
 
 class _Wish(NamedTuple):
-    """The request as this node has to see it. `manager`: the system that hands out zones and CPUs to it there.
+    """The request under this node's rules. `manager`: the system that assigns zones and CPUs to it there.
 
-    `cpu_price` is what one CPU by number costs in the node's amounts, 0 without any.
+    `cpu_price` is the cost of one CPU by number in the node's amounts, 0 for a request without CPUs by number.
     """
 
     policy: TopologyPolicy
@@ -104,12 +104,12 @@ class _Wish(NamedTuple):
 
     @property
     def cpus(self) -> int:
-        """How many CPUs by number."""
+        """How many CPUs by number the request takes."""
         return self.binding.cpus if self.binding else 0
 
 
 def fit_node(site: Site, request: RequestClass) -> NodeFit | Rejection:
-    """Decide one node. The same node and request give the same answer."""
+    """Decide one node. The same node and request give the same result."""
     wish = _wish(request, site.inventory.rules)
     if isinstance(wish, Rejection):
         return wish
@@ -177,7 +177,7 @@ def _wish(request: RequestClass, rules: NodeRules) -> _Wish | Rejection:
     if place.cpu_policy is CpuPolicy.NUMA:
         policy = TopologyPolicy.SINGLE
     elif policy is TopologyPolicy.NONE and place.devices and manager.aligns_devices:
-        # Devices and CPUs go together where they can.
+        # Devices and CPUs share zones where they can.
         policy = TopologyPolicy.BEST_EFFORT
     price = 0
     if binding is not None:
@@ -209,7 +209,7 @@ def _usable_cpus(inventory: NodeInventory, wish: _Wish) -> int:
 
 
 def _zones(site: Site, request: RequestClass, wish: _Wish, usable: int) -> list[ZoneAmounts]:
-    """What the zones have for the request. CPUs by number are measured whole, so that any cut of them can be made."""
+    """The amounts each zone has for the request. CPUs by number are counted whole, so that any split of them can be made."""
     inventory, cpus = site.inventory, site.inventory.cpus
     unit = cpus.cpus_per_core if wish.is_in_cores else 1
     found = []
@@ -278,7 +278,7 @@ def _rejection(refusal: ZoneRefusal, request: RequestClass, wish: _Wish) -> Reje
 
 
 def _in_pool(reason: Reason, request: RequestClass) -> Reason:
-    """Too little CPU or memory in the words of the request's pool."""
+    """Too little CPU or memory, as the reason of the request's pool."""
     if request.is_prod:
         return reason
     return Reason.BATCH_CPU_SHORT if reason is Reason.CPU_SHORT else Reason.BATCH_MEMORY_SHORT
@@ -288,7 +288,7 @@ def _in_pool(reason: Reason, request: RequestClass) -> Reason:
 
 
 def _whole_cpus(found: ZoneAssignment, zones: list[ZoneAmounts], wish: _Wish) -> dict[int, int]:
-    """How many CPUs by number of each zone, whole ones where the parts are not; empty for the shared pool."""
+    """How many CPUs by number each zone gives, whole CPUs where the parts are not; empty for the shared pool."""
     if wish.binding is None:
         return {}
     room = {zone.zone: zone.free[CPU] // wish.cpu_price for zone in zones}
@@ -304,7 +304,7 @@ def _whole_cpus(found: ZoneAssignment, zones: list[ZoneAmounts], wish: _Wish) ->
 def _managed_cpus(
     inventory: NodeInventory, wish: _Wish, zones: list[ZoneAmounts], counts: dict[int, int], found: ZoneAssignment
 ) -> int | NoCpus | None:
-    """The CPUs that the node's manager numbers, as a mask; None where that is left to colo, and without CPUs by number."""
+    """The CPUs that the node's manager numbers, as a mask; None where colo chooses them, and where none are needed."""
     if wish.binding is None:
         return None
     demand = CpuDemand(
@@ -371,7 +371,7 @@ def _devices(
 
 
 def _no_devices(refused: NoDevices) -> Rejection:
-    # What has no number is told as a condition.
+    # A shortage without an amount is reported as a condition.
     if refused.have >= refused.need:
         return Rejection(refused.reason)
     return Rejection(refused.reason, refused.need, refused.have, refused.unit)

@@ -1,6 +1,6 @@
-"""What a closer look at nodes found against requests, for as long as nothing has changed there that might help.
+"""The rejections of the exact fit, each kept until its node can hold more.
 
-A class that nobody takes is asked again whenever any node has more room; the nodes that did not change need not be looked at again.
+A class that no node takes is decided again whenever any node can hold more; the nodes that did not change are not tried again.
 """
 
 from collections import OrderedDict
@@ -16,13 +16,13 @@ _CLASSES_MOST: Final = 64
 
 
 class FitRejections:
-    """For the classes asked last, at most 64: row -> (the node's growth when it refused, why)."""
+    """For the classes decided last, at most 64: row -> (the node's capacity generation at the rejection, the rejection)."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[RequestClass, dict[int, tuple[int, Rejection]]] = OrderedDict()
 
     def known(self, request: RequestClass, growth_of: Callable[[int], int]) -> dict[int, Rejection]:
-        """The refusals that still hold, by row; others are forgotten."""
+        """The rejections that still hold, by row; others are deleted."""
         kept = self._kept.get(request)
         if kept is None:
             return {}
@@ -31,7 +31,7 @@ class FitRejections:
         return {row: rejection for row, (_, rejection) in kept.items()}
 
     def note(self, request: RequestClass, row: int, capacity_generation: int, rejection: Rejection) -> None:
-        """The node refused the class."""
+        """Keep the node's rejection of the class."""
         kept = self._kept.setdefault(request, {})
         self._kept.move_to_end(request)
         if len(self._kept) > _CLASSES_MOST:

@@ -1,4 +1,4 @@
-"""What is remembered and said of decisions: the newest one of each replica, and a rejection only when it is news."""
+"""The newest decision of each replica, and the rejections to publish: a rejection is published only when it is news."""
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
@@ -24,13 +24,13 @@ from colo_scheduler.requests.validation import InvalidRequest
 
 __all__ = ["Decisions", "Records", "RejectionThrottle"]
 
-# The most jobs that one decision is told to; the others learn it when they ask, or at the next one.
+# The most jobs to which one decision is published; the other jobs read it on request, or at the next decision.
 _JOBS_PUBLISHED: Final = 200
 _REPEATS_DOUBLED: Final = 4
 
 
 class Records:
-    """Keeps decision records for explanations and decides which rejections are said."""
+    """Keeps decision records for explanations and decides which rejections are published."""
 
     def __init__(self, policy: SchedulerPolicy) -> None:
         self._limit = policy.records_max
@@ -40,7 +40,7 @@ class Records:
         self._mentioned = RejectionThrottle(policy.records_max, policy.reject_again_ms)
 
     def chosen(self, view: View, placements: Sequence[Placement], decision: ClassDecision) -> None:
-        """Remember where these replicas of one class go."""
+        """Keep the places of these replicas of one class."""
         self._decisions.place(placements, view.now_ms, view.node_count, decision)
 
     def rejected(
@@ -52,7 +52,7 @@ class Records:
         retry_at_ms: int,
         now_ms: int,
     ) -> list[Effect]:
-        """Remember that no node takes the class; a rejection for each job to which it is news."""
+        """Keep that no node takes the class; returns a rejection for each job to which it is news."""
         effects: list[Effect] = []
         delivered: set[str] = set()
         before = self._class_records.get(request)
@@ -92,7 +92,7 @@ class Records:
         return effects
 
     def refused(self, bad: InvalidRequest, now_ms: int) -> list[Effect]:
-        """Remember that a want breaks a rule, and tell its job, where the want says whose it is."""
+        """Keep that a placement request breaks a rule; returns a rejection for its job, where the request names one."""
         placement_request, rule = bad.placement_request, bad.rule
         if not bad.is_addressed:
             return []
@@ -121,14 +121,14 @@ class Records:
         return [Publish(fact=fact, id=identity, traceparent=placement_request.traceparent)]
 
     def propose(self, request: RequestClass, replica: str, proposal: ProposedPreemption | None) -> None:
-        """Remember where a rejected replica, and those that ask for the same, would fit if others left; None: nowhere."""
+        """Keep where a rejected replica, and equal requests, would fit after a preemption; None: nowhere."""
         self._decisions.propose(replica, proposal)
         record = self._class_records.get(request)
         if record is not None:
             self._class_records[request] = structs.replace(record, preemption=proposal)
 
     def joined(self, request: RequestClass, placement_request: PlacementRequest, now_ms: int) -> list[Effect]:
-        """A want joins a class that no node takes now: the answer to it is known at once, and said where it is news."""
+        """A request joins a class that no node takes now: its rejection is known at once, and returned where it is news."""
         record, report = self._class_records.get(request), self._class_reports.get(request)
         if (
             request.reserves
@@ -148,7 +148,7 @@ class Records:
         return [Publish(fact=fact, id=identity, traceparent=placement_request.traceparent)]
 
     def explain(self, job: str, replica: str, placement_request: PlacementRequest | None) -> tuple[DecisionRecord, ...]:
-        """The newest decisions of a job's replicas, or of one. `placement_request` is that replica's, when it waits.
+        """The newest decisions of a job's replicas, or of one replica. `placement_request` is that replica's, when it waits.
 
         A replica that never came to the head of its class waits for the same reason as the head.
         """
@@ -164,7 +164,7 @@ class Records:
 
 
 class _Turn(NamedTuple):
-    """What was decided together: where the replicas go, in order, and what is kept of how nodes scored."""
+    """Replicas decided together: their places, in order, and the history of node scores."""
 
     placements: Sequence[Placement]
     at_ms: int
@@ -173,7 +173,7 @@ class _Turn(NamedTuple):
     matrix: ScoreHistory | None
 
     def records(self, numbers: Sequence[int]) -> Iterator[DecisionRecord]:
-        """The records of these placements, ascending, each as it was at its own moment."""
+        """The records of these placements, ascending, each as it was when it was decided."""
         wanted, last = set(numbers), max(numbers, default=-1)
         snapshots = self.matrix.snapshots() if self.matrix else iter(())
         for number, placement in enumerate(self.placements[: last + 1]):
@@ -197,9 +197,9 @@ class _Turn(NamedTuple):
 
 
 class Decisions:
-    """The newest decision of each replica: of the last `limit` placements, and of as many replicas that found no place.
+    """The newest decision of each replica: of the last `limit` placements, and of at most `limit` rejected replicas.
 
-    Placements are kept as they were decided, turn by turn, and looked through when somebody asks: who asks are few.
+    Placements are kept as they were decided, turn by turn, and searched on request: requests for them are few.
     """
 
     def __init__(self, limit: int) -> None:
@@ -209,7 +209,7 @@ class Decisions:
         self._rejected: OrderedDict[str, tuple[str, DecisionRecord]] = OrderedDict()
 
     def place(self, placements: Sequence[Placement], at_ms: int, nodes: int, decision: ClassDecision) -> None:
-        """Take places in place of older decisions on the same replicas."""
+        """Keep placements; they replace older decisions on the same replicas."""
         self._turns.append(_Turn(placements, at_ms, nodes, decision.counts, decision.matrix))
         self._placed += len(placements)
         while self._placed - len(self._turns[0].placements) >= self._limit:
@@ -219,14 +219,14 @@ class Decisions:
                 self._rejected.pop(placement.replica, None)
 
     def reject(self, job: str, record: DecisionRecord) -> None:
-        """Take the rejection in place of an older decision on the replica; that of the one untouched for longest goes first."""
+        """Keep the rejection in place of an older decision on the replica. The least recently touched is deleted first."""
         self._rejected[record.replica] = (job, record)
         self._rejected.move_to_end(record.replica)
         if len(self._rejected) > self._limit:
             self._rejected.popitem(last=False)
 
     def propose(self, replica: str, proposal: ProposedPreemption | None) -> None:
-        """Add to the rejection of a replica that is kept."""
+        """Add the proposal to the replica's rejection, if one is kept."""
         kept = self._rejected.get(replica)
         if kept is not None:
             self._rejected[replica] = (kept[0], structs.replace(kept[1], preemption=proposal))
@@ -235,7 +235,7 @@ class Decisions:
         """The decisions of the replica, or of all replicas of the job in ascending id when `replica` is empty."""
         if replica:
             kept = self._rejected.get(replica)
-            # A rejection that is kept is newer than any place.
+            # A rejection that is kept is newer than any placement.
             if kept is not None:
                 return (kept[1],)
             newest = next(((turn, number) for turn, number, p in self._newest() if p.replica == replica), None)
@@ -252,7 +252,7 @@ class Decisions:
         return tuple(found[name] for name in sorted(found))
 
     def _newest(self) -> Iterator[tuple[_Turn, int, Placement]]:
-        """At most `limit` places, each with its number in its turn; the newest first."""
+        """At most `limit` placements, each with its number in its turn; the newest first."""
         every = (
             (turn, number, turn.placements[number])
             for turn in reversed(self._turns)
@@ -262,7 +262,7 @@ class Decisions:
 
 
 class RejectionThrottle:
-    """What was said of which class and job, so that a rejection is news only when it is. At most `limit` are remembered."""
+    """The rejections published by class and job, so that only news is published. At most `limit` are kept."""
 
     def __init__(self, limit: int, again_after_ms: int) -> None:
         self._limit = limit
@@ -270,10 +270,10 @@ class RejectionThrottle:
         self._published: OrderedDict[tuple[RequestClass, str], tuple[Report, int, int]] = OrderedDict()
 
     def is_news(self, request: RequestClass, job: str, report: Report, now_ms: int) -> bool:
-        """Whether to say it: the reasons changed, or the numbers did and the last word is old enough. Remembers it if so.
+        """Whether to publish the report: its reasons changed, or its numbers did and the last one is old enough. Kept if so.
 
-        Old enough is `again_after_ms`, and twice as long each time that only the numbers changed, up to 16 times: who waits for
-        hours is not told every minute that others come and go, and who asks is answered with the newest numbers.
+        Old enough is `again_after_ms`, doubled each time that only the numbers changed, up to 16 times: a job that waits for hours
+        does not get a rejection every minute because the load changes, and an explanation on request has the newest numbers.
         """
         key = (request, job)
         repeats = 0

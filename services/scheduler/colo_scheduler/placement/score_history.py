@@ -1,9 +1,9 @@
 """The score matrix of each choice of a turn, as it was at the moment of that choice.
 
-Few are asked about, so nothing is computed when it is decided. Of replicas that were chosen in one pass only the chosen nodes
-change, so these are kept as the pass left them, with the best of the others that it scored: who asks is told each moment by going
-through the choices again. A node that the pass did not score has less than each that was chosen, and than its bound, so whatever
-has more is known to be among the best, and is told. Of replicas that were searched for one by one the best are kept for each.
+Few are read, so nothing is computed at the decision. In one pass only the chosen nodes change, so these are kept as the pass left
+them, with the best of the other nodes that it scored: on request each moment is computed by replaying the choices. A node that the
+pass did not score is below each chosen node, and below its bound, so every node above that bound is known to be among the best,
+and is reported. Of replicas that were searched for one by one the best nodes are kept for each.
 """
 
 from bisect import insort
@@ -34,11 +34,11 @@ __all__ = [
 
 
 class ScoreSnapshot(NamedTuple):
-    """What one replica found: the nodes that each reason refused, and the best of the others, its own first.
+    """The cluster as one replica found it: the nodes that each reason refused, and the best nodes, the chosen one first.
 
-    No node that is not among `scores` is better than one that is; they may be fewer than are told at most.
-    `fitting`: how many nodes could take it; None where not all were looked at closely. The rows are then those that pass the
-    filters, without those that a closer look at them refused.
+    No node outside `scores` is better than a node in it; they may be fewer than the most that are reported. `fitting`: how many
+    nodes could take the replica; None where the exact fit did not try all nodes. The rows are then those that pass the filters,
+    without those that the exact fit refused.
     """
 
     counts: tuple[ReasonCount, ...]
@@ -47,29 +47,29 @@ class ScoreSnapshot(NamedTuple):
 
 
 class PlacedChoice(Protocol):
-    """A choice: its row, and what is taken of the zones there."""
+    """A choice: its row, and its shares of the zones there."""
 
     @property
     def row(self) -> int:
-        """Its row."""
+        """The row of the node."""
         ...
 
     @property
     def shares(self) -> tuple[ZoneShare, ...]:
-        """By zone."""
+        """The shares by zone."""
         ...
 
 
 class ScoreHistory(Protocol):
-    """What is kept of the choices of a turn."""
+    """The history of the choices of a turn."""
 
     def snapshots(self) -> Iterator[ScoreSnapshot]:
-        """The moment of each choice, in order; each is computed when it is asked for."""
+        """A snapshot at each choice, in order; each is computed on demand."""
         ...
 
 
 class SearchSnapshot(NamedTuple):
-    """A choice that was searched for: how many nodes each reason refused, the best others with its own first, and their scorers."""
+    """A choice found by search: how many nodes each reason refused, the best nodes with the chosen one first, and their scorers."""
 
     counts: tuple[ReasonCount, ...]
     seen: tuple[Seen, ...]
@@ -77,7 +77,7 @@ class SearchSnapshot(NamedTuple):
 
 
 def search_snapshot(candidates: Candidates, rows: int) -> SearchSnapshot:
-    """What to keep of candidates of which the best takes the request; as many as `rows` are told."""
+    """The snapshot of candidates of which the best takes the request; at most `rows` of them are reported."""
     seen = tuple([candidate.seen() for candidate in candidates.top(rows)])
     return SearchSnapshot(candidates.counts, seen, candidates.context.scoring.kept([each.row for each in seen]))
 
@@ -88,17 +88,17 @@ class SearchHistory(NamedTuple):
     looks: tuple[SearchSnapshot, ...]
 
     def snapshots(self) -> Iterator[ScoreSnapshot]:
-        """The moment of each choice, in order."""
+        """A snapshot at each choice, in order."""
         for counts, seen, scoring in self.looks:
             yield ScoreSnapshot(counts, tuple([scoring.delivered(each.node, each) for each in seen]))
 
 
 class JointHistory(NamedTuple):
-    """Choices of one pass: `chosen` are the nodes as the pass left them, `others` the best that nobody was put on.
+    """Choices of one pass: `chosen` are the nodes as the pass left them, `others` the best nodes without a new replica.
 
-    `nodes`: how many were asked, `counts`: how many each reason refused before the first choice. `admits`: how many replicas a
-    chosen node's own rules admitted; no entry where they say nothing. `above`: no node that is not here has a higher key. `rows`:
-    how many are told at most.
+    `nodes`: how many were filtered, `counts`: how many each reason refused before the first choice. `admits`: how many replicas a
+    chosen node's own rules admitted; no entry where no rule limits them. `above`: an upper bound of the keys of all other nodes.
+    `rows`: the most rows to report.
     """
 
     context: ClassContext
@@ -113,7 +113,7 @@ class JointHistory(NamedTuple):
     rows: int
 
     def snapshots(self) -> Iterator[ScoreSnapshot]:
-        """The moment of each choice, in order."""
+        """A snapshot at each choice, in order."""
         context, scoring = self.context, self.context.scoring
         taken: dict[int, list[tuple[ZoneShare, ...]]] = {}
         for choice in self.choices:
@@ -150,7 +150,7 @@ class JointHistory(NamedTuple):
             yield moment._replace(scores=moment.scores[:known])
 
     def _refusal(self, candidate: Candidate) -> Reason | None:
-        """Why the node takes no further replica, as the filters would say it; None when it does, and is scored then."""
+        """The filter's reason why the node takes no further replica; None when it takes one, and is scored then."""
         if candidate.taken >= self.admits.get(candidate.row, UNLIMITED):
             return Reason.BATCH_REPLICAS_MOST
         if candidate.taken >= candidate.room:
@@ -162,7 +162,7 @@ class JointHistory(NamedTuple):
         return Reason.BATCH_MEMORY_SHORT if candidate.left_memory < 0 else Reason.ZONE_FIT_SHORT
 
     def _counts(self, full: Counter[Reason]) -> tuple[ReasonCount, ...]:
-        """The counts with the nodes that earlier choices filled."""
+        """The counts, with the nodes that earlier choices filled."""
         if not full:
             return self.counts
         before = {count.reason: count.nodes for count in self.counts}
@@ -179,9 +179,9 @@ def together(
     choices: Sequence[PlacedChoice],
     rows: int,
 ) -> JointHistory:
-    """What to keep of a pass over these candidates that made these choices; at most `rows` nodes are told of each.
+    """The history of a pass over these candidates that made these choices; at most `rows` nodes are reported for each.
 
-    Nothing is taken of the view yet.
+    Call it before any capacity is taken from the view.
     """
     chosen = candidates.chosen
     others = tuple([candidate.seen() for candidate in candidates.others(max(rows - 1, 0))])

@@ -30,27 +30,27 @@ from colo_scheduler.scorers.weights import Scorer
 
 __all__ = ["FitRows", "OneFit", "ScorerForms", "Seen", "most_free", "most_free_of_rows", "scorers_of"]
 
-# A request of both, for the scorer that only asks whether there is one.
+# A request for both resources, for the scorer that only tests whether there is one.
 _BOTH: Final = (1, 1)
 _BOTH_ROW: Final = np.array(_BOTH, dtype=np.int64)
 
 
 class OneFit(Protocol):
-    """A node that can take a request: how scattered, and what stays free of how much."""
+    """A node that can take a request: the cost of the zones, the free amounts after it, and the allocatable amounts."""
 
     @property
     def row(self) -> int:
-        """Its row."""
+        """The row of the node."""
         ...
 
     @property
     def taken(self) -> int:
-        """How many of the same were put there in this turn and are not held yet."""
+        """How many equal replicas were placed there in this turn and are not held yet."""
         ...
 
     @property
     def cost(self) -> int:
-        """How scattered the request would be (`zones.cost_of`)."""
+        """The cost of the zones that the request would take (`zones.cost_of`)."""
         ...
 
     @property
@@ -65,17 +65,17 @@ class OneFit(Protocol):
 
     @property
     def allocatable_cpu(self) -> int:
-        """Of all zones."""
+        """Allocatable CPU of all zones."""
         ...
 
     @property
     def allocatable_memory(self) -> int:
-        """Of all zones."""
+        """Allocatable memory of all zones."""
         ...
 
 
 class Seen(NamedTuple):
-    """A node as it was at one moment, by name: a OneFit that stays as it is. `place`: where it stood among equals."""
+    """A node at one moment, by name: an immutable OneFit. `place`: its rank among equals."""
 
     node: str
     row: int
@@ -89,9 +89,9 @@ class Seen(NamedTuple):
 
 
 class FitRows:
-    """Rows that can take a request, each alike OneFit; arrays of shape (rows,), computed when asked for.
+    """Rows that can take a request, with the fields of OneFit; arrays of shape (rows,), computed on demand.
 
-    Where only bounds are wanted `cost` may be too low.
+    Where only bounds are computed `cost` may be too low.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class FitRows:
 
     @cached_property
     def cost(self) -> IntArray:
-        """How scattered the request would be, at least 1."""
+        """The cost of the zones that the request would take, at least 1."""
         return self._cost()
 
     @cached_property
@@ -121,12 +121,12 @@ class FitRows:
 
     @property
     def allocatable_cpu(self) -> IntArray:
-        """Of all zones."""
+        """Allocatable CPU of all zones."""
         return self.pool.allocatable_cpu[self.rows]
 
     @property
     def allocatable_memory(self) -> IntArray:
-        """Of all zones."""
+        """Allocatable memory of all zones."""
         return self.pool.allocatable_memory[self.rows]
 
     @cached_property
@@ -136,15 +136,15 @@ class FitRows:
 
     @cached_property
     def allocated(self) -> IntArray:
-        """What is held with the request: shape (rows, 2)."""
+        """The amounts held, with the request: shape (rows, 2)."""
         return self.allocatable - np.stack([self.left_cpu, self.left_memory], axis=1)
 
 
 class ScorerForms(NamedTuple):
     """The forms of one scorer. `above` is whole and at least `of_rows` for rows that fit; None: `of_rows` itself.
 
-    `above` must not look at `cost`; the number of zones is bounded where the forms are put together. `kept`: `of_one` of these rows
-    for later, when other things may be true of them; None: `of_one` itself, which looks at nothing but what it is given.
+    `above` must not read `cost`; the number of zones is bounded where the forms are combined. `kept`: `of_one` of these rows for
+    later, when the cluster may have changed; None: `of_one` itself, which reads only its argument.
     """
 
     of_one: Callable[[OneFit], int]
@@ -171,7 +171,7 @@ def most_free_of_rows(
 
 
 def _mean_free_above(fits: FitRows) -> FloatArray:
-    """The mean of both free shares in 32-bit floats: right but for shares just below a whole number, which count as it."""
+    """The mean of both free shares in 32-bit floats: exact but for shares just below a whole number, which count as that number."""
     pool, rows = fits.pool, fits.rows
     cpu = pool.cpu_unit_pct[rows] * np.float32(-fits.request.cpu_mcpu)
     cpu += pool.cpu_pct[rows]
@@ -185,20 +185,20 @@ def _mean_free_above(fits: FitRows) -> FloatArray:
 
 
 def _amounts(fit: OneFit) -> tuple[tuple[int, int], tuple[int, int]]:
-    """What is allocated with the request, and of how much: CPU and memory."""
+    """The allocated amounts, with the request, and the allocatable amounts: CPU and memory each."""
     allocated = (fit.allocatable_cpu - fit.left_cpu, fit.allocatable_memory - fit.left_memory)
     return allocated, (fit.allocatable_cpu, fit.allocatable_memory)
 
 
 def _less(allocated: tuple[int, int]) -> tuple[int, int]:
-    # The scorer adds the request itself, and only asks whether there is one: 1 of each is as good as the true amounts.
+    # The scorer adds the request itself, and only tests whether there is one: 1 of each gives the same score as the true amounts.
     return allocated[0] - 1, allocated[1] - 1
 
 
 def scorers_of(resources: tuple[int, int] = (1, 1)) -> dict[Scorer, ScorerForms]:
-    """The scorers of what is free; `resources`: how much CPU and memory count where a scorer weighs them.
+    """The scorers of free capacity; `resources`: the weights of CPU and memory where a scorer weighs them.
 
-    Those that look beside what is free are in `context_scorers.APPRAISERS`.
+    The scorers of node signals are in `context_scorers.APPRAISERS`.
     """
     row = np.array(resources, dtype=np.int64)
     return {

@@ -1,4 +1,4 @@
-"""The weighing of scores: which scorers count for a request, and the one number that nodes are compared by."""
+"""The weighted sum of scores: the scorers that count for a request, and the one number by which nodes are compared."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -21,10 +21,10 @@ _Weighed = tuple[int, Scorer, ScorerForms]
 
 
 class Scoring(NamedTuple):
-    """The scorers that count, each with its weight; the sum of the weights; and again with the form for one node, and their names.
+    """The scorers that count, each with its weight; the sum of the weights; and again the forms for one node, with their names.
 
-    `may_rise`: a node may score more after something was placed on it. `sibling`: the scorers that look beside room and count where
-    they tell nodes apart. `is_of_room`: nothing else is among those that count, so a node's own numbers say all of its scores.
+    `may_rise`: a node may score higher after a replica was placed on it. `sibling`: the scorers of node signals that tell nodes
+    apart. `is_of_room`: only scorers of free capacity count, so a node's own numbers give all of its scores.
     """
 
     weighed: tuple[_Weighed, ...]
@@ -36,7 +36,7 @@ class Scoring(NamedTuple):
     is_of_room: bool = False
 
     def of_one(self, fit: OneFit) -> int:
-        """The weighted sum of the scores, not yet divided: nodes are compared by it, so that rounding makes no ties."""
+        """The weighted sum of the scores, not divided: nodes are compared by it, so that rounding makes no ties."""
         total = 0
         for weight, score in self.ones:
             total += weight * score(fit)
@@ -50,7 +50,7 @@ class Scoring(NamedTuple):
         return total
 
     def above(self, fits: FitRows, zone_score: FloatArray | np.float32) -> IntArray:
-        """At least `of_rows`, for rows that hold the request. `zone_score`: at least their score for few zones, or that of all."""
+        """At least `of_rows`, for rows that hold the request. `zone_score`: at least their score for few zones, or one for all."""
         # Whole numbers below 2^24 are exact in 32-bit floats, and the largest sum of weights and scores is below.
         total: FloatArray | np.float32 = np.float32(0)
         for weight, scorer, forms in self.weighed:
@@ -68,14 +68,14 @@ class Scoring(NamedTuple):
         return total.astype(np.int64)
 
     def kept(self, rows: Sequence[int]) -> "Scoring":
-        """The same scorers for these rows later, when other things may be true of them: for `of_one` and `delivered`."""
+        """The same scorers for these rows later, when the cluster may have changed: for `of_one` and `delivered`."""
         if self.is_of_room:
             return self
         ones = [(weight, forms.of_one if forms.kept is None else forms.kept(rows)) for weight, _, forms in self.weighed]
         return Scoring((), self.total, tuple(ones), self.names, self.may_rise, is_of_room=True)
 
     def delivered(self, node: str, fit: OneFit) -> NodeScore:
-        """One row of the score matrix as it is told."""
+        """One row of the score matrix as it is published."""
         scores = {name: score(fit) for name, (_, score) in zip(self.names, self.ones, strict=True)}
         weighted = sum([weight * score for (weight, _), score in zip(self.ones, scores.values(), strict=True)])
         return NodeScore(node=node, total=weighted // self.total if self.total else 0, scores=scores)
@@ -90,7 +90,7 @@ def _scoring(weighed: tuple[_Weighed, ...]) -> Scoring:
 
 @lru_cache(maxsize=16)
 def scoring_of(weights: ScorerWeights) -> Scoring:
-    """The scorers of what is free on a node: for requests and clusters of which nothing else is to be said."""
+    """The scorers of free capacity: for requests and clusters in which node signals tell no nodes apart."""
     active, forms = weights.active, scorers_of(weights.resources)
     room = _scoring(tuple((weight, scorer, forms[scorer]) for scorer, weight in active if scorer in forms))
     return room._replace(
@@ -100,7 +100,7 @@ def scoring_of(weights: ScorerWeights) -> Scoring:
 
 
 def scoring_for(view: View, request: RequestClass, weights: ScorerWeights) -> Scoring:
-    """The scorers that count for a request now. `scoring_of` where nothing beside room tells nodes apart."""
+    """The scorers that count for a request now. Equals `scoring_of` where node signals tell no nodes apart."""
     room = scoring_of(weights)
     if not (view.signals.is_published or request.job or view.facts.taints.has_soft or request.place.devices):
         return room

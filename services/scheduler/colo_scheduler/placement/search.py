@@ -1,7 +1,7 @@
-"""The best node for a request that wants more than amounts: nodes in the order of their scores, looked at until one takes it.
+"""The best node for a request for more than amounts: the exact fit tries nodes in the order of their scores until one takes it.
 
-The filters of all nodes at once (`verdicts.py`) come first, so that few nodes are looked at in vain. A node that
-refused stays refused as long as nothing leaves it, so equal replicas do not ask it again in one turn.
+The filters of all nodes at once (`verdicts.py`) come first, so that few exact fits fail. A node that rejected the request stays
+rejected until an attempt leaves it, so equal replicas do not try it again in one turn.
 """
 
 from collections.abc import Callable
@@ -22,14 +22,14 @@ from colo_scheduler.scorers.weights import ScorerWeights
 __all__ = ["SEARCH_COST", "TRIES_MOST", "Found", "Search", "fit_node_exactly", "needs_search"]
 
 TRIES_MOST: Final = 1_000
-"""So many nodes are looked at closely for one replica, the best ones; the others are told as not tried."""
+"""The most nodes that the exact fit tries for one replica, the best ones; the others are reported as not tried."""
 
 SEARCH_COST: Final = 10
-"""One replica that needs a closer look at nodes counts as so many of the others in a batch."""
+"""One replica that needs the exact fit counts as so many other replicas in a batch."""
 
 
 class Found(NamedTuple):
-    """A node that takes the request, and what of it; `look`: how it and the best of the others scored then."""
+    """A node that takes the request, and its fit; `look`: the scores of the node and of the best other nodes at that moment."""
 
     row: int
     fit: NodeFit
@@ -37,7 +37,7 @@ class Found(NamedTuple):
 
 
 def needs_search(view: View, request: RequestClass) -> bool:
-    """Whether nodes have to be looked at one by one: for what the request wants, or for what a node rules for online work."""
+    """Whether nodes have to be fitted exactly, one by one: because of the request, or because of a node's rules for online work."""
     return request.is_detailed or (request.is_prod and view.inventory_index.strict > 0)
 
 
@@ -51,9 +51,9 @@ def fit_node_exactly(view: View, row: int, request: RequestClass) -> NodeFit | R
 
 
 class Search:
-    """One turn of a request class. `refused` are the nodes that did not take it, as they were when they were asked.
+    """One turn of a request class. `refused` are the rejections of the nodes that did not take it, as of their exact fit.
 
-    `counts`: how many nodes each reason refused before the first choice. `rows`: how many of the best nodes are told of each
+    `counts`: how many nodes each reason refused before the first choice. `rows`: how many of the best nodes are reported of each
     choice. `filtered` is called once, when all nodes were filtered and the first are about to be scored.
     """
 
@@ -70,10 +70,10 @@ class Search:
         self.refused = view.derived.of(FitRejections).known(request, view.generation_of)
 
     def next(self) -> Found | None:
-        """The best node now, None when none takes it among those that are tried. What is taken there is the caller's to take."""
+        """The best node now, None when none of the nodes that are tried takes the request. The caller takes its capacity."""
         view, request = self._view, self._request
         if self.counts is not None and request.place.devices:
-            # The choice before this one took devices, which a node is scored by.
+            # The previous choice took devices, and nodes are scored by their free devices.
             self._scoring = scoring_for(view, request, self._weights)
         candidates = Candidates(view, request, self._scoring, tuple(self.refused))
         if self.counts is None:

@@ -1,8 +1,8 @@
 """The filters of nodes, in order: the verdict on every node for one request, and how many nodes each reason refuses.
 
 One table runs for decisions, explanations, plans and the search for victims. The static filters come first, from their cache
-(`filters.py`). Then come the nodes that the request avoids, the rules of the nodes (RULE_FILTERS), and what is free on
-them (ROOM_FILTERS). Each filter is one operation on arrays over all rows, and a node is refused by the first filter that says no.
+(`filters.py`). Then come the nodes that the request avoids, the rules of the nodes (RULE_FILTERS), and the free capacity of the
+nodes (ROOM_FILTERS). Each filter is one operation on arrays over all rows; a node counts under the first filter that refuses it.
 """
 
 from collections.abc import Callable
@@ -42,13 +42,13 @@ __all__ = [
 ]
 
 SPARSE: Final = 4
-"""Where less than one in so many rows is left, arrays are read by the numbers of the rows."""
+"""Where fewer than one in so many rows is left, arrays are read by the numbers of the rows."""
 
 
 class Inquiry:
-    """One request and the view that is asked for it. All arrays that filters give have shape (rows,).
+    """One request and the view it is tested in. All arrays that filters return have shape (rows,).
 
-    `in_one_zone`: the rows of which one zone alone holds the request, where the filter of zones looked at all rows; else None.
+    `in_one_zone`: the rows of which one zone alone holds the request, where the filter of zones tested all rows; else None.
     """
 
     __slots__ = ("count", "in_one_zone", "pool", "request", "view")
@@ -60,7 +60,7 @@ class Inquiry:
 
 
 def rows_in_one_zone(pool: Pool, request: RequestClass, rows: "slice | IntArray") -> BoolArray:
-    """Of which of these rows one zone alone holds the request: bool, an entry for each of the rows."""
+    """For each of these rows whether one zone alone holds the request: bool, an entry a row."""
     found = (pool.free_cpu[rows, 0] >= request.cpu_mcpu) & (pool.free_memory[rows, 0] >= request.memory_bytes)
     for slot in range(1, pool.columns):
         holds = pool.free_cpu[rows, slot] >= request.cpu_mcpu
@@ -70,7 +70,7 @@ def rows_in_one_zone(pool: Pool, request: RequestClass, rows: "slice | IntArray"
 
 
 class Filter(NamedTuple):
-    """A reason; whether the filter says anything of a request at all; and the rows that pass it, of those that pass so far."""
+    """A reason; whether the filter applies to a request at all; and the rows that pass it, of those that pass so far."""
 
     reason: Reason
     applies: Callable[[View, RequestClass], bool]
@@ -86,7 +86,7 @@ def _is_detailed(view: View, request: RequestClass) -> bool:
 
 
 def _is_limited(view: View, request: RequestClass) -> bool:
-    """Some node limits how many batch replicas it takes, and the request is for batch work."""
+    """Some node limits its batch replicas, and the request is for batch work."""
     return view.inventory_index.limited > 0 and not request.is_prod
 
 
@@ -121,7 +121,7 @@ def _has_memory(ask: Inquiry, passing: BoolArray) -> BoolArray:
 def _has_zones(ask: Inquiry, passing: BoolArray) -> BoolArray:
     """One zone, or several together, hold CPU and memory."""
     request, pool = ask.request, ask.pool
-    # Few rows are quicker to look at one by one than all of them in long runs of memory.
+    # Few rows are tested quicker one by one than all rows in long runs of memory.
     few = np.flatnonzero(passing) if np.count_nonzero(passing) * SPARSE < ask.count else None
     if few is None:
         ask.in_one_zone = rows_in_one_zone(pool, request, slice(0, ask.count))
@@ -138,17 +138,17 @@ def _has_zones(ask: Inquiry, passing: BoolArray) -> BoolArray:
 
 
 def _agrees(ask: Inquiry, passing: BoolArray) -> BoolArray:
-    """What the ledger holds on the node can be held there."""
+    """The ledger's holds on the node agree with what the node has."""
     return passing & ask.view.inventory_index.agrees[: ask.count]
 
 
 def _has_own_cpus(ask: Inquiry, passing: BoolArray) -> BoolArray:
-    """So many CPUs are free to be given out by number: necessary, not yet enough (`fit.fit_node` decides)."""
+    """Enough CPUs are free to be assigned by number: necessary, not sufficient (`fit.fit_node` decides)."""
     return passing & (ask.view.inventory_index.own_cpus[: ask.count] >= ask.request.own_cpus)
 
 
 def _has_devices(ask: Inquiry, passing: BoolArray) -> BoolArray:
-    """Of every kind that is asked for so many devices have something free: necessary, not yet enough."""
+    """Enough devices of every requested kind have free capacity: necessary, not sufficient."""
     found = passing.copy()
     for device in ask.request.place.devices:
         free = ask.view.inventory_index.free_devices(device.kind)
@@ -160,7 +160,7 @@ RULE_FILTERS: Final = (
     Filter(Reason.BATCH_REPLICAS_MOST, _is_limited, _below_batch_most),
     Filter(Reason.LOAD_OVER_THRESHOLD, _refuses_load, _below_load),
 )
-"""What nodes rule for newcomers, whatever is free on them."""
+"""The nodes' rules for new work, whatever is free on them."""
 
 ROOM_FILTERS: Final = (
     Filter(Reason.BATCH_CPU_SHORT, _always, _has_cpu),
@@ -170,11 +170,11 @@ ROOM_FILTERS: Final = (
     Filter(Reason.CPUS_SHORT, _is_detailed, _has_own_cpus),
     Filter(Reason.DEVICE_SHORT, _wants_devices, _has_devices),
 )
-"""What is free on nodes: CPU, memory and zones, then what only detailed requests ask for."""
+"""The free capacity of nodes: CPU, memory and zones, then what only detailed requests ask for."""
 
 
 class _Step(NamedTuple):
-    """One filter that refused somebody: its verdict, and the rows that passed before it and after it."""
+    """One filter that refused nodes: its verdict, and the rows that passed before it and after it."""
 
     code: int
     before: BoolArray
@@ -182,7 +182,7 @@ class _Step(NamedTuple):
 
 
 class Verdicts:
-    """What the filters say of every row for one request. `passing`: the rows that pass, bool of shape (rows,), read only.
+    """The verdict of the filters on every row for one request. `passing`: the rows that pass, bool of shape (rows,), read only.
 
     `numbers[code]`: how many rows have that verdict (a place in `filters.ORDER`), `numbers[PASSES]` how many pass.
     """
@@ -199,15 +199,15 @@ class Verdicts:
             self.refuse(sorted(avoided), Reason.NODE_EXCLUDED)
 
     def refuse(self, rows: "list[int] | slice", reason: Reason) -> None:
-        """Refuse these rows for a reason that comes among those of the static filters; before any filter has `run`."""
+        """Refuse these rows for a reason of the static filters; call it before any filter has `run`."""
         codes = self._codes.copy()
-        # A vacant row is no node: it is never refused.
+        # A vacant row has no node: it is never refused.
         codes[rows] = np.where(codes[rows] == VACANT, VACANT, np.minimum(codes[rows], CODE_OF[reason]))
         self._codes, self.passing = codes, codes == PASSES
         self.numbers = np.bincount(codes, minlength=VACANT + 1)[:VACANT].tolist()
 
     def run(self, filters: tuple[Filter, ...]) -> None:
-        """Ask these filters in order; none of them any more once no row is left."""
+        """Run these filters in order, until no row is left."""
         numbers, inquiry = self.numbers, self.inquiry
         for reason, applies, passes in filters:
             before = self.passing
@@ -245,7 +245,7 @@ class Verdicts:
         return tuple([ReasonCount(reason=reason_for(ORDER[code], request), nodes=n) for code, n in refused if n])
 
     def refused_last(self) -> tuple[Reason, IntArray] | None:
-        """The reason that refused the nodes that came furthest, and their rows, ascending; None where nobody was refused."""
+        """The reason that refused the nodes that passed most filters, and their rows, ascending; None where no node was refused."""
         code = max((code for code, number in enumerate(self.numbers[:PASSES]) if number), default=None)
         if code is None:
             return None
@@ -260,9 +260,9 @@ class Verdicts:
 
 
 def open_to(view: View, request: RequestClass) -> Verdicts:
-    """The verdicts of what nodes are and rule: which of them may take the request if they have room for it.
+    """The verdicts of node facts and node rules: the nodes that may take the request if they have free capacity for it.
 
-    Whether work of its QoS class and band is placed at all is not asked here.
+    Whether work of its QoS class and band is placed at all is not tested here.
     """
     verdicts = Verdicts(Inquiry(view, request))
     verdicts.run(RULE_FILTERS)

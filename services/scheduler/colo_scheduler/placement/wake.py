@@ -1,4 +1,4 @@
-"""Wakes the request classes that no node took before and that one may take now, because nodes can hold more than then."""
+"""Wakes the parked request classes that some node may hold now, because nodes can hold more than before."""
 
 from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.pool import PoolName, pool_of
@@ -10,10 +10,10 @@ __all__ = ["wake_by_capacity"]
 
 
 def wake_by_capacity(queue: RequestQueue, cluster: Cluster) -> None:
-    """Wake the parked classes that might fit on a node that has grown since this was last asked."""
+    """Wake the parked classes that might fit on a node that has grown since the last call."""
     if not cluster.grown:
         return
-    # Most of the time nobody waits, and nobody looks at the nodes.
+    # Mostly no class waits, and then no node is read.
     free: dict[PoolName, tuple[IntArray, IntArray]] = {}
 
     def might_fit(request: RequestClass, parked: Parked) -> bool:
