@@ -1,1 +1,1 @@
-"""What the scheduler knows of every node: topology, capacity, holds, inventories and signals, as rows of arrays."""
+"""The scheduler's data on every node: topology, capacity, holds, inventories and signals, as rows of arrays."""

@@ -1,4 +1,4 @@
-"""What batch work could be promised on each machine if nothing else were there, zone by zone."""
+"""The capacity that batch work could be promised on each empty machine, zone by zone."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -14,22 +14,22 @@ _ANSWERS_MAX: Final = 10_000
 
 
 class BatchCapacity:
-    """By row and column. What was asked is remembered until a machine changes."""
+    """Capacity by row and column. Results are cached until a machine changes."""
 
     def __init__(self, size: int, columns: int) -> None:
         self._could_hold: dict[tuple[int, int], bool] = {}
         self.too_large: dict[tuple[int, int], NearestMiss | None] = {}
-        """By mcpu and bytes that no machine could hold: what `capacity` says of that."""
+        """By mcpu and bytes that no machine could hold: the cached result of `capacity`."""
         self.allocate(size, columns)
 
     def allocate(self, size: int, columns: int) -> None:
-        """Make the arrays (size, columns) and forget all rows."""
+        """Make the arrays (size, columns) and clear all rows."""
         self._cpu: IntArray = np.zeros((size, columns), dtype=np.int64, order="F")
         self._memory: IntArray = np.zeros((size, columns), dtype=np.int64, order="F")
         self._forget_answers()
 
     def write(self, row: int, zones: Iterable[tuple[int, int]]) -> None:
-        """Mcpu and bytes of each zone of a row; none: the row is nobody's."""
+        """Set mcpu and bytes of each zone of a row; without zones the row is vacant."""
         self._cpu[row] = self._memory[row] = 0
         for slot, (cpu_mcpu, memory_bytes) in enumerate(zones):
             self._cpu[row, slot] = min(cpu_mcpu, CPU_MAX_MCPU)
@@ -45,7 +45,7 @@ class BatchCapacity:
         return self._cpu[:count], self._memory[:count]
 
     def could_hold(self, cpu_mcpu: int, memory_bytes: int) -> bool:
-        """Whether some machine could hold so much batch work if nothing else were there."""
+        """Whether some empty machine could hold so much batch work."""
         wanted = (cpu_mcpu, memory_bytes)
         if len(self._could_hold) > _ANSWERS_MAX:
             self._forget_answers()

@@ -1,9 +1,9 @@
-"""What the scheduler knows of every node: its facts, who holds what of it, and what is free, as rows of integer arrays.
+"""The scheduler's state of every node: its facts, its holds, and its free capacity, as rows of integer arrays.
 
-A node is a row, a zone is a column; rows of nodes with fewer zones than the widest are padded with columns that have nothing. A
-node keeps its row for as long as it is known. The row of a forgotten node is vacant, no filter passes it, and the next new node
-gets the lowest vacant row.
-A hold takes from one of two pools (`pool.py`): held is what the ledger says plus what is decided here and not yet committed.
+A node is a row, a zone is a column; rows of nodes with fewer zones than the widest are padded with columns of zeros. A node keeps
+its row for as long as it is known. The row of a deleted node is vacant, no filter passes it, and the next new node gets the lowest
+vacant row. A hold takes from one of two pools (`pool.py`): held is the ledger's sum plus the decisions here that are not yet
+committed.
 """
 
 import heapq
@@ -40,16 +40,16 @@ MAX_ZONES: Final = 64
 
 
 class Cluster:
-    """All nodes. An allocatable older than `facts_max_age_ms` counts as not fresh, whatever was said of it (0: never).
+    """All nodes. An allocatable older than `facts_max_age_ms` counts as not fresh, whatever freshness was published (0: never).
 
-    Equal nodes are taken in the order of their names, beginning `tie_rotation` names later (modulo their number): schedulers that
-    work beside one another choose different ones.
+    Equal nodes are chosen in the order of their names, beginning `tie_rotation` names later (modulo their number), so that
+    concurrent schedulers choose different nodes.
     """
 
     def __init__(self, facts_max_age_ms: int = 0, tie_rotation: int = 0, signals: NodeSignals | None = None) -> None:
         self.signals = signals or NodeSignals()
         self.nodes: list[Node] = []
-        """By row; in a vacant row stands a node without a name, which holds nothing."""
+        """By row; a vacant row has a node without a name, which holds nothing."""
         self.rows: dict[str, int] = {}
         """The row of each node, by name."""
         self._vacant: list[int] = []
@@ -61,12 +61,12 @@ class Cluster:
         self._facts = NodeFacts(self._size, self._columns, facts_max_age_ms)
         self._pools = {name: Pool(self._size, self._columns) for name in PoolName}
         self.levels = {name: PreemptibleIndex(self._size) for name in PoolName}
-        """What could come free if others left, by pool."""
+        """The amounts that preemption could free, by pool."""
         self._inventory_index = InventoryIndex(self._size)
         self._derived = Derived()
         self._next_generation = 0
         self.disagreeing: dict[str, tuple[str, ...]] = {}
-        """The nodes with which the ledger does not agree, and why not."""
+        """The nodes with which the ledger does not agree, and the disagreements."""
         self.batch_capacity = BatchCapacity(self._size, self._columns)
 
     def _resize(self, size: int, columns: int) -> None:
@@ -116,14 +116,14 @@ class Cluster:
         return None if row is None else self.nodes[row]
 
     def forget(self, node: Node) -> None:
-        """The node left for good: its row is vacant from now on. Raises InvariantBroken while something is held there."""
+        """Vacate the row of a node that left for good. Raises InvariantBroken while an attempt holds capacity there."""
         if node.holds or node.in_flight:
             raise InvariantBroken("a node that holds something is forgotten", node=node.name, in_flight=node.in_flight)
         row = node.row
         del self.rows[node.name]
         self.nodes[row] = Node("", row)
         heapq.heappush(self._vacant, row)
-        # Nothing that was found out about an earlier node of a row is taken for a finding about a later one.
+        # A finding about an earlier node of a row must not count as a finding about a later node.
         self._next_generation = max(self._next_generation, node.capacity_generation + 1)
         for pool in self._pools.values():
             pool.clear_row(row)
@@ -140,8 +140,8 @@ class Cluster:
     # ---- facts
 
     def on_topology(self, fact: NodeTopologyReported) -> bool:
-        """Take what a machine is; False when it is older than what is known. Raises InvalidInput for a topology that is none,
-        rules that do not go with it, and more labels or taints than are kept; nothing changes then.
+        """Take a node's topology; False when it is older than the known one. Raises InvalidInput, and changes nothing, for an
+        invalid topology, for rules that do not go with it, and for more labels or taints than are kept.
         """
         known = self.find(fact.node)
         if known is not None and known.is_published_again(fact):
@@ -181,7 +181,7 @@ class Cluster:
         return True
 
     def on_allocatable(self, fact: AllocatableChanged) -> bool:
-        """Take what may be promised; False when it is older than what is known."""
+        """Take a node's allocatable; False when it is older than the known one."""
         node = self.node(fact.node)
         if node.allocatable is not None and fact.at_ms < node.allocatable.at_ms:
             return False
@@ -198,7 +198,7 @@ class Cluster:
         if before is None or not was_fresh:
             self._grow(node)
             return True
-        # Most facts say again what is known, or less: who waits is not woken for that.
+        # Most facts repeat the known amounts, or promise less: waiting requests are not woken for those.
         if is_promise_new or room != node.room:
             node.capacity_generation += 1
         if self.signals.follows_load(PoolName.BATCH) or gives_more(before.zones, fact.zones):
@@ -208,7 +208,7 @@ class Cluster:
         return True
 
     def on_freshness(self, fact: FreshnessChanged) -> bool:
-        """Take how fresh a node's facts are; False when something newer is known."""
+        """Take how fresh a node's facts are; False when a newer fact is known."""
         node = self.node(fact.node)
         if fact.at_ms < node.freshness_at_ms:
             return False
@@ -232,10 +232,10 @@ class Cluster:
         at_ms: int | None = None,
         importance: Importance | None = None,
     ) -> None:
-        """Subtract what an attempt holds (since `at_ms`, or now); the same attempt again replaces what it held.
+        """Subtract an attempt's hold (since `at_ms`, or now); the same attempt again replaces its earlier hold.
 
-        `importance`: of one that could be asked to leave; the same is told to `drop`.
-        Raises InvariantBroken for a choice of CPUs or devices that are not free. What the ledger says is taken as it is.
+        `importance`: of an attempt that preemption could choose; `drop` needs the same value. Raises InvariantBroken for a choice
+        of CPUs or devices that are not free. A hold from the ledger is taken as it is.
         """
         if attempt in node.holds:
             self.drop(node, attempt, importance)
@@ -252,13 +252,13 @@ class Cluster:
             move_shares(node, self._pools[pool], shares, 1)
             return
         node.holdings[attempt] = holding
-        # Who crosses zones makes room for others who do.
+        # A hold that crosses zones makes room for other holds that cross zones.
         node.capacity_generation += 1
         move_shares(node, self._pools[pool], costs_of(node, pool, shares, holding), 1)
         self._limit_batch(node, holding)
 
     def drop(self, node: Node, attempt: Attempt, importance: Importance | None = None) -> None:
-        """Give back what an attempt holds; nothing when it holds nothing here."""
+        """Give back an attempt's hold; does nothing when it holds nothing here."""
         shares = node.holds.pop(attempt, None)
         if shares is None:
             return
@@ -282,7 +282,7 @@ class Cluster:
 
     @property
     def grown(self) -> bool:
-        """Whether some node may hold more than when that was last asked."""
+        """Whether some node may hold more than at the last call."""
         return bool(self._grown[PoolName.BATCH] or self._grown[PoolName.PROD])
 
     def _grow(self, node: Node) -> None:
@@ -297,7 +297,7 @@ class Cluster:
             self._promise(node, PoolName.BATCH)
 
     def compare(self, node: Node, assumed: Collection[Attempt] = ()) -> None:
-        """See whether what is held on a node, apart from what is only assumed, agrees with what the node is."""
+        """Compare the committed holds on a node, without those in `assumed`, with the node's topology."""
         inventory = self._inventory_index.of(node.row)
         if inventory is None:
             return
@@ -309,14 +309,14 @@ class Cluster:
             self.disagreeing.pop(node.name, None)
 
     def settle(self, node: Node, is_reloading: bool) -> None:
-        """Leave a node out of decisions while its ledger row is read again, and take it back in afterwards."""
+        """Leave a node out of decisions while its ledger row is read again, and return it to them afterwards."""
         node.is_reloading = is_reloading
         self._write_facts(node)
         if not is_reloading:
             self._grow(node)
 
     def _hold_again(self, node: Node, name: PoolName, pool: Pool) -> None:
-        """Subtract all holds anew: the zones of the node may have moved to other columns."""
+        """Subtract all holds again: the zones of the node may have moved to other columns."""
         pool.forget(node.row)
         if name is PoolName.PROD:
             move_shares(node, pool, claimed_of(node.room, node.reported), 1)
@@ -325,7 +325,7 @@ class Cluster:
                 move_shares(node, pool, costs_of(node, name, shares, node.holdings.get(attempt)), 1)
 
     def _leave_room(self, node: Node) -> None:
-        """Prod work leaves others' online work what that uses now, and the shared pool the CPUs for it."""
+        """Prod work leaves unmanaged online work the CPU that it uses now, and the shared pool the CPUs for it."""
         before, node.room = node.room, room_of(node.reported, node.allocatable, self.signals.rules.prod_room_pct)
         inventory = self._inventory_index.of(node.row)
         if inventory is not None:
@@ -368,12 +368,12 @@ class Cluster:
     # ---- reads
 
     def view(self, now_ms: int) -> View:
-        """The cluster now, and as it changes."""
+        """The cluster now; later changes are visible in the view."""
         return self._view(now_ms, self._pools, self.levels, self._inventory_index, self.signals, self._derived)
 
     def trial(self, now_ms: int) -> View:
-        """A view to decide on without holding anything: `View.take` subtracts from copies."""
-        # A fork keeps the ranks that it starts with.
+        """A view for decisions that hold nothing: `View.take` subtracts from copies."""
+        # A fork keeps the ranks of its beginning.
         self._rank()
         pools = {name: pool.fork() for name, pool in self._pools.items()}
         levels = {name: held.fork() for name, held in self.levels.items()}
@@ -416,7 +416,7 @@ class Cluster:
             self._rank_count = count
 
     def grown_free(self) -> dict[PoolName, tuple[IntArray, IntArray]]:
-        """Free CPU and memory, shape (rows,), of the nodes that may hold more of each pool than when they were last forgotten."""
+        """Free CPU and memory, shape (rows,), of the nodes that may hold more of each pool than at the last `forget_grown`."""
         found = {}
         for name, pool in self._pools.items():
             rows = np.array(sorted(self._grown[name]), dtype=np.int64)
@@ -426,20 +426,20 @@ class Cluster:
         return found
 
     def forget_grown(self) -> None:
-        """Whoever waits for a node to hold more was asked about all of these."""
+        """Clear the marks of grown nodes: every waiting request was tested against them."""
         for name, grown in self._grown.items():
             grown.clear()
-            # Not left to the next decision, for which somebody will be waiting.
+            # Done here and not in the next decision, for which a request will be waiting.
             self._pools[name].sync()
 
     def check(self) -> None:
-        """`check_rows` of all rows, and that no job is counted where it is not."""
+        """`check_rows` of all rows, and that no job is counted on a node that does not hold it."""
         self.check_rows(range(len(self.nodes)))
         for _ in self.signals.check_jobs(self.nodes):
             pass
 
     def check_rows(self, rows: range) -> None:
-        """Raise InvariantBroken unless each of these rows equals what its facts and holds give, in lists and arrays."""
+        """Raise InvariantBroken unless each of these rows equals the sum of its facts and holds, in lists and arrays."""
         nodes = self.nodes[rows.start : rows.stop]
         for row, node in zip(rows, nodes, strict=True):
             is_astray = self.rows.get(node.name) != row if node.name else bool(self._facts.taken[row])
@@ -465,7 +465,7 @@ class Cluster:
             raise InvariantBroken(rule, node=node.name, pool=name.value, kept=(kept.cpu[:], kept.memory[:]))
 
     def _check_own(self, node: Node, inventory: NodeInventory) -> None:
-        """Own CPUs are in nobody else's set, and no device gives more than it has, but where the ledger says so."""
+        """Own CPUs are in no other attempt's set, and no device gives more than it has, except where the ledger says so."""
         if inventory.holdings != node.holdings:
             raise InvariantBroken("an inventory holds something else than its node", node=node.name)
         if not node.problems and node.in_flight == 0 and (problems := inventory.disagreements()):

@@ -1,6 +1,6 @@
-"""Objects that the layers above the cluster keep beside it, as caches of what they derive from it.
+"""Caches of the layers above the cluster, kept with the cluster that they derive from.
 
-The cluster makes room for these objects and does not know what they are: a cache belongs to the layer that fills it.
+The cluster stores these objects and does not know their types: a cache belongs to the layer that fills it.
 """
 
 from typing import TypeVar

@@ -1,6 +1,6 @@
-"""What is known of every node apart from free capacity, as arrays, and a log of the rows in which it changed.
+"""The facts of every node apart from free capacity, as arrays, and a log of the rows in which they changed.
 
-Whatever derives verdicts from these facts remembers its position in the log and looks again only at the rows behind it.
+A cache of verdicts on these facts keeps its position in the log and tests again only the rows behind it.
 """
 
 from typing import Final
@@ -30,8 +30,8 @@ _ONLINE: Final = "online"
 class NodeFacts:
     """Arrays of shape (size,), `socket` (size, columns). A fact older than `max_age_ms` counts as not fresh (0: never).
 
-    `taken`: a node has the row. `split_score`: what a node scores at most for few zones, as a 32-bit float, when it holds a request
-    in more than one. `online`: the node runs online work; `colocated`: its operator admits batch work.
+    `taken`: a node has the row. `split_score`: the most that a node scores for few zones, as a 32-bit float, when it holds a
+    request in more than one zone. `online`: the node runs online work; `colocated`: its operator admits batch work.
     """
 
     def __init__(self, size: int, columns: int, max_age_ms: int) -> None:
@@ -41,16 +41,16 @@ class NodeFacts:
         self._log: list[int] = []
         self._log_begin = 0
         self.derived = Derived()
-        """Caches of what the layers above derive of these facts alone."""
+        """Caches that the layers above derive from these facts alone."""
         self.labels = LabelColumns(size)
         self.taints = TaintColumn(size)
         self.layouts: list[DeviceLayout] = [NO_DEVICES]
-        """The layouts of devices that nodes have; `layout` says which one a row has."""
+        """The device layouts of the nodes; `layout` has the index of each row's layout."""
         self._layout_at: dict[DeviceLayout, int] = {NO_DEVICES: 0}
         self.allocate(size, columns)
 
     def allocate(self, size: int, columns: int) -> None:
-        """Make every array anew, empty; all rows are to be written again."""
+        """Make every array again, empty; all rows are to be written again."""
         self.taken: BoolArray = np.zeros(size, dtype=np.bool_)
         self.known: BoolArray = np.zeros(size, dtype=np.bool_)
         self.fresh: BoolArray = np.zeros(size, dtype=np.bool_)
@@ -69,7 +69,7 @@ class NodeFacts:
     # ---- changes
 
     def clear_row(self, row: int) -> None:
-        """The row is vacant: no node has it, and nothing is known of it."""
+        """The row is vacant: no node has it, and no facts of it are kept."""
         self.taken[row] = False
         self.known[row] = self.fresh[row] = self.settled[row] = self.simulated[row] = self.online[row] = False
         self.colocated[row] = True
@@ -87,7 +87,7 @@ class NodeFacts:
             raise InvalidInput("taints", f"must be at most {TAINTS_MAX}", len(reported.taints))
 
     def describe(self, row: int, reported: NodeTopologyReported) -> None:
-        """Take what a node says of itself beside its topology."""
+        """Take a node's report beside its topology."""
         self.labels.write(row, reported.labels)
         self.taints.write(row, reported.taints)
         layout = layout_of(reported.topology, reported.rules)
@@ -102,7 +102,7 @@ class NodeFacts:
         self.note(row)
 
     def _forget_layouts(self) -> None:
-        """Keep only the layouts that some row has, and the empty one in its place."""
+        """Keep only the layouts that some row has, and the empty layout at its index."""
         used, places = np.unique(np.append(0, self.layout), return_inverse=True)
         self.layouts = [self.layouts[place] for place in used.tolist()]
         self._layout_at = {layout: place for place, layout in enumerate(self.layouts)}
@@ -124,7 +124,7 @@ class NodeFacts:
         return 0 < self._max_age_ms < self._now_ms - at_ms
 
     def look(self, now_ms: int) -> None:
-        """Let what is too old by now be not fresh."""
+        """Mark the facts that are too old by now as not fresh."""
         if self._max_age_ms <= 0 or self._now_ms <= now_ms <= self._lapse_ms:
             self._now_ms = now_ms
             return
@@ -139,7 +139,7 @@ class NodeFacts:
 
     @property
     def now_ms(self) -> int:
-        """When somebody last looked."""
+        """The time of the last `look`."""
         return self._now_ms
 
     @property
@@ -148,13 +148,13 @@ class NodeFacts:
         return self._log_begin + len(self._log)
 
     def note(self, row: int) -> None:
-        """Something that a filter looks at changed in this row."""
+        """Log a change in this row of a fact that a filter reads."""
         self._log.append(row)
         if len(self._log) > 2 * self.known.size:
             self.start_log()
 
     def start_log(self) -> None:
-        """Forget the log: whoever has not read it to its end looks at every row again."""
+        """Clear the log: a reader that has not read it to its end tests every row again."""
         self._log_begin = self.log_end + 1
         self._log.clear()
 

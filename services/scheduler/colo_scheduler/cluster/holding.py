@@ -1,4 +1,4 @@
-"""What one attempt holds of a node beside amounts of CPU and memory, and what CPU costs on a node that claims more than it has."""
+"""An attempt's hold on a node beside amounts of CPU and memory, and the cost of CPU on a node that claims more than it has."""
 
 from typing import Final, NamedTuple
 
@@ -21,14 +21,14 @@ _PUBLISHED: Final = {policy: word for word, policy in EXCLUSIVE.items()}
 
 
 def published_of(policy: ExclusivePolicy) -> CpuExclusive:
-    """The contract's word for the policy."""
+    """The policy's name in the contract."""
     return _PUBLISHED[policy]
 
 
 class Holding(NamedTuple):
-    """What one attempt holds beside amounts. `cpus` is a mask: LSE and LSR have them alone, for others they are only fixed.
+    """An attempt's hold beside amounts. `cpus` is a mask: LSE and LSR have these CPUs alone, other classes are only pinned to them.
 
-    `problem`: why what the ledger says of it cannot be read.
+    `problem`: why the ledger's hold cannot be read.
     """
 
     qos: QosClass
@@ -40,12 +40,12 @@ class Holding(NamedTuple):
 
     @property
     def is_own(self) -> bool:
-        """Whether nobody else of a class above BE may run on the CPUs."""
+        """Whether no other attempt of a class above BE may run on the CPUs."""
         return self.cpus != 0 and self.qos.has_own_cpus
 
 
 def holding_of(placement: Placement) -> Holding | None:
-    """What a placement holds beside amounts, None when that is nothing."""
+    """A placement's hold beside amounts, None when there is none."""
     if not (placement.cpus or placement.devices or placement.huge_pages):
         return None
     cpus, problem = 0, ""

@@ -1,7 +1,7 @@
-"""What a node has beside amounts of CPU and memory: its CPUs by number, huge pages and devices, and who holds which of them.
+"""A node's resources beside amounts of CPU and memory: its CPUs by number, huge pages and devices, and the attempts that hold them.
 
-The truth is what placements hold; everything here comes back from them and from what the node says it is. What the ledger says is
-taken as it is: where it does not agree with the node, `disagreements` tells, and nothing is given out twice.
+Placements are the truth; everything here is rebuilt from them and from the node's report. A ledger hold is taken as it is: where it
+does not agree with the node, `disagreements` reports it, and no CPU or device is assigned twice.
 """
 
 from collections.abc import Collection
@@ -34,7 +34,7 @@ __all__ = [
 
 CPU_MCPU: Final = 1_000
 _NO_CPUS: Final = CpuSet()
-# Machines of a fleet are of few kinds.
+# The machines of a fleet are of few kinds.
 _KINDS_REMEMBERED: Final = 256
 
 
@@ -45,7 +45,7 @@ def _index_of(cpus: tuple[Cpu, ...]) -> CpuTopology:
     except InvalidInput as error:
         if not error.field.endswith(".l3"):
             raise
-        # Caches only order choices: a machine that tells them oddly is still a machine.
+        # Caches only order choices: a machine that reports them inconsistently is still usable.
         return CpuTopology.from_rows(CpuRow(row.cpu, row.core, row.zone, row.socket) for row in cpus)
 
 
@@ -54,7 +54,7 @@ def _partitions_of(topology: NodeTopology, rules: NodeRules) -> GpuPartitions:
 
 
 def withheld_cpus(rules: NodeRules, cpus: CpuTopology, *, amounts_only: bool = False) -> CpuSet:
-    """The CPUs that nobody is given; with `amounts_only` those that lessen what may be asked for, too."""
+    """The CPUs that no work is given; with `amounts_only` those that also reduce the amounts that may be requested."""
     if rules == UNRULED:
         return _NO_CPUS
     kept = CpuSet.parse(rules.kubelet_reserved_cpus) | CpuSet.parse(rules.system_cpus)
@@ -65,13 +65,13 @@ def withheld_cpus(rules: NodeRules, cpus: CpuTopology, *, amounts_only: bool = F
 
 
 def _lasting(rules: NodeRules) -> NodeRules:
-    """The rules as they are when all pods have ended to which the kubelet pinned CPUs."""
+    """The rules after all pods with kubelet-pinned CPUs have ended."""
     kept = CpuSet.parse(rules.kubelet_reserved_cpus) - CpuSet.parse(rules.kubelet_pinned_cpus)
     return structs.replace(rules, kubelet_reserved_cpus=kept.format(), kubelet_pinned_cpus="")
 
 
 def reserved_shares(topology: NodeTopology, rules: NodeRules) -> tuple[ZoneShare, ...]:
-    """What a node's rules keep back from online work, zone by zone: 1000 for each CPU, each zone's part of the memory."""
+    """The amounts a node's rules reserve from online work, zone by zone: 1000 for each CPU, each zone's part of the memory."""
     if rules == UNRULED:
         return ()
     index = _index_of(topology.cpus)
@@ -90,9 +90,9 @@ def reserved_shares(topology: NodeTopology, rules: NodeRules) -> tuple[ZoneShare
 
 
 def batch_capacity(topology: NodeTopology, rules: NodeRules) -> tuple[tuple[int, int], ...]:
-    """CPU and memory of each zone that batch work could be promised if nothing else were there: all that is not kept back for good.
+    """CPU and memory of each zone that batch work could be promised on the empty node: all that is not reserved for good.
 
-    An upper bound: who makes the promise may keep back more.
+    An upper bound: the promise may reserve more.
     """
     if rules == UNRULED:
         return tuple((zone.cpu_capacity_mcpu, zone.memory_bytes) for zone in topology.zones)
@@ -109,7 +109,7 @@ def batch_capacity(topology: NodeTopology, rules: NodeRules) -> tuple[tuple[int,
 
 
 class NodeInventory:
-    """One node's. CPU sets are masks, as in CpuTopology."""
+    """The inventory of one node. CPU sets are masks, as in CpuTopology."""
 
     __slots__ = (
         "_open",
@@ -130,35 +130,35 @@ class NodeInventory:
     )
 
     def __init__(self, topology: NodeTopology, rules: NodeRules) -> None:
-        """Raises InvalidInput for CPUs that no machine can have: a core in two zones, an id twice."""
+        """Raises InvalidInput for impossible CPUs: a core in two zones, an id twice."""
         self.topology = topology
         self.rules = rules
         self.cpus = _index_of(topology.cpus)
         self.withheld = withheld_cpus(rules, self.cpus).mask
         self.withheld_for_good = self.withheld
         self.returning = 0
-        """CPUs by which more may be asked for when the pods end to which the kubelet pinned them."""
+        """CPUs by which more may be requested when the pods end to which the kubelet pinned them."""
         if rules.kubelet_pinned_cpus:
             lasting = _lasting(rules)
             self.withheld_for_good = withheld_cpus(lasting, self.cpus).mask
             kept = withheld_cpus(lasting, self.cpus, amounts_only=True).mask
             self.returning = withheld_cpus(rules, self.cpus, amounts_only=True).mask & ~kept
-        # What is offered to one request may be less.
+        # The CPUs open to a single request may be fewer.
         self._open = self.cpus.all_mask & ~self.withheld
         self.devices = DeviceInventory(topology.devices)
         self.partitions: GpuPartitions = _partitions_of(topology, rules)
         self.holdings: dict[Attempt, Holding] = {}
         self.fixed = 0
-        """CPUs that somebody holds by number."""
+        """CPUs that attempts hold by number."""
         self.lse = 0
         self.preferred = 0
-        """CPUs that whoever asks takes before others: those of its own reservation."""
+        """CPUs that the next request takes before others: those of its own reservation."""
         self._pages: dict[tuple[int, int], int] = {}
         self.shared_cpus: dict[int, int] = {}
-        """How many CPUs of each zone have to stay in nobody's own set, for online work that colo did not place."""
+        """How many CPUs of each zone have to stay in no attempt's own set, for online work that colo did not place."""
 
     def copy(self) -> "NodeInventory":
-        """An inventory that changes for itself."""
+        """An independent copy of the inventory."""
         other = NodeInventory(self.topology, self.rules)
         other.shared_cpus = self.shared_cpus
         for attempt, holding in self.holdings.items():
@@ -168,7 +168,7 @@ class NodeInventory:
     # ---- holds
 
     def choose(self, attempt: Attempt, holding: Holding) -> None:
-        """`hold` of what was decided here. Raises InvariantBroken when it is not free."""
+        """`hold` for a decision made here. Raises InvariantBroken when the resources are not free."""
         if holding.cpus & ~self.free_cpus:
             taken = CpuSet(holding.cpus & ~self.free_cpus).format()
             raise InvariantBroken("CPUs were chosen that are not free", replica=attempt[0], cpus=taken)
@@ -181,7 +181,7 @@ class NodeInventory:
         self.hold(attempt, holding)
 
     def hold(self, attempt: Attempt, holding: Holding) -> None:
-        """Take as held, whatever the node is; the same attempt again replaces what it held."""
+        """Take a hold, whatever the node has; the same attempt again replaces its earlier hold."""
         if attempt in self.holdings:
             self.drop(attempt)
         self.holdings[attempt] = holding
@@ -192,7 +192,7 @@ class NodeInventory:
         self._move_pages(holding, 1)
 
     def drop(self, attempt: Attempt) -> None:
-        """Give back what an attempt holds; nothing when it holds nothing."""
+        """Give back an attempt's hold; does nothing when it holds nothing."""
         holding = self.holdings.pop(attempt, None)
         if holding is None:
             return
@@ -217,11 +217,11 @@ class NodeInventory:
 
     @property
     def free_cpus(self) -> int:
-        """CPUs that may be given out by number."""
+        """CPUs that may be assigned by number."""
         return self.cpus.all_mask & ~self.withheld & ~self.fixed
 
     def own_most(self, qos: QosClass) -> int:
-        """The most CPUs that LSE or LSR work may take for its own, free or not, as the node's executor will have it.
+        """The most CPUs that LSE or LSR work may take for its own, free or not, by the rules of the node's executor.
 
         LSE leaves one to the rest of the node. Amounts keep one for LS work where they leave out every CPU that is withheld; where
         CPUs are withheld beside the amounts, one is kept here. The shared pool keeps `shared_cpus` in any case.
@@ -235,7 +235,7 @@ class NodeInventory:
         return max(0, room)
 
     def own_most_of(self, zone: int) -> int:
-        """The most CPUs of a zone that LSE or LSR work may take for its own beside who has some: `shared_cpus` stay."""
+        """The most CPUs of a zone that a further LSE or LSR attempt may take for its own: `shared_cpus` stay."""
         mask = self.cpus.cpus_of_zone(zone).mask
         return max(0, (mask & self._open & ~self._own).bit_count() - self.shared_cpus.get(zone, 0))
 
@@ -253,14 +253,14 @@ class NodeInventory:
         return max(0, total - self._pages.get((zone, page_bytes), 0)), total
 
     def batch_most_mcpu(self, zone: int) -> int | None:
-        """The most CPU that batch work may be promised in a zone: none of LSE's or of the node's own; None: no such limit."""
+        """The most CPU that batch work may be promised in a zone, without LSE's and the node's own CPUs; None: no such limit."""
         closed = (self.lse | self.withheld) & self.cpus.all_mask
         if not closed:
             return None
         return (self.cpus.cpus_of_zone(zone).mask & ~closed).bit_count() * CPU_MCPU
 
     def disagreements(self, assumed: Collection[Attempt] = ()) -> tuple[str, ...]:
-        """Where what is held, apart from what is only assumed, does not agree with the node or with itself, in sentences."""
+        """Where the holds, without those in `assumed`, do not agree with the node or with each other, in sentences."""
         found: list[str] = []
         devices = DeviceInventory(self.topology.devices)
         own, fixed = 0, 0
@@ -282,7 +282,7 @@ class NodeInventory:
         return tuple(found)
 
     def check(self, node: str) -> None:
-        """Raise InvariantBroken unless what is kept is what the holdings give."""
+        """Raise InvariantBroken unless the kept sums equal those of the holdings."""
         self.devices.check()
         again = NodeInventory(self.topology, self.rules)
         for attempt, holding in self.holdings.items():

@@ -1,6 +1,6 @@
-"""The inventories of all nodes, and as arrays how much of each is left: what a decision asks before it looks at a node closely.
+"""The inventories of all nodes, and their free amounts as arrays, for the filters that run before the exact fit.
 
-A trial has its own (`fork`): what is taken there is taken of nothing else.
+A trial has its own (`fork`): capacity taken in a trial is taken nowhere else.
 """
 
 from typing import Final
@@ -20,11 +20,11 @@ from colo_scheduler.numa.zones import IntArray
 __all__ = ["UNLIMITED", "InventoryIndex", "is_strict"]
 
 UNLIMITED: Final = 1 << 53
-"""How many batch replicas a node without a limit may hold."""
+"""The number of batch replicas that a node without a limit may hold."""
 
 
 class InventoryIndex:
-    """Arrays int64 of shape (size,): `own_cpus` free to be given out by number, `batch_left` batch replicas that may still come.
+    """Arrays int64 of shape (size,): `own_cpus` free to be assigned by number, `batch_left` batch replicas that may still come.
 
     `agrees`: the ledger agrees with the node. `limited`: how many rows have a limit of batch replicas; `strict`: how many bind
     CPUs or align zones by a rule of their own.
@@ -51,11 +51,11 @@ class InventoryIndex:
         self._free = {kind: np.concatenate([free, zeros]) for kind, free in self._free.items()}
 
     def add(self) -> None:
-        """One more row, of which nothing is known."""
+        """Add one row without an inventory."""
         self._inventories.append(None)
 
     def fork(self) -> "InventoryIndex":
-        """One that changes for itself, as this one does: an inventory is copied when it changes on either side."""
+        """An independent index with the same content: an inventory is copied when it changes on either side."""
         other = InventoryIndex(0)
         other.own_cpus, other.batch_left = self.own_cpus.copy(), self.batch_left.copy()
         other.agrees, other.limited, other.strict = self.agrees, self.limited, self.strict
@@ -68,7 +68,7 @@ class InventoryIndex:
     # ---- changes
 
     def clear_row(self, row: int) -> None:
-        """The row is vacant: nothing is known of it, and nothing is held there."""
+        """The row is vacant: no inventory of it is kept, and no hold."""
         deleted = self._inventories[row]
         if deleted is not None:
             self.limited -= deleted.rules.batch_replicas_most is not None
@@ -80,7 +80,7 @@ class InventoryIndex:
         self._device_scores.note(row)
 
     def know(self, row: int, inventory: NodeInventory, batch_held: int) -> None:
-        """Take what a node has, with what is held of it."""
+        """Take a node's inventory with its holds."""
         before = self._inventories[row]
         for known, sign in ((before, -1), (inventory, 1)):
             if known is not None:
@@ -112,7 +112,7 @@ class InventoryIndex:
             free[row] = sum(room.core_pct > 0 for room in rooms)
 
     def take(self, pool: PoolName, row: int, attempt: Attempt, holding: Holding | None, *, is_choice: bool) -> None:
-        """Hold what an attempt of a pool takes beside amounts. Raises InvariantBroken for a choice of what is not free."""
+        """Take an attempt's hold on a pool beside amounts. Raises InvariantBroken for a choice of resources that are not free."""
         if pool is PoolName.BATCH and self.limited:
             self.batch_left[row] -= 1
         if holding is not None:
@@ -128,7 +128,7 @@ class InventoryIndex:
                 self._write_devices(row, inventory)
 
     def leave(self, pool: PoolName, row: int, attempt: Attempt) -> None:
-        """Give back what an attempt took."""
+        """Give back an attempt's hold."""
         if pool is PoolName.BATCH and self.limited:
             self.batch_left[row] += 1
         inventory = self._inventories[row]
@@ -148,11 +148,11 @@ class InventoryIndex:
     # ---- reads
 
     def of(self, row: int) -> NodeInventory | None:
-        """The inventory of a node, None until the node said what it is. Not to be changed."""
+        """The inventory of a node, None until the node reported its topology. Callers must not change it."""
         return self._inventories[row]
 
     def device_scores(self, requests: tuple[DeviceRequest, ...], count: int, *, packs: bool) -> IntArray:
-        """How well the first `count` rows suit a request by what is free of their devices, or, with `packs`, by what is not."""
+        """The score of the first `count` rows for a request by their free devices, or, with `packs`, by their used devices."""
         return self._device_scores.of(requests, count, self._devices_of, packs=packs)
 
     def _devices_of(self, row: int) -> DeviceInventory | None:
@@ -160,12 +160,12 @@ class InventoryIndex:
         return inventory.devices if inventory is not None and inventory.devices.kinds else None
 
     def free_devices(self, kind: str) -> IntArray | None:
-        """How many healthy devices of a kind have something free, by row; None when no node has such a device."""
+        """How many healthy devices of a kind have free capacity, by row; None when no node has such a device."""
         return self._free.get(kind)
 
 
 def is_strict(inventory: NodeInventory) -> bool:
-    """Whether the node binds CPUs or aligns zones by a rule of its own, or another hands them out there."""
+    """Whether the node binds CPUs or aligns zones by a rule of its own, or another system assigns them there."""
     rules = inventory.rules
     is_unmanaged = rules.numa_rule != "colo"
     return rules.cpu_bind is not CpuBind.DEFAULT or rules.numa_policy is not NumaPolicy.NONE or is_unmanaged

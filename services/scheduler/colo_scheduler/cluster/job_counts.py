@@ -1,6 +1,6 @@
-"""How many replicas of a job each node holds: for jobs that had rather be spread.
+"""How many replicas of a job each node holds: for jobs with a spread preference.
 
-Nobody pays for it before the first such job comes: then all holds are counted once, and from there on each one that comes or goes.
+Counting starts with the first such job: then all holds are counted once, and from there on each hold that is added or dropped.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,22 +16,22 @@ from colo_scheduler.numa.zones import IntArray
 
 __all__ = ["JobCounts"]
 
-# What a piece is worth; so many counts are gathered in the same time.
+# The cost of a piece; so many counts are gathered in the same time.
 _PIECE: Final = 100
 _GATHERED: Final = 1_500
 
 
 class JobCounts:
-    """Counts by job and row. What stands for a reservation is no replica of any job."""
+    """Counts by job and row. A reservation's own hold is no replica of any job."""
 
     def __init__(self, before: "JobCounts | None" = None) -> None:
-        """`before`: what was counted when a trial began; this one then counts what comes on top of it."""
+        """`before`: the counts at the beginning of a trial; this object then counts the trial's changes on top."""
         self._before = before
         self._counts: dict[str, dict[int, int]] = {}
         self.is_counting = before is not None
 
     def begin(self, nodes: Iterable[Node]) -> None:
-        """Count what the nodes hold now, unless it is counted already."""
+        """Count the nodes' holds now, unless they are counted already."""
         if self.is_counting:
             return
         self.is_counting = True
@@ -40,7 +40,7 @@ class JobCounts:
                 self.add(attempt, node.row, 1)
 
     def add(self, attempt: Attempt, row: int, change: int) -> None:
-        """One more or one less on a node."""
+        """Add `change` (1 or -1) to the count of a node."""
         if not self.is_counting or name_of(attempt[0]):
             return
         job = attempt[0].partition("/")[0]
@@ -66,7 +66,7 @@ class JobCounts:
         return column
 
     def check_rows(self, nodes: Iterable[Node]) -> None:
-        """Raise InvariantBroken unless what these nodes hold is counted."""
+        """Raise InvariantBroken unless the holds of these nodes are counted."""
         if not self.is_counting or self._before is not None:
             return
         for node in nodes:
@@ -75,7 +75,7 @@ class JobCounts:
                     raise InvariantBroken("replicas are counted otherwise than they are held", job=job, node=node.name)
 
     def check_jobs(self, nodes: Sequence[Node]) -> Iterator[int]:
-        """Raise InvariantBroken when a job is counted where nothing of it is held; a piece each time, and how much that was."""
+        """Raise InvariantBroken when a job is counted without a hold; checks one piece at a time and yields its size."""
         by_row: dict[int, list[str]] = {}
         looked_at = 0
         for job in list(self._counts):
@@ -90,7 +90,7 @@ class JobCounts:
         for row, jobs in by_row.items():
             node = nodes[row] if row < len(nodes) else None
             held = _jobs_on(node) if node is not None else {}
-            # What was given back since it was gathered is counted no longer.
+            # A hold that was given back since the gathering is not counted any more.
             for job in jobs:
                 if job not in held and row in self._of(job):
                     raise InvariantBroken("replicas are counted that are not held", job=job, row=row)

@@ -1,4 +1,4 @@
-"""One node as the scheduler knows it beside its row in the arrays, and what holds of it cost a pool."""
+"""One node beside its row in the arrays, and the cost of its holds in a pool."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -18,11 +18,11 @@ _HEAD: Final = frozenset(Fact.__struct_fields__)
 
 
 class Node:
-    """One node beside its row in the arrays. `holds` is what each attempt holds here, committed or assumed.
+    """One node beside its row in the arrays. `holds` is each attempt's hold here, committed or assumed.
 
-    `prod`: those of them that hold from the prod pool. `holdings`: what they hold beside amounts, if anything. `reserved`: what
-    nobody gets of the machine, by zone; `room`: what prod work leaves there to online work of others, in real CPU. `reported`: the
-    node's own words. `problems`: where the ledger does not agree with it.
+    `prod`: the attempts that hold from the prod pool. `holdings`: their holds beside amounts, if any. `reserved`: the amounts that
+    no work gets, by zone; `room`: the amounts that prod work leaves there to unmanaged online work, in real CPU. `reported`: the
+    node's own report. `problems`: where the ledger does not agree with the node.
     """
 
     __slots__ = (
@@ -80,7 +80,7 @@ class Node:
         return self.allocatable.sample_seq if self.allocatable else 0
 
     def is_published_again(self, fact: NodeTopologyReported) -> bool:
-        """Whether the node is what it was when it last said what it is."""
+        """Whether the report repeats the node's last report."""
         reported = self.reported
         return reported is not None and all(
             getattr(reported, name) == getattr(fact, name)
@@ -98,7 +98,7 @@ class Node:
 
 
 def gives_more(before: Iterable[ZoneAllocatable], now: Iterable[ZoneAllocatable]) -> bool:
-    """Whether some zone is promised more CPU or memory than before; one that was not there had nothing."""
+    """Whether some zone is promised more CPU or memory than before; a zone that did not exist had none."""
     known = {zone.zone: zone for zone in before}
     for zone in now:
         was = known.get(zone.zone)
@@ -111,7 +111,7 @@ def gives_more(before: Iterable[ZoneAllocatable], now: Iterable[ZoneAllocatable]
 def costs_of(
     node: Node, name: PoolName, shares: tuple[ZoneShare, ...], holding: Holding | None
 ) -> tuple[ZoneShare, ...]:
-    """What shares cost in a pool: CPUs by number as much as the machine claims them to be."""
+    """The cost of shares in a pool: CPUs by number cost as much as the machine claims them to be."""
     if holding is None or not holding.cpus or name is PoolName.BATCH or node.reported is None:
         return shares
     return tuple(

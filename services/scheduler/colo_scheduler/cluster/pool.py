@@ -1,12 +1,11 @@
-"""What is free of one band's capacity, zone by zone: exact integers a row, and the same as arrays over all rows.
+"""The free part of one band's capacity, zone by zone: exact integers a row, and the same as arrays over all rows.
 
-The batch pool is what overcommit says may be promised; the prod pool is the machine's capacity less what is reserved on it. Each is
+The batch pool is the capacity that overcommit promises; the prod pool is the machine's capacity less its reserved amounts. Each is
 held from separately: `free = allocatable - held`, per zone. The integers of a row are the truth and change with every hold; the
-arrays follow when somebody looks (`sync`), only in the rows that changed since.
+arrays follow at the next read (`sync`), only in the rows that changed since.
 
-Beside the exact numbers the arrays keep, as 32-bit floats, how many percent of a node are free, a little too many so that no
-rounding makes them too few, and how many a unit takes. They serve upper bounds only: a scorer that needs a division a node asks
-them which nodes are worth the exact one.
+Beside the exact numbers the arrays keep, as 32-bit floats, the free percentage of a node, rounded so that it is never too low, and
+the percentage of one unit. They serve upper bounds only: they select the nodes on which a scorer does its exact division.
 """
 
 from collections.abc import Sequence
@@ -30,14 +29,14 @@ RANK_MAX: Final = (1 << RANK_BITS) - 1
 CPU_MAX: Final = (1 << CPU_BITS) - 1
 """Nodes are compared by one integer (`scoring.sort_keys`): 22 bits of weighted score, then free CPU left, then the rank."""
 
-# More than the rounded steps that give a share of at most 100 in 32-bit floats lose together (four, each less than 2^-17).
+# More than the total rounding error of a share of at most 100 in 32-bit floats (four steps, each less than 2^-17).
 _ROUNDING: Final = 2**-14
-# Up to so many changed rows are written number by number, which is quicker then.
+# Up to so many changed rows are written number by number, which is then quicker.
 _FEW: Final = 9
 
 
 class PoolName(StrEnum):
-    """Whose capacity a hold takes from."""
+    """The band from whose capacity a hold takes."""
 
     BATCH = "batch"
     PROD = "prod"
@@ -51,7 +50,7 @@ def pool_of(band: PriorityBand) -> PoolName:
 class PoolRow:
     """One node's numbers, an entry for each column (zones first, padding after): mcpu and bytes; `whole_*` is allocatable in all.
 
-    Never changed in place by anybody but its pool.
+    Only its pool changes it in place.
     """
 
     __slots__ = ("allocatable_cpu", "allocatable_memory", "cpu", "memory", "whole_cpu", "whole_memory")
@@ -64,7 +63,7 @@ class PoolRow:
         self.memory = [0] * columns
 
     def copy(self) -> "PoolRow":
-        """A row that changes for itself."""
+        """An independent copy of the row."""
         other = PoolRow(0)
         other.allocatable_cpu, other.allocatable_memory = self.allocatable_cpu, self.allocatable_memory
         other.whole_cpu, other.whole_memory = self.whole_cpu, self.whole_memory
@@ -72,7 +71,7 @@ class PoolRow:
         return other
 
     def widen(self, columns: int) -> None:
-        """Add columns that have nothing."""
+        """Add columns of zeros."""
         more = columns - len(self.cpu)
         self.allocatable_cpu += (0,) * more
         self.allocatable_memory += (0,) * more
@@ -117,32 +116,32 @@ class Pool:
         self._allocate(size, columns)
 
     def add(self) -> None:
-        """One more row, which has nothing."""
+        """Add one row of zeros."""
         self.rows.append(PoolRow(self.columns))
         self._promised.add(len(self.rows) - 1)
 
     # ---- changes
 
     def clear_row(self, number: int) -> None:
-        """The row is vacant: nothing may be held of it, and nothing is."""
+        """The row is vacant: it has no capacity and no holds."""
         self.rows[number] = PoolRow(self.columns)
         if self._own is not None:
             self._own.add(number)
         self._promised.add(number)
 
     def promise(self, number: int, cpu: Sequence[int], memory: Sequence[int]) -> None:
-        """What may be held of a row from now on, a number for each of its zones."""
+        """Set the capacity of a row, a number for each of its zones."""
         row = self._mine(number)
         before_cpu, before_memory = row.allocatable_cpu, row.allocatable_memory
         row.allocatable_cpu, row.allocatable_memory = self.padded(cpu, memory)
         row.whole_cpu, row.whole_memory = sum(cpu), sum(memory)
-        # What is held stays.
+        # Holds stay as they are.
         row.cpu[:] = map(_moved, row.cpu, before_cpu, row.allocatable_cpu)
         row.memory[:] = map(_moved, row.memory, before_memory, row.allocatable_memory)
         self._promised.add(number)
 
     def padded(self, cpu: Sequence[int], memory: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The same with nothing in the columns for which the node has no zones."""
+        """The same numbers, padded with zeros in the columns for which the node has no zones."""
         pad = (0,) * (self.columns - len(cpu))
         return (*cpu, *pad), (*memory, *pad)
 
@@ -154,7 +153,7 @@ class Pool:
         self.dirty.add(number)
 
     def forget(self, number: int) -> None:
-        """Nothing is held of a row any more; what holds it is taken again afterwards."""
+        """Clear the holds of a row; the caller takes them again afterwards."""
         row = self._mine(number)
         row.cpu[:] = row.allocatable_cpu
         row.memory[:] = row.allocatable_memory
@@ -167,7 +166,7 @@ class Pool:
         return self.rows[number]
 
     def fork(self) -> "Pool":
-        """A pool of its own that starts as this one is: what is taken of one is taken of no other."""
+        """An independent pool with the same content: a hold in one is not in the other."""
         self.sync()
         other = Pool(0, self.columns)
         for name, value in vars(self).items():
@@ -238,7 +237,7 @@ class Pool:
             unit_pct[at] = unit[at]
 
     def check(self, rows: range) -> None:
-        """Raise InvariantBroken unless the arrays say of these rows what the rows say. Only these are brought up to date."""
+        """Raise InvariantBroken unless the arrays equal these rows. Only these rows are brought up to date."""
         if not rows:
             return
         late = [number for number in rows if number in self._promised or number in self.dirty]

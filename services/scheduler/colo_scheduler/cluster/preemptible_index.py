@@ -1,8 +1,8 @@
-"""How much of a pool is held by replicas of each importance, as arrays over all rows: what could come free if they left.
+"""How much of a pool is held by replicas of each importance, as arrays over all rows: the amounts that preemption could free.
 
-It bounds from above, and no more: a search for victims begins where it says that their leaving could be enough. There are at most
+The amounts are upper bounds only: a search for victims begins where they say that preemption could be enough. There are at most
 LEVELS_MOST levels. While there are fewer, each importance is a level of its own; of more, one counts in the nearest level below it.
-So nobody is ever counted in a level above its importance. A level that nobody is in any more is given up.
+So no replica counts in a level above its importance. A level without holds is deleted.
 """
 
 from bisect import bisect_right
@@ -25,7 +25,7 @@ _REMEMBERED: Final = 1_024
 
 CountArray = npt.NDArray[np.int32]
 Importance = tuple[int, int]
-"""Rank of the band, then priority: what is higher is more important."""
+"""Rank of the band, then priority: a higher value is more important."""
 
 
 def importance_of(band: PriorityBand, priority: int) -> Importance:
@@ -34,10 +34,10 @@ def importance_of(band: PriorityBand, priority: int) -> Importance:
 
 
 class ImportanceLevel:
-    """What is held at one importance or somewhat above: mcpu and bytes by row, int64 of shape (size,).
+    """The amounts held at one importance or somewhat above: mcpu and bytes by row, int64 of shape (size,).
 
-    `least`: nobody in it is less important. `apart`: how many of its `holds` are of another importance than that. `holds_on` and
-    `apart_on`: the same by row, int32.
+    `least`: the lowest importance in the level. `apart`: how many of its `holds` are of another importance than `least`. `holds_on`
+    and `apart_on`: the same by row, int32.
     """
 
     __slots__ = ("apart", "apart_on", "cpu", "holds", "holds_on", "least", "memory")
@@ -51,14 +51,14 @@ class ImportanceLevel:
         self.apart_on: CountArray = np.zeros(size, dtype=np.int32)
 
     def by_row(self) -> tuple[IntArray, IntArray, CountArray, CountArray]:
-        """What is known of each row."""
+        """The arrays of the level: mcpu, bytes, `holds_on`, `apart_on`."""
         return self.cpu, self.memory, self.holds_on, self.apart_on
 
 
 class PreemptibleIndex:
     """The levels of one pool. `largest_*`: no hold was larger since the pool was last empty.
 
-    `price_pct`: CPU that is held may cost the pool so many percent, at most.
+    `price_pct`: the most that held CPU may cost the pool, in percent.
     """
 
     def __init__(self, size: int) -> None:
@@ -80,7 +80,7 @@ class PreemptibleIndex:
         self._size = size
 
     def fork(self) -> "PreemptibleIndex":
-        """One that changes for itself."""
+        """An independent index with the same content."""
         other = PreemptibleIndex(self._size)
         for level in self._levels:
             copy = ImportanceLevel(level.least, 0)
@@ -95,7 +95,7 @@ class PreemptibleIndex:
     # ---- changes
 
     def hold(self, row: int, importance: Importance, shares: tuple[ZoneShare, ...]) -> None:
-        """A replica of this importance holds these shares."""
+        """Add the shares of a replica of this importance."""
         level = self._of.get(importance) or self._level(importance)
         mcpu, size_bytes = _amounts(shares)
         level.cpu[row] += mcpu
@@ -111,7 +111,7 @@ class PreemptibleIndex:
             self.largest_bytes = size_bytes
 
     def drop(self, row: int, importance: Importance, shares: tuple[ZoneShare, ...]) -> None:
-        """It does so no longer. Raises InvariantBroken when nobody of that importance holds anything."""
+        """Remove the shares of a replica of this importance. Raises InvariantBroken when none of that importance holds any."""
         level = self._of.get(importance) or self._find(importance)
         if level is None or level.holds == 0:
             raise InvariantBroken("nothing is held at an importance", importance=importance)
@@ -130,16 +130,16 @@ class PreemptibleIndex:
                 self.largest_mcpu = self.largest_bytes = 0
 
     def _level(self, importance: Importance) -> ImportanceLevel:
-        """The level that a hold of this importance counts in, a new one where there is room for it."""
+        """The level that counts a hold of this importance, a new level where the limit allows it."""
         level = self._find(importance)
-        # One that would come between a level and those who are apart in it would be theirs.
+        # A new level between a level's least and the importances counted apart in it would take over these.
         if level is None or (level.least != importance and level.apart == 0):
             if len(self._levels) < LEVELS_MOST:
                 level = ImportanceLevel(importance, self._size)
                 self._levels.insert(bisect_right(self._levels, importance, key=_least), level)
                 self._of.clear()
             elif level is None:
-                # Less important than everybody: the lowest level reaches down to it.
+                # Less important than all levels: the lowest level is extended down to it.
                 level = self._levels[0]
                 level.least, level.apart, level.apart_on = importance, level.holds, level.holds_on.copy()
                 self._of.clear()
@@ -149,14 +149,14 @@ class PreemptibleIndex:
         return level
 
     def _find(self, importance: Importance) -> ImportanceLevel | None:
-        """The nearest level that does not begin above the importance."""
+        """The nearest level whose least importance is not above the importance."""
         at = bisect_right(self._levels, importance, key=_least)
         return self._levels[at - 1] if at else None
 
     # ---- reads
 
     def below(self, importance: Importance) -> tuple[ImportanceLevel, ...]:
-        """The levels that somebody less important may be in, the least important first."""
+        """The levels that may count a less important replica, the least important first."""
         return tuple(level for level in self._levels if level.least < importance)
 
     def check(self, expected: Iterable[tuple[int, Importance, tuple[ZoneShare, ...]]]) -> None:
@@ -165,7 +165,7 @@ class PreemptibleIndex:
         self.check_sums()
 
     def check_rows(self, rows: range, expected: Iterable[tuple[int, Importance, tuple[ZoneShare, ...]]]) -> None:
-        """Raise InvariantBroken unless these rows are what the holds of these rows (row, importance, shares) give."""
+        """Raise InvariantBroken unless these rows equal the sums of their holds (row, importance, shares)."""
         sums = {id(level): tuple([0] * len(rows) for _ in level.by_row()) for level in self._levels}
         found: dict[Importance, ImportanceLevel | None] = {}
         for row, importance, shares in expected:
@@ -187,7 +187,7 @@ class PreemptibleIndex:
                 raise InvariantBroken("a level differs from what is held", least=level.least)
 
     def check_sums(self) -> None:
-        """Raise InvariantBroken unless the levels are in order, somebody is in each, and its counts are those of its rows."""
+        """Raise InvariantBroken unless the levels are in order, none is empty, and its counts are the sums of its rows."""
         for level in self._levels:
             sums = (int(level.holds_on.sum()), int(level.apart_on.sum()))
             if (level.holds, level.apart) != sums or level.holds < 1:

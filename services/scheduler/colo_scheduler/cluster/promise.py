@@ -1,4 +1,4 @@
-"""What may be held of a node, pool by pool, and what is left of it: an entry for each of its zones, in mcpu and bytes."""
+"""The capacity of a node, pool by pool, and its free part: an entry for each of its zones, in mcpu and bytes."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ Promised = tuple[Sequence[int], Sequence[int]]
 
 
 def batch_of(node: Node, inventory: NodeInventory | None, most_bytes: Sequence[int] | None) -> Promised:
-    """What overcommit promises, but no CPU of LSE's and nothing that the node's rules keep back (they leave `most_bytes`)."""
+    """The capacity that overcommit promises, without LSE's CPUs and the node's reserves (its rules leave `most_bytes`)."""
     cpu, memory = [0] * len(node.zone_ids), [0] * len(node.zone_ids)
     for zone in node.allocatable.zones if node.allocatable else ():
         if zone.zone in node.zone_ids:
@@ -28,7 +28,7 @@ def batch_of(node: Node, inventory: NodeInventory | None, most_bytes: Sequence[i
 
 
 def prod_of(node: Node) -> Promised:
-    """What the machine has and is not reserved; CPU as the node claims it."""
+    """The machine's capacity without the reserved amounts; CPU as the node claims it."""
     zones = node.topology.zones if node.topology else ()
     cpu = [zone.cpu_capacity_mcpu for zone in zones]
     memory = [min(zone.memory_bytes, MEMORY_MAX_BYTES) for zone in zones]
@@ -42,7 +42,7 @@ def prod_of(node: Node) -> Promised:
 
 
 def free_of(node: Node, name: PoolName, promised: Promised) -> tuple[list[int], list[int]]:
-    """What is left of this when everything that is held of the pool is subtracted anew."""
+    """The free part of this capacity, with all holds of the pool subtracted again."""
     cpu, memory = list(promised[0]), list(promised[1])
     is_prod = name is PoolName.PROD
     taken = list(claimed_of(node.room, node.reported)) if is_prod else []

@@ -1,6 +1,6 @@
-"""What speaks for or against a node beside what is free on it: replicas of the same job, evictions of late, real load.
+"""The node signals beside free capacity: replicas of the same job, recent evictions, real load.
 
-One object for all nodes, which the cluster keeps up to date. Nobody pays for what no policy and no request asks for.
+One object for all nodes, which the cluster keeps up to date. A signal that no policy and no request uses costs nothing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,10 +31,10 @@ __all__ = ["SignalRules", "NodeSignals", "Overload", "kind_of"]
 
 
 class SignalRules(Struct, frozen=True, kw_only=True):
-    """The policy's part of it. `follows_batch`: the load of work below prod is of use, for its own sake. `follows_dynamic`: some
-    work is placed by averages, maxima and arrivals.
+    """The policy's rules for signals. `follows_batch`: the load of work below prod is used for its own sake. `follows_dynamic`:
+    some work is placed by averages, maxima and arrivals.
 
-    `prod_room_pct`: prod work leaves online work that others placed so many percent of what that uses.
+    `prod_room_pct`: prod work leaves unmanaged online work so many percent of its use.
     """
 
     evictions: EvictionPenaltyPolicy = field(default_factory=EvictionPenaltyPolicy)
@@ -46,7 +46,7 @@ class SignalRules(Struct, frozen=True, kw_only=True):
 
 
 class Overload(NamedTuple):
-    """A load that is too high: what of, as `colo_common.model.shortage.LOAD_UNITS` names it, in percent, and the most allowed."""
+    """A load above its limit: its name in `colo_common.model.shortage.LOAD_UNITS`, the load in percent, and the most allowed."""
 
     unit: str
     have_pct: int
@@ -54,7 +54,7 @@ class Overload(NamedTuple):
 
 
 class NodeSignals:
-    """`follows[pool]`: holds of that pool have to be told. `is_published`: some load or eviction was heard of."""
+    """`follows[pool]`: holds of that pool have to be passed on. `is_published`: some load or eviction was received."""
 
     def __init__(self, rules: SignalRules | None = None) -> None:
         self.rules = rules or SignalRules()
@@ -68,11 +68,11 @@ class NodeSignals:
 
     @property
     def _follows_batch(self) -> bool:
-        # All usage is what work below prod is judged by; what it adds to that counts for it alone.
+        # Work below prod is judged by the whole usage; its own addition counts for it alone.
         return self.rules.follows_batch or bool(self.loads.policy.usage_pct)
 
     def fork(self) -> "NodeSignals":
-        """One that changes for itself, as a trial needs it."""
+        """An independent copy with the same content, for a trial."""
         other = NodeSignals(self.rules)
         other.jobs, other.evictions, other.loads = JobCounts(self.jobs), self.evictions, self.loads.fork()
         other.dynamic = self.dynamic.fork()
@@ -81,28 +81,28 @@ class NodeSignals:
         return other
 
     def hear(self, row: int, fact: AllocatableChanged) -> None:
-        """Take what a node uses."""
+        """Take a node's usage."""
         self.loads.hear(row, fact)
         if fact.load is not None:
             self.is_published = True
             self.dynamic.hear(row, fact.load, fact.at_ms)
 
     def know(self, row: int, topology: NodeTopology) -> None:
-        """Take how large a machine is."""
+        """Take a machine's capacity."""
         self.loads.know(row, topology)
         self.dynamic.know(row, topology)
 
     def evicted(self, kind: str, row: int, now_ms: int) -> None:
-        """A node evicted such work."""
+        """A node evicted work of this kind."""
         self.is_published = True
         self.evictions.evicted(kind, row, now_ms)
 
     def follows_load(self, pool: PoolName) -> bool:
-        """Whether another load may admit work of the pool to a node that was too busy."""
+        """Whether a changed load may admit work of the pool to a node that was too busy."""
         return self.is_published and (self.dynamic.judges or self.loads.judges(is_prod=pool is PoolName.PROD))
 
     def judges(self, request: RequestClass) -> bool:
-        """Whether nodes may be too busy for the request with what came before it."""
+        """Whether nodes may become too busy for the request by earlier replicas."""
         return self.is_published and self.loads.judges(is_prod=request.is_prod)
 
     def refuses(self, request: RequestClass) -> bool:
@@ -119,7 +119,7 @@ class NodeSignals:
         return calm
 
     def overloads(self, request: RequestClass, count: int, now_ms: int) -> list[Overload | None]:
-        """Why each of the first `count` rows is too busy for one replica, None for one that is not."""
+        """Why each of the first `count` rows is too busy for one replica, None for a row that is not."""
         found: list[Overload | None] = [None] * count
         if self.dynamic.judges:
             delivered = self.dynamic.overloads(count, now_ms)
@@ -131,7 +131,7 @@ class NodeSignals:
         return found
 
     def count_jobs(self, nodes: list[Node]) -> None:
-        """From now on replicas are counted by job."""
+        """Count replicas by job from now on."""
         if self._base is not None:
             self._base.count_jobs(nodes)
         self.jobs.begin(nodes)
@@ -142,24 +142,24 @@ class NodeSignals:
         self.jobs.add(attempt, row, 1)
         if pool is PoolName.PROD or self._follows_batch:
             self.loads.hold(row, attempt, shares, at_ms, is_prod=pool is PoolName.PROD)
-        # What stands for a reservation uses nothing.
+        # A reservation's own hold uses nothing.
         if self.rules.follows_dynamic and not name_of(attempt[0]):
             self.dynamic.hold(row, attempt, at_ms)
 
     def drop(self, row: int, attempt: Attempt) -> None:
-        """An attempt holds its place no longer."""
+        """An attempt does not hold its place any more."""
         self.jobs.add(attempt, row, -1)
         self.loads.drop(row, attempt)
         self.dynamic.drop(row, attempt)
 
     def clear_row(self, row: int) -> None:
-        """The row is vacant: its node is gone, and nothing is held there."""
+        """The row is vacant: its node is deleted, and no attempt holds capacity there."""
         self.evictions.clear_row(row)
         self.loads.clear_row(row)
         self.dynamic.clear_row(row)
 
     def check_rows(self, nodes: Sequence[Node], rows: range) -> None:
-        """Raise InvariantBroken unless jobs are counted, and loads added up, for these nodes and rows as doing it anew would."""
+        """Raise InvariantBroken unless the job counts and load sums of these nodes and rows equal those of a recount."""
         self.jobs.check_rows(nodes)
         if self.dynamic.is_followed and (astray := self.dynamic.check_rows((node.row, node.holds) for node in nodes)):
             raise InvariantBroken("averages, maxima or arrivals differ from what was heard", rows=astray[:3])
@@ -168,10 +168,10 @@ class NodeSignals:
             raise InvariantBroken("a load differs from its report and what came since", rows=wrong[:3])
 
     def check_jobs(self, nodes: Sequence[Node]) -> Iterator[int]:
-        """Look for jobs that are counted where nothing of them is held, some at a time. Raises InvariantBroken for one."""
+        """Raise InvariantBroken for a job that is counted without a hold; checks some jobs at a time."""
         return self.jobs.check_jobs(nodes)
 
 
 def kind_of(band: PriorityBand, qos: QosClass, cpu_mcpu: int, memory_bytes: int) -> str:
-    """The name under which evictions of such work are remembered: equal band, class and amounts."""
+    """The name under which evictions of a kind of work are kept: equal band, class and amounts."""
     return f"{band.value}.{qos.value}.{cpu_mcpu}.{memory_bytes}"

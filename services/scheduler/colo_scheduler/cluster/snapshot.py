@@ -1,4 +1,4 @@
-"""The cluster as a decision sees it: the rows of all nodes at one moment, and what a trial takes of them."""
+"""The cluster as a decision sees it: the rows of all nodes at one moment, and the amounts that a trial takes of them."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -22,12 +22,12 @@ _NOBODY: Final = ("", 0)
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The cluster at the moment of one decision. Nothing in it is a copy: what the cluster holds later is seen by the view.
+    """The cluster at the moment of one decision. Nothing in it is a copy: later holds in the cluster are visible in the view.
 
-    `derived`: caches of the layers above; each trial has its own. What they derive of `facts` alone is in `facts.derived`.
-    `trial_changes`: row -> how often this trial changed what the row holds beside amounts; a view of the cluster has none.
-    `count`: how many rows there are, vacant ones included; `node_count`: how many nodes.
-    A trial (`Cluster.trial`) has pools of its own instead: what is taken there is taken of nothing else. Arrays of shape (count,).
+    `derived`: caches of the layers above; each trial has its own. Caches derived from `facts` alone are in `facts.derived`.
+    `trial_changes`: row -> how often this trial changed the row's holds beside amounts; a view of the cluster has none. `count`:
+    the number of rows, vacant rows included; `node_count`: the number of nodes. A trial (`Cluster.trial`) has pools of its own
+    instead: a hold in a trial is held nowhere else. Arrays of shape (count,).
     """
 
     now_ms: int
@@ -50,11 +50,11 @@ class View:
         return pool
 
     def limits(self, request: RequestClass) -> bool:
-        """Whether some node may admit less of the kind than fits there."""
+        """Whether some node may admit fewer replicas of the kind than fit there."""
         return (self.inventory_index.limited > 0 and not request.is_prod) or self.signals.judges(request)
 
     def room(self, row: int, request: RequestClass) -> int:
-        """How many more replicas of the kind the rules of a node admit, and its load."""
+        """How many more replicas of the kind a node's rules and its load admit."""
         most = (
             UNLIMITED
             if request.is_prod or not self.inventory_index.limited
@@ -74,10 +74,10 @@ class View:
         *,
         is_choice: bool = True,
     ) -> None:
-        """Subtract a choice from a pool: for trials, in a view of the cluster itself `Cluster.hold` is the way.
+        """Subtract a choice from a pool: for trials; in a view of the cluster itself use `Cluster.hold`.
 
-        Raises InvariantBroken for a choice of CPUs or devices that are not free. What was held before (not `is_choice`) is taken
-        as it is: the node may give out less by now.
+        Raises InvariantBroken for a choice of CPUs or devices that are not free. An earlier hold (not `is_choice`) is taken as it
+        is: the node may have less by now.
         """
         node = self.nodes[row]
         move_shares(node, self.pools[name], costs_of(node, name, shares, holding), 1)
@@ -87,7 +87,7 @@ class View:
             self._note_change(row)
 
     def leave(self, name: PoolName, row: int, shares: tuple[ZoneShare, ...], attempt: Attempt) -> None:
-        """Give back what an attempt holds, in a trial."""
+        """Give back an attempt's hold, in a trial."""
         node = self.nodes[row]
         inventory = self.inventory_index.of(row)
         holding = inventory.holdings.get(attempt) if inventory else None

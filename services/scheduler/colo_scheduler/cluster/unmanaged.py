@@ -1,7 +1,7 @@
-"""The room that prod work leaves to online work that colo did not place, by what that is measured to use.
+"""The room that prod work leaves to online work that colo did not place, from its measured use.
 
-Such work holds nothing in the ledger: it would be crushed by promises made over its head. The room is taken of the prod pool as if
-somebody held it, so free capacity, explanations and waiting work follow it, and what the machine could hold when empty does not.
+Such work holds nothing in the ledger, so promises would ignore it. The room is subtracted from the prod pool as a hold is, so free
+capacity, explanations and waiting work follow it, and the capacity of the empty machine does not.
 """
 
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ _CPU_MCPU: Final = 1_000
 def room_of(
     reported: NodeTopologyReported | None, allocatable: AllocatableChanged | None, room_pct: int
 ) -> tuple[ZoneShare, ...]:
-    """What no prod work may have, by zone, in real CPU: ceil(use x room_pct / 100), use the larger of now and p95.
+    """The amounts closed to prod work, by zone, in real CPU: ceil(use x room_pct / 100), use the larger of now and p95.
 
-    The whole zone where that is not known. Nothing before both facts are heard: nothing is placed on such a node.
+    The whole zone where the use is not known. Nothing before both facts are received: no work is placed on such a node.
     """
     if reported is None or allocatable is None:
         return ()
