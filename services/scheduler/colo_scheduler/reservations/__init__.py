@@ -1,1 +1,1 @@
-"""Reservations: a place on a node that is held for owners who come later, until they come or its time is over."""
+"""Reservations: a place on a node that is held for later owners, until they are placed or the reservation expires."""

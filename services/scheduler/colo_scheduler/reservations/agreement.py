@@ -1,4 +1,4 @@
-"""Whether what is kept beside a reservation says the same as the reservation."""
+"""Checks that the indexes of the book agree with a reservation."""
 
 from collections.abc import Iterable, Mapping
 
@@ -18,7 +18,7 @@ def check_agreement(
     is_on_node: bool,
     has_timer: bool,
 ) -> None:
-    """Raise InvariantBroken unless its place is known by node exactly while it holds one, its timer is set, its owners use it."""
+    """Raise InvariantBroken unless its place is indexed by node exactly while held, its timer set, its owners' uses known."""
     name, owners = reservation.spec.name, tuple(owners)
     is_held = reservation.phase is ReservationPhase.AVAILABLE
     if is_on_node != is_held:

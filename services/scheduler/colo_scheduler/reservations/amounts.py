@@ -1,6 +1,6 @@
 """Sums of named resources: whole numbers by name, CPU in milli-CPU, memory in bytes, everything else in its own unit.
 
-A name that is absent counts as 0. No function changes what it is given, and results keep the order of their first argument.
+A name that is absent counts as 0. No function changes its arguments, and results keep the order of their first argument.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Questions about reservations, answered from the book."""
+"""Requests about reservations, answered from the book."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -35,12 +35,12 @@ _PAGE_MAX: Final = 1_000
 
 
 def is_reservation_request(body: Struct) -> bool:
-    """Whether this is asked about reservations."""
+    """Whether the request is about reservations."""
     return isinstance(body, QUESTIONS)
 
 
 def answer(reserve: ReservationController, records: Records, request: str, body: Struct, now_ms: int) -> list[Effect]:
-    """The reply, behind the Record of what it changed."""
+    """The reply, behind the Record of the request's change."""
     try:
         effects, reply = _answer(reserve, records, body, now_ms)
     except InvalidInput as error:
@@ -134,7 +134,7 @@ def _detail(reserve: ReservationController, records: Records, found: Reservation
 
 
 def _why(records: Records, found: Reservation) -> DecisionRecord | None:
-    """The newest decision that found no place for it."""
+    """The newest decision that found no place for the reservation."""
     if found.phase is not ReservationPhase.PENDING:
         return None
     replica, attempt = attempt_of(found)

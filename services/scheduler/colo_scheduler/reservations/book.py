@@ -1,19 +1,19 @@
-"""The book of all reservations: who holds what for whom, and what must change when owners come, leave, or time runs out.
+"""The book of all reservations: their places, owners and ends, and the changes that follow when owners come, leave, or time passes.
 
-Pure: every method takes the time, nothing happens between calls. From its last moment on nobody gets a reservation any more; only
-`wake` ends it, so that no answer is lost when a call is refused. What the scheduler does with the book:
+Pure: every method takes the time, nothing happens between calls. After its last moment a reservation takes no owner; only `wake`
+ends it, so that no change is lost when a call is refused. The scheduler uses the book so:
 
-    create(spec)        then decides `want(name)` like the want of any replica and commits its placement;
+    create(spec)        then decides `placement_request(name)` like the request of any replica and commits its placement;
     bind(placement)     when that is committed;
-    matching(claimant)  before it decides a want: these places are open to it, beside what is free;
+    matching(claimant)  before it decides a request: these places are open to it, beside free capacity;
     use(claimant, placement)   when an owner's placement, which names the reservation, is committed;
     leave(attempt)      when an owner's place is released;
     deadline_ms(), wake(now)   its timer;
-    load(rows, placements)     after a restart; load((), placements) for rows that others wrote.
+    load(rows, placements)     after a restart; load((), placements) for rows that other schedulers wrote.
 
-After each HoldChanged the node's hold of that attempt is to be made equal to `held(change)`, or given back when that is None: so a
-reservation and its owners together never hold less than what was reserved nor more than what they really need. A reservation
-that ends while it waits has no hold, but its want is to be withdrawn.
+After each HoldChanged the caller makes the node's hold of that attempt equal to `held(change)`, or gives it back when that is None:
+so a reservation and its owners together never hold less than the reserved amounts nor more than their real needs. A reservation
+that ends while it waits has no hold, but its placement request is to be withdrawn.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -66,7 +66,7 @@ RESERVATIONS_MOST: Final = 10_000
 NO_SUCH_RESERVATION: Final = "there is no reservation of this name"
 _NOBODY: Final[Mapping[Attempt, Sequence[Attempt]]] = {}
 KEEP_ENDED_MS: Final = 86_400_000
-"""How long an ended reservation can still be asked for."""
+"""How long an ended reservation can still be read."""
 
 
 class ReservationExists(InvalidInput):
@@ -74,11 +74,11 @@ class ReservationExists(InvalidInput):
 
 
 class BookFull(InvalidInput):
-    """The book keeps as many reservations as it can, and none of them has ended."""
+    """The book is full, and no reservation in it has ended."""
 
 
 class ReservationBook:
-    """Every reservation, and which attempts use it. A reservation that ended is forgotten after `keep_ended_ms`."""
+    """Every reservation, and the attempts that use it. An ended reservation is deleted after `keep_ended_ms`."""
 
     def __init__(self, *, most: int = RESERVATIONS_MOST, keep_ended_ms: int = KEEP_ENDED_MS) -> None:
         self._most = most
@@ -93,7 +93,7 @@ class ReservationBook:
         self._index = OwnerIndex()
 
     def fork(self) -> "ReservationBook":
-        """What this one says now, for trials: it is only read."""
+        """A copy of the current content, for trials: it is only read."""
         other = ReservationBook(most=self._most, keep_ended_ms=self._keep_ended_ms)
         other._reservations = dict(self._reservations)
         other._owners = {name: dict(owners) for name, owners in self._owners.items()}
@@ -105,11 +105,11 @@ class ReservationBook:
     # ---- reads
 
     def __len__(self) -> int:
-        """How many are kept, ended ones included."""
+        """The number of reservations kept, ended ones included."""
         return len(self._reservations)
 
     def find(self, name: str) -> Reservation | None:
-        """The reservation of that name, also one that ended a while ago."""
+        """The reservation of that name, also if it ended and is still kept."""
         return self._reservations.get(name)
 
     @property
@@ -118,16 +118,16 @@ class ReservationBook:
         return bool(self._on_node)
 
     def is_over(self, name: str, now_ms: int) -> bool:
-        """Whether the reservation's time is over, or it is not there."""
+        """Whether the reservation has expired, or does not exist."""
         found = self._reservations.get(name)
         return found is None or self._is_over(found, now_ms)
 
     def used_by(self) -> tuple[Attempt, ...]:
-        """The attempts that use a reservation or ended one by their use, sorted."""
+        """The attempts that use a reservation, or whose use ended one, sorted."""
         return tuple(sorted(self._used_by))
 
     def is_used_by(self, attempt: Attempt) -> bool:
-        """Whether the attempt is among them."""
+        """Whether the attempt uses a reservation, or its use ended one."""
         return attempt in self._used_by
 
     def names(self) -> tuple[str, ...]:
@@ -135,11 +135,11 @@ class ReservationBook:
         return tuple(self._reservations)
 
     def rows(self) -> tuple[Reservation, ...]:
-        """All reservations by name: with the ledger's placements, all that `load` needs."""
+        """All reservations by name: with the ledger's placements, the full input of `load`."""
         return tuple(self._reservations[name] for name in sorted(self._reservations))
 
     def jobs(self) -> tuple[str, ...]:
-        """The jobs for which alone some reservation is held or sought, sorted: `workload_deleted` ends it with them."""
+        """The jobs that alone may own some live reservation, sorted: `workload_deleted` ends the reservation with its job."""
         found: set[str] = set()
         for reservation in self._reservations.values():
             terms = reservation.spec.owners if not reservation.phase.is_ended else ()
@@ -154,14 +154,14 @@ class ReservationBook:
         return tuple(owners[attempt] for attempt in sorted(owners))
 
     def remainder(self, name: str) -> Remainder | None:
-        """What is to be held in the reservation's own name now; None when it holds no place."""
+        """The part held in the reservation's own name now; None when it holds no place."""
         reservation = self._reservations.get(name)
         if reservation is None or reservation.phase is not ReservationPhase.AVAILABLE or reservation.place is None:
             return None
         return remainder_of(reservation.place, self.owners(name))
 
     def held(self, change: HoldChanged) -> Remainder | None:
-        """What the attempt named in a change is to hold on the node named there; None: nothing, its place is to be given back."""
+        """The hold to set for the attempt and node of a change; None: the attempt's place is to be given back."""
         found, left = self._reservations.get(change.name), self.remainder(change.name)
         if found is None or left is None or attempt_of(found) != change.attempt:
             return None
@@ -178,16 +178,16 @@ class ReservationBook:
         return tuple(self._reservations[name] for node in sorted(nodes) for name in sorted(self._on_node.get(node, ())))
 
     def conflicts_on(self, node: str, spec: ReservationSpec) -> bool:
-        """Whether the node holds reservations beside which one of this policy must not stand."""
+        """Whether the node has reservations whose policy conflicts with a new one of this policy."""
         others = [self._reservations[name].spec for name in sorted(self._on_node.get(node, ())) if name != spec.name]
         return policies_conflict(spec.policy, [other.policy for other in others])
 
     def conflicting_nodes(self, spec: ReservationSpec) -> tuple[str, ...]:
-        """The nodes of which `conflicts_on` says yes, sorted."""
+        """The nodes where `conflicts_on` is true, sorted."""
         return tuple(node for node in sorted(self._on_node) if self.conflicts_on(node, spec))
 
     def matching(self, claimant: Claimant, now_ms: int) -> tuple[Match, ...]:
-        """The places that the claimant may use now, by node and name; whether it fits there is not asked."""
+        """The places that the claimant may use now, by node and name; whether it fits there is not tested."""
         matches = [
             Match(name=name, node=found.place.node, context=self._context(name))
             for name in self._index.candidates(claimant)
@@ -198,7 +198,7 @@ class ReservationBook:
         return tuple(sorted(matches, key=lambda match: (match.node, match.name)))
 
     def why_not(self, claimant: Claimant, now_ms: int) -> Reason | None:
-        """Why a claimant cannot use the reservation that it names; None when it can, as far as CPU and memory go in sum."""
+        """Why a claimant cannot use the reservation that it names; None when it can, by the sums of CPU and memory."""
         found = self._reservations.get(claimant.reservation)
         if found is None or found.phase is not ReservationPhase.AVAILABLE or self._is_over(found, now_ms):
             return Reason.RESERVATION_UNKNOWN
@@ -209,7 +209,7 @@ class ReservationBook:
         return Reason.RESERVATION_SHORT if is_short else None
 
     def placement_request(self, name: str) -> PlacementRequest:
-        """The replica that stands for a reservation that waits. Raises InvalidInput for any other reservation."""
+        """The replica that stands for a waiting reservation. Raises InvalidInput for any other reservation."""
         reservation = self._demand(name)
         if reservation.phase is not ReservationPhase.PENDING:
             raise InvalidInput("reservation", "must wait for a place", f"{name} is {reservation.phase}")
@@ -218,10 +218,10 @@ class ReservationBook:
     # ---- changes
 
     def create(self, spec: ReservationSpec, now_ms: int) -> tuple[BookChange, ...]:
-        """Take a new reservation; the same again changes nothing.
+        """Take a new reservation; an identical repetition changes nothing.
 
-        Raises InvalidInput for a reservation that breaks a rule, ReservationExists for another one under a name that is in use,
-        BookFull when the book keeps as many as it can and none of them has ended.
+        Raises InvalidInput for a reservation that breaks a rule, ReservationExists for a different one under a name in use,
+        BookFull when the book is full and no reservation in it has ended.
         """
         known = self._reservations.get(spec.name)
         if known is not None and not known.phase.is_ended:
@@ -232,15 +232,15 @@ class ReservationBook:
         if known is None:
             self._make_room(spec.name)
         self._forget(spec.name)
-        # A ledger never takes an attempt again that is over, so that a name that is used again needs a later one.
+        # A ledger never takes an ended attempt again, so a reused name needs a later attempt.
         self._newest_attempt = max(self._newest_attempt + 1, now_ms)
         self._keep(Reservation(spec=spec, created_ms=now_ms, attempt=self._newest_attempt))
         return (PhaseChanged(name=spec.name, phase=ReservationPhase.PENDING),)
 
     def bind(self, place: Placement, now_ms: int, over: Sequence[Placement] = ()) -> tuple[BookChange, ...]:
-        """The replica that stands for a reservation got this place, `over` the running owners that are inside it.
+        """Bind a reservation to its committed place; `over` are the placements of the running owners inside it.
 
-        For a reservation that ended meanwhile the answer is a HoldChanged without remainder: the place is to be given back.
+        For a reservation that ended meanwhile the result is a HoldChanged without remainder: the place is to be given back.
         """
         name = name_of(place.replica)
         reservation = self._reservations.get(name)
@@ -272,10 +272,10 @@ class ReservationBook:
         )
 
     def use(self, claimant: Claimant, placement: Placement, now_ms: int) -> tuple[BookChange, ...]:
-        """An owner's placement, which names the reservation it uses, is committed. The same again changes nothing.
+        """Take an owner's committed placement, which names the reservation it uses. An identical repetition changes nothing.
 
-        Raises InvalidInput when the reservation holds no place, is somebody else's, on another node, used up, or too small for a
-        claimant that may not go beyond it.
+        Raises InvalidInput when the reservation holds no place, is held for another owner, on another node, used up, or too small
+        for a claimant that may not go beyond it.
         """
         name, attempt = placement.reservation, (placement.replica, placement.attempt)
         if self._used_by.get(attempt) == name and self._owners.get(name, {}).get(attempt) == placement:
@@ -298,7 +298,7 @@ class ReservationBook:
         return self._end(reservation, ReservationPhase.SUCCEEDED, EndReason.USED, now_ms)
 
     def leave(self, attempt: Attempt) -> tuple[BookChange, ...]:
-        """An attempt holds its place no more: what it took from a reservation falls back to it, while that holds a place."""
+        """An attempt gives up its place: its part of a reservation falls back to the reservation, while that holds a place."""
         name = self._used_by.pop(attempt, None)
         if name is None:
             return ()
@@ -310,14 +310,14 @@ class ReservationBook:
         return (HoldChanged(name=name, node=reservation.place.node, attempt=attempt_of(reservation)),)
 
     def delete(self, name: str) -> tuple[BookChange, ...]:
-        """Forget a reservation at once, whatever its phase; its owners keep what they hold. Raises InvalidInput when unknown."""
+        """Delete a reservation at once, in any phase; its owners keep their holds. Raises InvalidInput when unknown."""
         reservation = self._demand(name)
         node = reservation.place.node if reservation.phase is ReservationPhase.AVAILABLE and reservation.place else ""
         self._forget(name)
         return (HoldChanged(name=name, node=node, attempt=attempt_of(reservation)),) if node else ()
 
     def renew(self, name: str, now_ms: int) -> tuple[BookChange, ...]:
-        """Its attempt holds nothing any more: it waits for a place again, under a later one. Its owners keep what they hold."""
+        """Make a reservation whose attempt lost its place wait again, under a later attempt. Its owners keep their holds."""
         reservation = self._demand(name)
         if reservation.phase.is_ended:
             return ()
@@ -334,7 +334,7 @@ class ReservationBook:
         return (PhaseChanged(name=name, phase=ReservationPhase.PENDING),)
 
     def node_deleted(self, node: str, now_ms: int) -> tuple[BookChange, ...]:
-        """A node will not come back: the reservations there end."""
+        """End the reservations on a node that will not come back."""
         changes: list[BookChange] = []
         for name in sorted(self._on_node.get(node, ())):
             reservation = self._reservations[name]
@@ -343,7 +343,7 @@ class ReservationBook:
         return tuple(changes)
 
     def workload_deleted(self, job: str, now_ms: int) -> tuple[BookChange, ...]:
-        """A job is over: the reservations that are for nobody else end, so that they do not keep everybody else away."""
+        """End the reservations that only this ended job may own, so that they do not block other work."""
         changes: list[BookChange] = []
         for reservation in self.rows():
             terms = reservation.spec.owners
@@ -356,12 +356,12 @@ class ReservationBook:
     # ---- time
 
     def deadline_ms(self) -> int | None:
-        """The next moment at which `wake` has something to do, None when there is none."""
+        """The next moment at which `wake` changes something, None when there is none."""
         first = self._timers.first()
         return None if first is None else first[0]
 
     def wake(self, now_ms: int) -> tuple[BookChange, ...]:
-        """End what is over and forget what ended long ago."""
+        """End expired reservations and delete those that ended long ago."""
         changes: list[BookChange] = []
         while (first := self._timers.first()) is not None and first[0] <= now_ms:
             reservation = self._reservations[first[1]]
@@ -456,11 +456,11 @@ class ReservationBook:
         now_ms: int,
         inside: Mapping[Attempt, Sequence[Attempt]] = _NOBODY,
     ) -> tuple[BookChange, ...]:
-        """Take rows and the ledger's placements as the truth, and bring rows up to date that the ledger was ahead of.
+        """Take rows and the ledger's placements as the truth, and update the rows that are older than the ledger.
 
-        A place that was committed is bound, a use that was committed counts. A reservation's place that fits no reservation
-        any more is answered with a HoldChanged; a use of one that is gone counts for nothing. `inside`: for places that were
-        committed over running owners the attempts of these; who is not among `placements` has left.
+        A committed place is bound, a committed use counts. A place that belongs to no reservation is returned as a HoldChanged; a
+        use of a deleted reservation counts for nothing. `inside`: for each place that was committed over running owners the
+        attempts of these owners; an attempt that is not among `placements` has left.
         """
         for row in rows:
             self._forget(row.spec.name)
@@ -494,7 +494,7 @@ class ReservationBook:
         if reservation.place.node != placement.node or (placement.replica, placement.attempt) in self._used_by:
             return ()
         if placement.decided_at_ms < reservation.place.decided_at_ms and name == placement.reservation:
-            # It used an earlier reservation of that name.
+            # The attempt used an earlier reservation of that name.
             return ()
         self._add_owner(name, placement)
         if reservation.spec.allocate_once:
@@ -502,13 +502,13 @@ class ReservationBook:
         return (HoldChanged(name=name, node=placement.node, attempt=attempt_of(reservation)),)
 
     def check(self) -> None:
-        """`check_one` of all, and `check_sums`."""
+        """`check_one` of all reservations, and `check_sums`."""
         for name in self._reservations:
             self.check_one(name)
         self.check_sums()
 
     def check_one(self, name: str) -> int:
-        """Raise InvariantBroken unless the indexes agree with a reservation; how many own it. 0 for one that is gone."""
+        """Raise InvariantBroken unless the indexes agree with a reservation; returns its number of owners, 0 for a deleted one."""
         found, owners = self._reservations.get(name), self._owners.get(name, {})
         if found is None:
             return 0
@@ -518,7 +518,7 @@ class ReservationBook:
         return len(owners)
 
     def check_sums(self) -> None:
-        """Raise InvariantBroken unless every use is of a reservation: with `check_one` of all, each of one and the right one."""
+        """Raise InvariantBroken unless every use is of a known reservation: with `check_one` of all, of exactly the right one."""
         owners = sum([len(owners) for owners in self._owners.values()])
         if owners != len(self._used_by) or not self._owners.keys() <= self._reservations.keys():
             raise InvariantBroken("owners and their reservations disagree", owners=owners, used_by=len(self._used_by))

@@ -1,12 +1,12 @@
-"""What the core does with reservations: keeps their rows, seeks places, gives the places to owners, lets them go.
+"""The core's part of reservations: keeps their rows, requests places, places owners in them, releases them.
 
-The ledger keeps a reservation's place whole for as long as it is held, and each owner's place beside it; what is held beside the
-owners follows from these rows. In the scheduler's own books the hold of a reservation shrinks and grows with its owners. Rows are
-written by Records of their own: what else the core decides must not fall with a Record that a store refuses.
+The ledger keeps a reservation's place whole for as long as it is held, and each owner's place beside it; the hold beside the owners
+follows from these rows. In the scheduler's own books the hold of a reservation shrinks and grows with its owners. Rows are written
+by Records of their own: the core's other decisions must not fail with a Record that a store refuses.
 
-The ledger is the truth about places, a row about the rest. What a row says of a place is taken when the ledger's row of that node
-was read too; a place in the ledger without a row is let go when there really is no row. So all schedulers come to the same,
-whichever writes first: the one that loses a row to another reads it and adds to it what the ledger says.
+The ledger is the truth about places, a row about the rest. A row's place is used once the ledger's row of that node was read too; a
+place in the ledger without a row is released once a read confirms that there is no row. So all schedulers reach the same state,
+whichever writes first: a scheduler whose write loses reads the other's row and adds the ledger's places and uses.
 """
 
 from collections import Counter
@@ -58,7 +58,7 @@ from colo_scheduler.reservations.snapshot import ReservationSnapshot, left_of
 __all__ = ["ASK_JOBS_MS", "ReservationController"]
 
 ASK_JOBS_MS: Final = 15_000
-"""How often it is asked whether the only owner of a reservation is over."""
+"""The interval of asking whether a reservation's only owner has ended."""
 _JOBS_ASKED: Final = 50
 _ROWS_A_TURN: Final = 200
 _JOBS_LOOKED_AT: Final = 50
@@ -67,10 +67,10 @@ _ROWS_A_CALL: Final = 200
 
 
 class ReservationController:
-    """The book of reservations beside the ledger, what is under way, and what the core is to do next.
+    """The book of reservations beside the ledger, the commits in flight, and the core's pending work.
 
-    `end` lets go of an attempt for good. Of reservations are kept: those whose rows are to be written, those of which something
-    is to be said, those whose rows are to be read; and the nodes whose ledger rows are to be read.
+    `end` releases an attempt for good. Pending are the reservations whose rows have to be written, published or read, and the nodes
+    whose ledger rows have to be read.
     """
 
     def __init__(
@@ -95,10 +95,10 @@ class ReservationController:
         self._redelivery: dict[str, None] = {}
         self._unread: dict[str, None] = {}
         self._unloaded: dict[str, None] = {}
-        # Whether a reservation may wait for a place and be in no queue, and whether owners may find a place that is new.
+        # Whether a waiting reservation may be in no queue, and whether owners may find a new place.
         self._is_unqueued = False
         self._has_news = False
-        # Rows that say a place, until the ledger's row of that node was read; holds of reservations that are not in the book.
+        # Rows with a place, until the ledger's row of that node is read; holds of reservations that are not in the book.
         self._unheld: dict[str, Reservation] = {}
         self._strays: dict[Attempt, None] = {}
         self._claimants: dict[Attempt, Claimant] = {}
@@ -111,23 +111,23 @@ class ReservationController:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no reservation, and nothing is under way or to be read or written."""
+        """Whether there is no reservation, nothing in flight, and nothing to read or write."""
         is_under_way = bool(self._seeking or self.places.under_way or self.has_pending_output)
         is_reading = bool(self._unheld or self._strays)
         return not (is_reading or self._versions or is_under_way or len(self.book))
 
     @property
     def has_places(self) -> bool:
-        """Whether a reservation holds a place that owners may get."""
+        """Whether a reservation holds a place that owners may use."""
         return self.book.has_places
 
     @property
     def has_pending_output(self) -> bool:
-        """Whether something is to be written, said or read at the next Wake."""
+        """Whether the next Wake has something to write, publish or read."""
         return bool(self._unwritten or self._redelivery or self._unread or self._unloaded or self._has_news)
 
     def deadline_ms(self) -> int | None:
-        """When `wake` has something to do, apart from what is hurried."""
+        """When `wake` has work to do, apart from pending output."""
         if self.is_empty:
             return None
         snapshots = [at for at in (self.book.deadline_ms(), self._jobs_at_ms) if at is not None]
@@ -136,7 +136,7 @@ class ReservationController:
     # ---- requests
 
     def create(self, spec: ReservationSpec, now_ms: int) -> list[Effect]:
-        """Take a reservation; the Record that keeps it. Raises InvalidInput as the book does."""
+        """Take a reservation; returns the Record that keeps it. Raises InvalidInput as the book does."""
         if not self.book.create(spec, now_ms):
             return []
         self._counts["reservations_created"] += 1
@@ -146,7 +146,7 @@ class ReservationController:
         return self._row(spec.name, now_ms)
 
     def delete(self, name: str, now_ms: int) -> list[Effect]:
-        """Forget a reservation; the Record that removes it. Raises InvalidInput when there is none."""
+        """Delete a reservation; returns the Record that removes it. Raises InvalidInput when there is none."""
         found = self.book.find(name)
         changes = self.book.delete(name)
         if found is None:
@@ -160,10 +160,10 @@ class ReservationController:
         fact = self._fact(found, DELETED, now_ms)
         return [*self._record(name), fact]
 
-    # ---- wants
+    # ---- placement requests
 
     def narrowed(self, request: RequestClass) -> RequestClass:
-        """The class of what stands for a reservation, without the nodes whose reservations forbid one of its policy."""
+        """The class of a reservation's replica, without the nodes whose reservations conflict with its policy."""
         found = self.book.find(request.reserves)
         if found is None:
             return request
@@ -188,9 +188,9 @@ class ReservationController:
         decision: ClassDecision,
         turn: CommitTurn,
     ) -> ClassDecision:
-        """The decision on a class as reservations complete it: what stands for one may get a place over owners that run.
+        """The decision on a class, completed for reservations: a reservation's replica may be placed over running owners.
 
-        `request` is the class as `narrowed` gave it. A class that stands for no reservation is left as it is.
+        `request` is the class that `narrowed` returned. A class of other replicas is returned unchanged.
         """
         if not request.reserves:
             return decision
@@ -201,7 +201,7 @@ class ReservationController:
         return decision
 
     def _seek(self, placement_request: PlacementRequest, choice: Choice) -> None:
-        """What stands for a reservation gets this place, if the ledger agrees."""
+        """Place a reservation's replica here, if the ledger agrees."""
         node = self._cluster.nodes[choice.row].name
         name, attempt = name_of(placement_request.replica), (placement_request.replica, placement_request.attempt)
         self._seeking[name] = (attempt, node)
@@ -213,9 +213,9 @@ class ReservationController:
     def _take_over(
         self, view: View, request: RequestClass, placement_request: PlacementRequest, turn: CommitTurn
     ) -> Choice | None:
-        """A place over owners that run, where the reservation may have one.
+        """A place over running owners, where the reservation may have one.
 
-        The ledger is asked for the whole place; what no owner has of it is held of the node.
+        The commit asks the ledger for the whole place; the part that no owner holds is held on the node.
         """
         found = self.book.find(request.reserves)
         if found is None or not found.spec.pre_allocates or not request.is_admitted:
@@ -230,7 +230,7 @@ class ReservationController:
         return place.whole
 
     def _resize_over(self) -> None:
-        """What stands for a reservation over running owners holds what these leave of its place, until the ledger has it."""
+        """Hold for each reservation over running owners the part that they leave, until the ledger has its place."""
         commits = self._commits
         for name, (place, owners) in self._over.items():
             here = tuple(owner for owner in owners if (owner.replica, owner.attempt) in commits.held)
@@ -240,7 +240,7 @@ class ReservationController:
     def serve(
         self, view: View, request: RequestClass, placement_requests: Sequence[PlacementRequest], turn: CommitTurn
     ) -> tuple[list[Taken], list[PlacementRequest]]:
-        """Place owners where their reservations hold room for them. The wants that got none come back."""
+        """Place owners where their reservations hold room for them. Returns the placed owners, and the requests without a place."""
 
         def take(taken: Taken) -> None:
             node = self._cluster.nodes[taken.choice.row]
@@ -254,13 +254,13 @@ class ReservationController:
         return serve(self.places, view, request, placement_requests, take)
 
     def report(self, view: View, request: RequestClass, placement_request: PlacementRequest) -> Report:
-        """Why a want that names a reservation does not get its place."""
+        """Why a request that names a reservation is not placed."""
         return report_for_owner(self.places, view, request, placement_request)
 
-    # ---- what the ledger and others say
+    # ---- events of the ledger and of other schedulers
 
     def follow(self, event: Struct, now_ms: int) -> None:
-        """Keep up with an event that the core has taken."""
+        """Apply an event that the core has taken."""
         match event:
             case LedgerAnswered() | Wake():
                 self.settle(now_ms)
@@ -290,7 +290,7 @@ class ReservationController:
                 pass
 
     def settle(self, now_ms: int) -> None:
-        """See which of the places under way are held by now, and which were refused."""
+        """Resolve the commits in flight: find those that are held by now, and those that were refused."""
         self._resize_over()
         for name, attempts in [(name, tuple(uses)) for name, uses in self.places.under_way.items()]:
             for attempt in attempts:
@@ -317,7 +317,7 @@ class ReservationController:
             self._over.pop(name, None)
 
     def released(self, attempts: Sequence[Attempt], now_ms: int) -> None:
-        """These attempts hold nothing any more: what owners took falls back to their reservations."""
+        """These attempts hold nothing any more: the owners' parts fall back to their reservations."""
         self._resize_over()
         for attempt in attempts:
             for change in self.book.leave(attempt):
@@ -326,24 +326,24 @@ class ReservationController:
             name = name_of(attempt[0])
             found = self.book.find(name) if name else None
             if found is not None and found.phase is ReservationPhase.AVAILABLE and attempt_of(found) == attempt:
-                # It was given up, and a row that somebody else wrote brought it back.
+                # The attempt was released, and a row of another scheduler brought the reservation back.
                 self._apply(self.book.renew(name, now_ms))
 
-    # ---- what others say
+    # ---- events of other services
 
     def node_lost(self, node: str, now_ms: int) -> None:
-        """A node was not heard of for so long that its replicas go elsewhere: nothing is held on it any more."""
+        """A node was silent for so long that its replicas are moved: nothing is held on it any more."""
         self._apply(self.book.node_deleted(node, now_ms))
 
     def jobs_over(self, event: JobsOver, now_ms: int) -> None:
-        """Tell the book that these jobs have ended."""
+        """End these jobs in the book."""
         for job in event.jobs:
             self._apply(self.book.workload_deleted(job, now_ms))
 
     # ---- the timer
 
     def wake(self, now_ms: int) -> tuple[list[Effect], list[Effect]]:
-        """Records with what is said because of them; and what else is said or done."""
+        """Records with the facts that depend on them; then all other effects."""
         if (due := self.book.deadline_ms()) is not None and due <= now_ms:
             self._apply(self.book.wake(now_ms))
             self._unwritten |= dict.fromkeys(name for name in self._versions if self.book.find(name) is None)
@@ -377,7 +377,7 @@ class ReservationController:
         jobs = self.book.jobs()
         if not jobs:
             return []
-        # Many are asked in turn.
+        # A long list is asked in turns.
         later = [job for job in jobs if job > self._jobs_asked]
         asked = (later or list(jobs))[:_JOBS_ASKED]
         self._jobs_asked = asked[-1]
@@ -388,7 +388,7 @@ class ReservationController:
             self._jobs_at_ms = now_ms + ASK_JOBS_MS
 
     def _queue_requests(self) -> None:
-        """Queue every reservation that has no place; one that finds the queue full is queued at the next turn."""
+        """Queue every reservation without a place; if the queue is full the reservation is queued at the next turn."""
         if not self._is_unqueued:
             return
         self._is_unqueued = False
@@ -402,7 +402,7 @@ class ReservationController:
                 return
 
     def _wake_owners(self, now_ms: int) -> None:
-        """Let those parked wants be decided again that may use what is held now."""
+        """Wake the parked requests that may use a place that is held now."""
 
         def may_use(request: RequestClass, parked: Parked) -> bool:
             placement_requests = self._queue.waiting(request, _JOBS_LOOKED_AT)
@@ -413,10 +413,10 @@ class ReservationController:
 
         self._queue.wake_where(may_use)
 
-    # ---- rows of others and of the ledger
+    # ---- rows of other schedulers and of the ledger
 
     def _to_read(self) -> list[Effect]:
-        """The effects that read the rows of reservations and of the ledger that are to be read."""
+        """The effects that read the pending rows of reservations and of the ledger."""
         names, nodes = list(self._unread), list(self._unloaded)
         self._unread.clear()
         self._unloaded.clear()
@@ -426,7 +426,7 @@ class ReservationController:
         return effects
 
     def _took_rows(self, event: LedgerRows, now_ms: int) -> None:
-        """Rows were read again: come into step with what is held now."""
+        """Rows were read again: reconcile with the current holds."""
         nodes = {row.node for row in event.rows}
         self.released([attempt for attempt in self.book.used_by() if attempt not in self._commits.held], now_ms)
         for found in self.book.on_nodes(nodes):
@@ -443,7 +443,7 @@ class ReservationController:
             self._resize(found.spec.name)
 
     def _news(self, event: LedgerRows) -> list[Placement]:
-        """What is held that the book does not know of: places that were found, owners that came."""
+        """The holds that the book does not know: committed places and new owners."""
         book, news = self.book, []
         for row in event.rows:
             for attempt, placement in [(each.attempt, each.placement) for each in row.holds]:
@@ -461,12 +461,12 @@ class ReservationController:
         return news
 
     def _held_ones(self, attempts: Sequence[Attempt]) -> list[Placement]:
-        """The places of these attempts, of those that the ledger holds."""
+        """The places of these attempts, as far as the ledger holds them."""
         found = [self._commits.held.get(attempt) for attempt in attempts]
         return [each.placement for each in found if each is not None and not each.is_assumed]
 
     def _without_place(self, found: Reservation, now_ms: int) -> Reservation:
-        """Somebody emptied the ledger: the place is sought anew, unless the only use there may be is there."""
+        """The ledger was emptied: the place is requested again, unless the reservation's only use is committed."""
         node = self._cluster.find(found.place.node) if found.place is not None else None
         holds = [
             self._commits.held[attempt] for attempt in (node.holds if node else ()) if attempt in self._commits.held
@@ -479,10 +479,10 @@ class ReservationController:
         )
 
     def _read(self, event: ReservationsLoaded, now_ms: int) -> None:
-        """Take rows as they are now, with what the ledger holds for them."""
+        """Take rows as they are now, with the ledger's holds for them."""
         for row in event.rows:
             found, known = row.reservation, self.book.find(row.reservation.spec.name)
-            # A row that was removed and written anew counts its versions from the beginning; attempts only rise.
+            # The versions of a row that was removed and written again restart at the beginning; attempts only rise.
             is_later = known is None or found.attempt > known.attempt
             if is_later or self._versions.get(found.spec.name, 0) < row.version:
                 self._versions[found.spec.name] = row.version
@@ -503,7 +503,7 @@ class ReservationController:
             self._end(attempt)
 
     def _find_strays(self) -> None:
-        """Holds that stand for no reservation that was read; perhaps it was written meanwhile."""
+        """Read the rows for holds that belong to no known reservation; another scheduler may have written them meanwhile."""
         for attempt, held in self._commits.held.items():
             name = name_of(attempt[0])
             if not name:
@@ -523,7 +523,7 @@ class ReservationController:
         if before is not None and (attempt_of(before) != attempt or found.phase is not ReservationPhase.PENDING):
             self._give_up(before)
         if found.phase is ReservationPhase.AVAILABLE and found.place is not None and attempt not in self._commits.held:
-            # Until it is known what is held there now.
+            # Until the ledger's holds on that node are read.
             self._unheld[name] = found
             self._unloaded[found.place.node] = None
             return
@@ -559,31 +559,31 @@ class ReservationController:
         self._has_news = True
 
     def _conflict(self, event: Conflict) -> None:
-        """Another scheduler changed a row first: what it wrote is read, and what the ledger says is added to it."""
+        """Another scheduler changed a row first: read its row, and add the ledger's places and uses."""
         self._counts["reservation_conflicts"] += 1
-        # Whatever its version is, it is another row than ours.
+        # Any version of that row counts as newer than ours.
         self._versions[event.id] = 0
         self._unread[event.id] = None
 
     def _received(self, event: ReservationChanged) -> None:
-        """Another scheduler said how a reservation is; its row is read when the book says otherwise."""
+        """Another scheduler published a reservation's state; its row is read when the book differs."""
         found = self.book.find(event.reservation)
         is_known = found is not None and found.phase.value == event.phase and attempt_of(found)[1] == event.attempt
         if not is_known and (found is not None or event.phase != DELETED):
             self._unread[event.reservation] = None
         elif event.node and event.owners != len(self.book.owners(event.reservation)):
-            # Owners came or left elsewhere, unless it is we who said so and know better by now.
+            # Owners came or left elsewhere, unless this scheduler published it and its book is newer.
             self._unloaded[event.node] = None
 
     # ---- changes of the book
 
     def _apply(self, changes: Sequence[BookChange]) -> None:
-        """Do what these changes of the book ask for, in order."""
+        """Apply these changes of the book, in order."""
         for change in changes:
             self._take_change(change)
 
     def _take_change(self, change: BookChange) -> None:
-        """Do what one change of the book asks for."""
+        """Apply one change of the book."""
         match change:
             case PhaseChanged(name=name, phase=phase):
                 self._unwritten[name] = None
@@ -606,13 +606,13 @@ class ReservationController:
                     self._redelivery[name] = None
 
     def _give_up(self, found: Reservation) -> None:
-        """The reservation waits no more; a place that is on its way to it is given back when it comes."""
+        """The reservation waits no more; a place that is in flight to it is given back on arrival."""
         attempt = attempt_of(found)
         self._queue.remove(attempt)
         self._commits.gave_up(attempt)
 
     def _resize(self, name: str) -> bool:
-        """Hold for a reservation what its owners leave. True when that is another amount than before."""
+        """Hold for a reservation the part that its owners leave. True when the amount changed."""
         found, placement = self.book.find(name), self.places.placement(name)
         if found is None or placement is None:
             return False
@@ -624,10 +624,10 @@ class ReservationController:
         try:
             changes = self.book.use(self._claimants[attempt], placement, now_ms)
         except InvalidInput:
-            # What is committed counts all the same, as long as the reservation is there.
+            # A committed use counts in any case, as long as the reservation exists.
             changes = self.book.load((), [placement], now_ms)
         if not self.book.is_used_by(attempt):
-            # It ended between decision and commit: its owner keeps the place as any other replica does.
+            # The reservation ended between decision and commit: its owner keeps the place as any other replica does.
             self._counts["reservation_uses_late"] += 1
         self._apply(changes)
 
@@ -652,14 +652,14 @@ class ReservationController:
     # ---- rows and facts
 
     def _row(self, name: str, now_ms: int) -> list[Effect]:
-        """The Record of a reservation as it is, and the fact."""
+        """The Record of a reservation's current state, and the fact about it."""
         found = self.book.find(name)
         if found is None:
             return self._record(name)
         return [*self._record(name), self._fact(found, found.phase.value, now_ms)]
 
     def _record(self, name: str) -> list[Effect]:
-        """The Record of a reservation as it is, or that it is gone; none when there is no row of it."""
+        """The Record of a reservation's current state, or of its deletion; none when it has no row."""
         found, version = self.book.find(name), self._versions.get(name, 0)
         if found is None:
             self._versions.pop(name, None)

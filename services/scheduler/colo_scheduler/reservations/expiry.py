@@ -1,16 +1,16 @@
-"""When a reservation's time is over.
+"""When a reservation expires.
 
 A reservation holds up to and including its last moment and is over one millisecond later. That is true in every phase, also while
-it still waits for a place: what was promised to end must end, or a reservation nobody can place waits for ever.
+it still waits for a place: otherwise a reservation that fits nowhere would wait for ever.
 """
 
 __all__ = ["is_over", "last_ms"]
 
 
 def last_ms(created_ms: int, ttl_ms: int | None, expires_ms: int | None) -> int | None:
-    """The last moment that the reservation holds, the earlier of both limits; None: it holds for ever.
+    """The last moment that the reservation holds, the earlier of both limits; None: no limit.
 
-    A ttl of 0 means for ever and puts `expires_ms` out of force too.
+    A ttl of 0 means no limit and puts `expires_ms` out of force too.
     """
     if ttl_ms == 0:
         return None

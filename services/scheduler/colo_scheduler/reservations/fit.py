@@ -1,7 +1,7 @@
-"""Whether a request fits with the help of a reservation: on the node, and inside what the reservation has left.
+"""Whether a request fits with the help of a reservation: on the node, and inside the reservation's remaining amounts.
 
-Beyond the boundary: under `default` and `aligned` a request may use what the reservation has left and what is free on the node;
-under `restricted` the named resources must come from the reservation alone. Figures as in
+Beyond the boundary: under `default` and `aligned` a request may use the reservation's remaining amounts and the node's free
+amounts; under `restricted` the named resources must come from the reservation alone. Figures as in
 koordinator-sh/koordinator:pkg/scheduler/plugins/reservation/plugin.go:
 
     node:         request <= allocatable - (requested - left(this) - consumed(all matched))
@@ -31,9 +31,9 @@ _NOTHING: Final[Amounts] = {}
 
 
 class ReservationCapacity(Struct, frozen=True, kw_only=True):
-    """One reservation on a node, in numbers: `allocatable` is reserved, `allocated` of it is with owners, `withheld` is for nobody.
+    """One reservation's amounts on a node: `allocatable` is reserved, owners hold `allocated` of it, `withheld` is for no owner.
 
-    `names` are the resources that it controls; `owners` how many use it now; `order`: a smaller one is used first, 0 says nothing.
+    `names` are the resources that it controls; `owners` how many use it now; `order`: the smallest is used first, 0 means none.
     """
 
     name: str
@@ -48,12 +48,12 @@ class ReservationCapacity(Struct, frozen=True, kw_only=True):
 
     @property
     def left(self) -> dict[str, int]:
-        """What owners may still take: max(0, allocatable - allocated - withheld)."""
+        """The amounts open to further owners: max(0, allocatable - allocated - withheld)."""
         return room_left(self.allocatable, plus(self.allocated, self.withheld))
 
 
 class NodeRoom(Struct, frozen=True, kw_only=True):
-    """A node in numbers: `requested` counts reservations and owners both, `consumed` is what owners took from the matched ones.
+    """A node's amounts: `requested` counts reservations and owners both, `consumed` is the owners' part of matched reservations.
 
     `replicas` counts reservations too. `allocatable["pods"]` limits the count of replicas; without it there is no limit.
     """
@@ -65,7 +65,7 @@ class NodeRoom(Struct, frozen=True, kw_only=True):
 
 
 class Short(Struct, frozen=True, kw_only=True):
-    """One resource of a reservation that is not enough: asked for, with owners, and what there is for owners in all."""
+    """A resource short in a reservation: the requested amount with the owners' amounts, and the whole amount for owners."""
 
     name: str
     requested: int
@@ -80,20 +80,20 @@ class Short(Struct, frozen=True, kw_only=True):
 
 
 def restricted_names(reserved: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
-    """The resources that a restricted reservation controls: those of `options` that it reserves; all, when there are none."""
+    """The resources that a restricted reservation controls: those of `options` that it reserves; if none, all."""
     return tuple(name for name in reserved if name in options) or tuple(reserved)
 
 
 def policies_conflict(new: AllocatePolicy, others: Sequence[AllocatePolicy]) -> bool:
-    """Whether a reservation of this policy must not come to a node with the others."""
+    """Whether a reservation of this policy must not be placed on a node with the others."""
     return any(new is not other and AllocatePolicy.DEFAULT in (new, other) for other in others)
 
 
 def fits_node(request: Amounts, room: NodeRoom, matched: int, *, left: Amounts = _NOTHING) -> tuple[str, ...]:
     """The resources that are short, none when the request fits. `matched` reservations do not count as replicas.
 
-    CPU, memory and ephemeral storage are looked at even when they are not asked for: a node that has promised too much of one of
-    them takes nothing more.
+    CPU, memory and ephemeral storage are tested even when they are not requested: a node that has promised too much of one of these
+    resources takes nothing more.
     """
     short: list[str] = []
     most = room.allocatable.get(REPLICAS)
@@ -110,7 +110,7 @@ def fits_node(request: Amounts, room: NodeRoom, matched: int, *, left: Amounts =
 
 
 def fits_reservation(request: Amounts, context: ReservationCapacity) -> tuple[Short, ...]:
-    """What the reservation alone lacks, none when the request fits inside it."""
+    """The resources of which the reservation alone has too little, none when the request fits inside it."""
     short: list[Short] = []
     if REPLICAS in context.allocatable and context.owners + 1 > context.allocatable[REPLICAS]:
         most = context.allocatable[REPLICAS]

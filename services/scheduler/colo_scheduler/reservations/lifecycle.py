@@ -9,7 +9,7 @@ __all__ = ["RESERVATION", "EndReason", "ReservationPhase"]
 
 
 class ReservationPhase(StrEnum):
-    """Where a reservation is in its life."""
+    """The phases of a reservation."""
 
     PENDING = "Pending"
     AVAILABLE = "Available"
@@ -18,7 +18,7 @@ class ReservationPhase(StrEnum):
 
     @property
     def is_ended(self) -> bool:
-        """Whether it holds nothing and never will again."""
+        """Whether the reservation holds nothing and never will again."""
         return self in (ReservationPhase.SUCCEEDED, ReservationPhase.FAILED)
 
 
@@ -67,4 +67,4 @@ RESERVATION: Final = StateMachine(
         ("Failed", "used"),
     ),
 )
-"""R1..R8. A reservation may expire in Pending too: one that finds no place must not wait for ever."""
+"""The allowed transitions. A reservation may expire in Pending too: without a place it must not wait for ever."""

@@ -1,8 +1,8 @@
 """Whether a claimant may use a reservation at all, before any figure is compared.
 
-The order of the questions decides which answer is told. A reservation that is asked for by name only has to be the claimant's own.
-Without a name also its taints and whether it is handed out at present are looked at; taints count for every claimant
-(koordinator-sh/koordinator looks at them only when a claimant selects reservations).
+The order of the tests decides which mismatch is returned. A reservation that is requested by name only has to be the claimant's
+own. Without a name its taints and its unschedulable mark are tested too; taints count for every claimant
+(koordinator-sh/koordinator tests them only when a claimant selects reservations).
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from colo_scheduler.reservations.owners import Claimant, is_owner
 __all__ = ["UNSCHEDULABLE", "Mismatch", "mismatch_of", "reserved_amounts"]
 
 UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-"""What a claimant must tolerate to use a reservation that is not handed out at present."""
+"""The taint that a claimant must tolerate to use an unschedulable reservation."""
 
 
 class Mismatch(StrEnum):
-    """Why a reservation is not for a claimant."""
+    """Why a claimant may not use a reservation."""
 
     NOT_OWNER = "not-owner"
     OTHER_NAME = "other-name"
@@ -30,7 +30,7 @@ class Mismatch(StrEnum):
 
 
 def reserved_amounts(spec: ReservationSpec) -> dict[str, int]:
-    """What a reservation holds, by resource name."""
+    """The amounts that a reservation holds, by resource name."""
     return {CPU: spec.request.cpu_mcpu, MEMORY: spec.request.memory_bytes}
 
 

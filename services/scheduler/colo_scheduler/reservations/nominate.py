@@ -1,7 +1,7 @@
-"""Which of the reservations that fit is used, and how nodes rank that have one.
+"""Which of the fitting reservations is used, and how nodes with a nominated reservation rank.
 
-The smallest order wins; without orders the one that the request fills most (koordinator-sh/koordinator:reservation/{nominator,
-scoring}.go). Between equals the first one, so that the same input gives the same answer.
+The smallest order wins; without orders the reservation that the request fills most (koordinator-sh/koordinator:reservation/
+{nominator,scoring}.go). Ties go to the first one, so that the same input gives the same result.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ _MOST: Final = 100
 
 
 def score(request: Amounts, context: ReservationCapacity) -> int:
-    """0..100, fuller is better: the mean over what is reserved of 100 * (request + allocated) / allocatable, each rounded down.
+    """0..100, fuller is better: the mean over reserved resources of 100 * (request + allocated) / allocatable, each rounded down.
 
     A resource that would be overfull counts as 0.
     """
@@ -39,7 +39,7 @@ def score(request: Amounts, context: ReservationCapacity) -> int:
 
 
 def first_by_order(offers: Sequence[ReservationCapacity]) -> ReservationCapacity | None:
-    """The one with the smallest order that is not 0, or None when none has one."""
+    """The reservation with the smallest order that is not 0, or None when all orders are 0."""
     return min((context for context in offers if context.order != 0), key=lambda context: context.order, default=None)
 
 
@@ -54,7 +54,7 @@ def nominate(
 ) -> ReservationCapacity | None:
     """The reservation to use on a node, None when none of the matched ones can be used.
 
-    The only match of a request that must use a reservation is taken as it is. `kept` names an earlier nomination, which stays;
+    The only match of a request that must use a reservation is returned as it is. `kept` names an earlier nomination, which stays;
     `only` the one reservation that may be used.
     """
     if len(offers) == 1 and has_affinity:
@@ -69,7 +69,7 @@ def nominate(
 
 
 def node_scores(nominated: Mapping[str, int], orders: Mapping[str, int]) -> dict[str, int]:
-    """A score for each node, by name: that of its nominated reservation, 1000 for the node of the smallest order that is not 0."""
+    """A score for each node, by name: its nominated reservation's score, 1000 for the node of the smallest order that is not 0."""
     ordered = [(order, node) for node, order in orders.items() if order != 0 and node in nominated]
     scores = dict(nominated)
     if ordered:

@@ -1,8 +1,8 @@
-"""Whether an owner fits where its reservation is: inside what that has left, or there and on the rest of the node.
+"""Whether an owner fits on its reservation's node: inside the reservation's remainder, or there and on the rest of the node.
 
-CPUs by number and devices that the reservation holds are given to the owner before any others: first only they are offered. An
-owner that needs more than is left takes all that is left and the rest from what is free: at once, where that gives it all that is
-left, else in two parts; only where zones have to align may some of it stay.
+The reservation's CPUs by number and devices are given to the owner before any others: first only they are offered. An owner that
+needs more than the remainder takes the whole remainder and the rest from free capacity: at once, where that uses the whole
+remainder, else in two parts; only where zones have to align may some of the remainder stay.
 """
 
 from collections.abc import Collection, Sequence
@@ -58,7 +58,7 @@ def choose_for_owner(
 
 
 def _leaves_none(choice: Choice | None, request: RequestClass, left: Remainder) -> bool:
-    """Whether as many of the CPUs that are left are taken as are needed."""
+    """Whether the choice takes as many of the remaining CPUs as the request needs."""
     cpus = CpuSet.parse(left.cpus)
     taken = CpuSet(choice.holding.cpus) if choice is not None and choice.holding is not None else CpuSet()
     return len(cpus & taken) == min(len(cpus), request.own_cpus)
@@ -67,7 +67,7 @@ def _leaves_none(choice: Choice | None, request: RequestClass, left: Remainder) 
 def _reserved_first(
     view: View, node: Node, request: RequestClass, place: Placement, left: Remainder, rooms: Sequence[ZoneShare]
 ) -> Choice | None:
-    """What the reservation has left of the request, and the rest of what is free; None where that is not to be had in parts."""
+    """The remainder's part of the request, and the rest from free capacity; None where the request cannot be placed in parts."""
     cpus = CpuSet.parse(left.cpus)
     if not cpus or not request.own_cpus or not _is_divisible(view, node, request):
         return None
@@ -90,7 +90,7 @@ def _reserved_first(
 
 
 def _is_divisible(view: View, node: Node, request: RequestClass) -> bool:
-    """Whether nothing of the request has to lie beside anything else of it, neither by its own word nor by the node's."""
+    """Whether no part of the request has to be near another part, by the request or by the node's rules."""
     inventory, place = view.inventory_index.of(node.row), request.place
     aligns = place.numa_policy is not NumaPolicy.NONE or place.devices or place.huge_pages
     return inventory is not None and not aligns and not is_strict(inventory)
@@ -109,7 +109,7 @@ def _summed(*parts: Sequence[ZoneShare]) -> tuple[ZoneShare, ...]:
 
 
 def _priced(node: Node, place: Placement, left: Remainder) -> tuple[ZoneShare, ...]:
-    """What is left in the amounts that it costs in its pool: CPUs by number as much as the machine claims them to be."""
+    """The remainder in the amounts that it costs in its pool: CPUs by number cost as much as the machine claims them to be."""
     if node.reported is None or not place.cpus or pool_of(place.band) is not PoolName.PROD:
         return left.zones
     rules = node.reported.rules
@@ -160,14 +160,14 @@ def _fit(
 
 
 def _without(inventory: NodeInventory, place: Placement) -> NodeInventory:
-    """What the node would have if the reservation were not there."""
+    """The node's inventory as if the reservation did not exist."""
     offered = inventory.copy()
     offered.drop((place.replica, place.attempt))
     return offered
 
 
 def _offered(inventory: NodeInventory, place: Placement, left: Remainder, kinds: Collection[str]) -> NodeInventory:
-    """The same with, of the CPUs by number and these kinds of devices, only what the reservation has left."""
+    """The same, where of CPUs by number and these kinds of devices only the reservation's remainder is free."""
     offered = _without(inventory, place)
     if place.cpus:
         offered.withheld |= offered.cpus.all_mask & ~CpuSet.parse(left.cpus).mask

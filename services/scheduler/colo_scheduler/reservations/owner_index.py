@@ -1,4 +1,4 @@
-"""Finds the few reservations that a claimant can be an owner of, among very many that are for others."""
+"""Finds the few reservations that a claimant can own, among very many that are for others."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ _Key = tuple[str, str]
 
 
 class OwnerIndex:
-    """Names of reservations by the owners that their terms name. A term that names nobody is everybody's."""
+    """Names of reservations by the owners that their terms name. A term that names no owner matches every claimant."""
 
     def __init__(self) -> None:
         self._named: dict[_Key, set[str]] = {}
@@ -19,14 +19,14 @@ class OwnerIndex:
         self._terms: dict[str, tuple[OwnerTerm, ...]] = {}
 
     def fork(self) -> "OwnerIndex":
-        """One of its own that finds what this one finds now."""
+        """An independent index with the same content."""
         other = OwnerIndex()
         other._named = {key: set(names) for key, names in self._named.items()}
         other._open, other._terms = set(self._open), dict(self._terms)
         return other
 
     def add(self, name: str, terms: tuple[OwnerTerm, ...]) -> None:
-        """Find this reservation from now on."""
+        """Add this reservation to the index."""
         self.remove(name)
         self._terms[name] = terms
         for key in map(_key_of, terms):
@@ -36,7 +36,7 @@ class OwnerIndex:
                 self._named.setdefault(key, set()).add(name)
 
     def remove(self, name: str) -> None:
-        """Find it no more."""
+        """Remove this reservation from the index."""
         self._open.discard(name)
         for key in map(_key_of, self._terms.pop(name, ())):
             names = self._named.get(key) if key is not None else None
@@ -46,7 +46,7 @@ class OwnerIndex:
                     del self._named[key]
 
     def candidates(self, claimant: Claimant) -> list[str]:
-        """Every reservation that may be the claimant's, sorted, and few that are not."""
+        """Every reservation that the claimant may own, sorted, and few others."""
         if claimant.ignores_reservations:
             return sorted(self._terms)
         if claimant.reservation:

@@ -1,4 +1,4 @@
-"""How much of each zone an owner may take: what its reservation has left there, and, unless it is restricted, what is free."""
+"""How much of each zone an owner may take: its reservation's remainder there, and, unless restricted, the zone's free amounts."""
 
 from collections.abc import Collection, Sequence
 
@@ -11,8 +11,8 @@ __all__ = ["room_for_owner"]
 def room_for_owner(
     left: Sequence[ZoneShare], free: Sequence[ZoneShare], *, bounded: Collection[str] = ()
 ) -> tuple[ZoneShare, ...]:
-    """The room by zone, in ascending zone. `free` is what is free on the node beside what is `left`; below 0 (a node that may be
-    promised less than it holds) it lessens that. Of the resources in `bounded` only what is left counts.
+    """The room by zone, in ascending zone. `free` is the node's free capacity beside the remainder `left`; below 0 (a node that may
+    be promised less than it holds) it reduces the room. Of the resources in `bounded` only `left` counts.
     """
     zones = sorted({share.zone for share in free} | {share.zone for share in left})
     rooms: list[ZoneShare] = []

@@ -1,7 +1,7 @@
-"""Which reservation's place an owner takes.
+"""Chooses the reservation in whose place an owner is placed.
 
-An owner gets its reservation's place first: what the reservation has left, if it fits inside; else, unless the reservation is
-restricted, that together with what is free on the node. Of several the one is taken that comes first by order, else the fuller.
+An owner is placed in its reservation first: in the remainder, if it fits inside; else, unless the reservation is restricted, in the
+remainder and the node's free capacity together. Of several reservations the first by order is used, else the fuller.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ __all__ = ["Taken", "serve"]
 
 
 class Taken(NamedTuple):
-    """An owner and the place that it takes of a reservation."""
+    """An owner and its place in a reservation."""
 
     placement_request: PlacementRequest
     choice: Choice
@@ -38,7 +38,7 @@ def serve(
     placement_requests: Sequence[PlacementRequest],
     take: Callable[[Taken], None],
 ) -> tuple[list[Taken], list[PlacementRequest]]:
-    """Give the wants that own a reservation its place, in order; `take` makes view and places hold each. The others come back."""
+    """Place the owners among the requests, in order; `take` makes view and places hold each. Returns them and the rest."""
     served: list[Taken] = []
     others: list[PlacementRequest] = []
     for placement_request in placement_requests:
@@ -54,7 +54,7 @@ def serve(
 def _find_for_owner(
     places: ReservationSnapshot, view: View, request: RequestClass, placement_request: PlacementRequest
 ) -> Taken | None:
-    """The place that the owner takes now, None when no reservation has one for it."""
+    """The owner's place now, None when no reservation has one for it."""
     claimant = claimant_of(placement_request)
     by_node = places.offers(claimant, placement_request, view.now_ms)
     if not by_node:
@@ -90,7 +90,7 @@ def _on_node(
     free = {CPU: sum(numbers.cpu), MEMORY: sum(numbers.memory)}
     room = NodeRoom(allocatable=whole, requested={name: whole[name] - free[name] for name in whole})
     named = claimant.reservation
-    # A place of which nothing is left draws nobody to its node who has not named it.
+    # A reservation without a remainder attracts only owners that name it to its node.
     rest = [context for context in offers if named or places.has_left(context.name)]
     while (context := nominate(claimant.request, room, rest, has_affinity=bool(named), only=named)) is not None:
         choice = _choose(places, view, row, request, context)

@@ -1,7 +1,7 @@
-"""For whom a reservation is held: terms that name an object, what controls it, or its labels.
+"""The owners of a reservation: terms that name an object, its controller, or its labels.
 
-The terms are alternatives; inside a term everything that is said must hold, and what is left empty holds for everyone. No term at
-all means nobody, one empty term means everybody (koordinator-sh/koordinator:pkg/util/reservation/reservation.go).
+The terms are alternatives; inside a term every given field must match, and an empty field matches everything. No term at all means
+no owner, one empty term means every claimant (koordinator-sh/koordinator:pkg/util/reservation/reservation.go).
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ __all__ = [
 
 
 class Controller(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What owns an object. `is_controller` None: it was not said whether the owner controls it."""
+    """An owner reference of an object. `is_controller` None: unknown whether the owner controls it."""
 
     name: str = ""
     uid: str = ""
@@ -33,10 +33,10 @@ class Controller(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Claimant(Struct, frozen=True, kw_only=True):
-    """Who asks for a place, as far as owners are told apart. `also_named`: with the name in the job's file in place of its id.
+    """A claimant of a place, as owner terms see it. `also_named`: with the name in the job's file in place of its id.
 
-    `reservation` names the only reservation it may use ("" any). `ignores_reservations`: it may use what is held for others as if
-    it were free.
+    `reservation` names the only reservation it may use ("" any). `ignores_reservations`: it may use capacity held for others as if
+    that were free.
     """
 
     name: str
@@ -50,9 +50,9 @@ class Claimant(Struct, frozen=True, kw_only=True):
 
 
 def claimant_of(placement_request: PlacementRequest) -> Claimant:
-    """A waiting replica as a claimant: its own name, the job that controls it, the job's labels, and what it asks for.
+    """A waiting replica as a claimant: its own name, the job that controls it, the job's labels, and its requested amounts.
 
-    Its job goes by two names: the id it got when it was submitted, and the name in its file, which is known before that.
+    Its job has two names: the id given at submission, and the name in its file, which is known before that.
     """
     names = (
         (placement_request.job, placement_request.job_name)
@@ -76,13 +76,13 @@ def is_owner(claimant: Claimant, terms: Sequence[OwnerTerm]) -> bool:
 
 
 def is_of_job(term: OwnerTerm, job: str) -> bool:
-    """Whether the term can only name replicas of this job: by what controls them, or by the replica's own name."""
+    """Whether the term can only name replicas of this job: by their controller, or by the replica's own name."""
     by_controller = term.controller is not None and term.controller.name == job
     return by_controller or (term.object is not None and term.object.name.startswith(f"{job}/"))
 
 
 def job_of(term: OwnerTerm) -> str:
-    """The job that `is_of_job` is true of, "" when there is none."""
+    """The job for which `is_of_job` is true, "" when there is none."""
     if term.controller is not None and term.controller.name:
         return term.controller.name
     return term.object.name.partition("/")[0] if term.object is not None and "/" in term.object.name else ""

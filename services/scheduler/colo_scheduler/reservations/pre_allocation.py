@@ -1,4 +1,4 @@
-"""Placing a reservation over owners that already run: their places become part of it, and fall to it when they leave."""
+"""Placing a reservation over running owners: their places become part of it, and fall to it when they leave."""
 
 from collections.abc import Sequence
 

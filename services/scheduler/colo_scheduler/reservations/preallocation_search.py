@@ -1,7 +1,7 @@
-"""A place for a reservation over owners that already run: what they hold becomes part of it, and the rest is taken beside them.
+"""A place for a reservation over running owners: their holds become part of it, and the rest is taken beside them.
 
-Only when no node has a free place for the whole. What it takes beside them is chosen as for any request; so its CPUs are theirs and
-others that are free. Fewer owners are better, and several only where the reservation says so.
+Only when no node has a free place for the whole. The rest is chosen as for any request, so the reservation has the owners' CPUs and
+free ones. Fewer owners are better, and several only where the reservation allows them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,13 +36,13 @@ from colo_scheduler.reservations.pre_allocation import check_pre_allocation
 __all__ = ["NODES_MOST", "OWNERS_MOST", "PreallocationSearch", "place_over", "running_owners"]
 
 NODES_MOST: Final = 256
-"""So many nodes with running owners are looked at for one reservation, the first by name."""
+"""The most nodes with running owners that are tried for one reservation, the first by name."""
 OWNERS_MOST: Final = 32
-"""A reservation is placed over so many owners at most."""
+"""The most owners over which a reservation is placed."""
 
 
 class PreallocationSearch(NamedTuple):
-    """`whole` is the reservation's place, `more` what of it no owner has, `owners` those who have the rest."""
+    """`whole` is the reservation's place, `more` its part that no owner holds, `owners` their placements inside it."""
 
     whole: Choice
     more: Choice
@@ -54,7 +54,7 @@ def running_owners(
 ) -> dict[str, list[Placement]]:
     """The owners that hold committed places outside of any reservation, by node, each the largest first.
 
-    They are told by their own name and by their job's id; the labels of what runs are not known any more.
+    Owners match by their own name and by their job's id; the labels of running replicas are not known any more.
     """
     terms = [term for term in spec.owners if not term.labels]
     jobs = {job_of(term) for term in terms}
@@ -74,7 +74,7 @@ def running_owners(
 
 
 def _may_be_inside(spec: ReservationSpec, place: Placement) -> bool:
-    """CPUs by number are of one class inside and outside, and whoever has none has none in either."""
+    """CPUs by number are of one class inside and outside; an owner has CPUs by number only if the reservation has."""
     is_alike = place.qos is spec.qos or not (place.qos.has_own_cpus or spec.qos.has_own_cpus or place.cpus)
     return is_alike and pool_of(place.band) is pool_of(spec.band) and not place.reservation
 
@@ -111,7 +111,7 @@ def _on_node(
 
 
 def _growing(spec: ReservationSpec, owners: Sequence[Placement]) -> Iterable[Sequence[Placement]]:
-    """One owner, two, three: the largest first, without those for whom there is no room inside any more."""
+    """One owner, two, three: the largest first, without the owners that do not fit inside any more."""
     inside: list[Placement] = []
     cpu_mcpu, memory_bytes = spec.request.cpu_mcpu, spec.request.memory_bytes
     for owner in owners:
@@ -143,7 +143,7 @@ def _over(
 
 
 def _sibling(view: View, row: int, rest: RequestClass) -> Choice | None:
-    """What no owner has, on what is free of the node."""
+    """A place on the node's free capacity for the part that no owner holds."""
     if not rest.cpu_mcpu and not rest.memory_bytes:
         return Choice(row, ())
     if needs_search(view, rest):

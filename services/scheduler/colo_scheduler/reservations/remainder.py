@@ -1,7 +1,7 @@
-"""What of a reservation's place its owners have left over: the part that is still held in the reservation's own name.
+"""The part of a reservation's place that its owners leave: it is still held in the reservation's own name.
 
-Owners and remainder together hold max(reserved, allocated), of CPU and memory in sum and of every single CPU and device, so that
-nothing is promised twice and nothing reserved is given away.
+Owners and remainder together hold max(reserved, allocated), of CPU and memory in sum and of every single CPU and device, so that no
+capacity is promised twice and no reserved capacity is given away.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ __all__ = ["Remainder", "are_shares_within", "remainder_of"]
 
 
 class Remainder(Struct, frozen=True, kw_only=True):
-    """What is left on the node. Zones, devices and huge pages of which nothing is left do not appear."""
+    """The remainder on the node. Zones, devices and huge pages without a remainder do not appear."""
 
     node: str
     zones: tuple[ZoneShare, ...] = ()
@@ -36,10 +36,10 @@ class Remainder(Struct, frozen=True, kw_only=True):
 
 
 def remainder_of(place: Placement, owners: Sequence[Placement]) -> Remainder:
-    """What `owners` leave of `place`; they are on the same node.
+    """The part of `place` that `owners` leave; they are on the same node.
 
-    An owner that sits in another zone than the reservation uses it up all the same: what it takes there is cut here from the
-    zones of the highest ids.
+    An owner in another zone than the reservation uses the reservation up all the same: its amounts are cut here from the zones of
+    the highest ids.
     """
     cpu = _left_by_zone(
         {share.zone: share.cpu_mcpu for share in place.zones},
@@ -63,7 +63,7 @@ def remainder_of(place: Placement, owners: Sequence[Placement]) -> Remainder:
 
 
 def are_shares_within(taken: Sequence[DeviceShare], left: Sequence[DeviceShare]) -> bool:
-    """Whether no share is larger than what is left of its device; each device appears once on either side."""
+    """Whether no share is larger than the remainder of its device; each device appears once on either side."""
     room = {(share.kind, share.device): share for share in left}
     return all(
         (found := room.get((share.kind, share.device))) is not None

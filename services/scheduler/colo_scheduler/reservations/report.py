@@ -1,4 +1,4 @@
-"""Why a want that names a reservation does not get its place."""
+"""Why a request that names a reservation is not placed."""
 
 from msgspec import structs
 
@@ -24,7 +24,7 @@ _OF_FACTS = frozenset({Reason.NODE_EXCLUDED, Reason.LOAD_OVER_THRESHOLD, *(each.
 def report_for_owner(
     places: ReservationSnapshot, view: View, request: RequestClass, placement_request: PlacementRequest
 ) -> Report:
-    """The one reason, told of all nodes: no other node than the reservation's would do. `nearest` is that one, if there is one."""
+    """The one reason, reported for all nodes: only the reservation's node counts. `nearest` is that node, if there is one."""
     claimant = claimant_of(placement_request)
     found = places.book.find(claimant.reservation)
     reason = places.book.why_not(claimant, view.now_ms)
@@ -44,7 +44,7 @@ def report_for_owner(
 
 
 def _counted(left: Remainder, request: RequestClass) -> tuple[int, int, str]:
-    """What is needed, what is left, and the unit, of huge pages and of devices."""
+    """The amount needed, the amount left, and the unit, of huge pages and of devices."""
     for pages in request.place.huge_pages:
         size = sum(each.total_bytes for each in left.huge_pages if each.page_bytes == pages.page_bytes)
         if size < pages.total_bytes:
@@ -60,7 +60,7 @@ _UNNAMED = frozenset({Reason.RESERVATION_UNKNOWN, Reason.RESERVATION_NOT_OWNED})
 
 
 def _of_node(view: View, request: RequestClass, found: Reservation | None) -> Reason:
-    """What is against the reservation's node as such; that its place is too small, when there is nothing."""
+    """The rejection reason of the reservation's node itself; that the place is too small, when the node has no such reason."""
     row = view.rows.get(found.place.node) if found is not None and found.place is not None else None
     if row is None:
         return Reason.RESERVATION_SHORT

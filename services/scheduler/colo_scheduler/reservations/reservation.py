@@ -1,4 +1,4 @@
-"""One reservation as the book keeps it, and the words the book answers with."""
+"""One reservation as the book keeps it, and the changes that the book returns."""
 
 from collections.abc import Sequence
 
@@ -28,9 +28,8 @@ __all__ = [
 
 
 class Reservation(Struct, frozen=True, kw_only=True):
-    """A reservation and what became of it. `place` is where it was held last, `over` the attempts that ran there
-    before it and are inside it. `ended_ms` is 0 while it lives.
-    `attempt` tells it from earlier reservations of its name.
+    """A reservation and its state. `place` is its last place, `over` the attempts that ran there before it and are inside it.
+    `ended_ms` is 0 while it lives. `attempt` distinguishes it from earlier reservations of its name.
     """
 
     spec: ReservationSpec
@@ -44,7 +43,7 @@ class Reservation(Struct, frozen=True, kw_only=True):
 
 
 class PhaseChanged(Struct, frozen=True, kw_only=True):
-    """The reservation is in this phase now; `reason` says why it ended."""
+    """The reservation is in this phase now; `reason` is the reason of its end."""
 
     name: str
     phase: ReservationPhase
@@ -53,9 +52,9 @@ class PhaseChanged(Struct, frozen=True, kw_only=True):
 
 
 class HoldChanged(Struct, frozen=True, kw_only=True):
-    """What this attempt, which stands for the reservation, holds on the node is another now.
+    """The hold on the node of this attempt, which stands for the reservation, changed.
 
-    The book's `held` says what.
+    The book's `held` returns the new hold.
     """
 
     name: str
@@ -80,7 +79,7 @@ def attempt_of(reservation: Reservation) -> Attempt:
 
 
 def placement_request_of(reservation: Reservation) -> PlacementRequest:
-    """The replica that stands for the reservation while a place is sought. It has nothing to run."""
+    """The replica that stands for the reservation while it waits for a place. It has nothing to run."""
     spec = reservation.spec
     replica, attempt = attempt_of(reservation)
     return PlacementRequest(
@@ -101,7 +100,7 @@ def placement_request_of(reservation: Reservation) -> PlacementRequest:
 
 
 def offer_of(spec: ReservationSpec, owners: Sequence[Placement]) -> ReservationCapacity:
-    """The reservation in numbers. Owners count with all that they hold, whichever resources the policy restricts."""
+    """The reservation's amounts. Owners count with all their holds, whichever resources the policy restricts."""
     reserved = reserved_amounts(spec)
     names = tuple(reserved)
     is_restricted = spec.policy is AllocatePolicy.RESTRICTED

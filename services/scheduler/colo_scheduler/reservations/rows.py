@@ -1,4 +1,4 @@
-"""How reservations are kept: one row each, its value the reservation as the book has it, and what the shell says of them."""
+"""The stored form of reservations: one row each with the book's reservation, and the shell's events and effects for rows."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ __all__ = [
 
 KIND: Final = "reservation"
 DELETED: Final = "Deleted"
-"""Said in place of a phase when a reservation is forgotten."""
+"""Published in place of a phase when a reservation is deleted."""
 
 
 class KeptReservation(Struct, frozen=True, kw_only=True):
@@ -32,9 +32,9 @@ class KeptReservation(Struct, frozen=True, kw_only=True):
 
 
 class ReservationsLoaded(Struct, frozen=True, kw_only=True):
-    """Event of the shell: all rows at the start, after those of the ledger; later the ones that were asked for.
+    """Event of the shell: all rows at the start, after the ledger's rows; later the rows that were requested.
 
-    `unreadable` names those that cannot be read, with their versions; `missing` those that are not there.
+    `unreadable` names the rows that cannot be decoded, with their versions; `missing` the rows that do not exist.
     """
 
     rows: tuple[KeptReservation, ...]
@@ -49,7 +49,7 @@ class LoadReservations(Struct, frozen=True, kw_only=True):
 
 
 class AskJobs(Struct, frozen=True, kw_only=True):
-    """Local effect: ask whether these jobs are over; answered by JobsOver, some time later, if some are."""
+    """Local effect: ask whether these jobs have ended; answered by JobsOver, some time later, if some have."""
 
     jobs: tuple[str, ...]
 
@@ -70,5 +70,5 @@ def encode_row(reservation: Reservation) -> bytes:
 
 
 def decode_row(value: bytes) -> Reservation:
-    """The reservation that was stored; msgspec.DecodeError or ValidationError when the bytes are not one."""
+    """The stored reservation; raises msgspec.DecodeError or ValidationError when the bytes are not one."""
     return _DECODER.decode(value)

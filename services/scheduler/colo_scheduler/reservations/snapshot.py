@@ -1,4 +1,4 @@
-"""Places that reservations hold, as decisions about owners see them: the book, and uses that the ledger has not confirmed."""
+"""The places of reservations, as decisions about owners see them: the book, and uses that the ledger has not confirmed."""
 
 from typing import Final
 
@@ -18,29 +18,29 @@ from colo_scheduler.reservations.reservation import offer_of
 __all__ = ["NODES_MOST", "ReservationSnapshot", "left_of"]
 
 NODES_MOST: Final = 256
-"""So many nodes with reservations are looked at for one owner, the first by name."""
+"""The most nodes with reservations that are tried for one owner, the first by name."""
 
 
 class ReservationSnapshot:
-    """The book and, over it, the uses under way. A fork is for trials: what is used there is used nowhere else."""
+    """The book and, over it, the uses in flight. A fork is for trials: a use in a fork is used nowhere else."""
 
     def __init__(self, book: ReservationBook) -> None:
         self.book = book
         self.under_way: dict[str, dict[Attempt, Placement]] = {}
 
     def fork(self) -> "ReservationSnapshot":
-        """Places of its own that start as these are."""
+        """An independent snapshot with the same content."""
         other = ReservationSnapshot(self.book.fork())
         other.under_way = {name: dict(uses) for name, uses in self.under_way.items()}
         return other
 
     def use(self, placement: Placement) -> None:
-        """This owner takes its place, as far as is known here."""
+        """Add an owner's use that the ledger has not confirmed."""
         attempt = (placement.replica, placement.attempt)
         self.under_way.setdefault(placement.reservation, {})[attempt] = placement
 
     def settle(self, name: str, attempt: Attempt) -> Placement | None:
-        """A use is under way no more: it stands in the book now, or came to nothing. None when it was not."""
+        """Remove and return a use in flight, because the book has it or it was refused; None when there was none."""
         uses = self.under_way.get(name, {})
         placement = uses.pop(attempt, None)
         if not uses:
@@ -50,14 +50,14 @@ class ReservationSnapshot:
     # ---- reads
 
     def remainder(self, name: str) -> Remainder | None:
-        """What is held in the reservation's own name; None when it holds no place."""
+        """The part held in the reservation's own name; None when it holds no place."""
         found = self.book.find(name)
         if found is None or found.phase is not ReservationPhase.AVAILABLE or found.place is None:
             return None
         return remainder_of(found.place, self._owners(name))
 
     def placement(self, name: str) -> Placement | None:
-        """The same as the placement of the replica that stands for it."""
+        """The remainder as the placement of the replica that stands for the reservation."""
         found, left = self.book.find(name), self.remainder(name)
         if found is None or found.place is None or left is None:
             return None
@@ -69,7 +69,7 @@ class ReservationSnapshot:
     def offers(
         self, claimant: Claimant, placement_request: PlacementRequest, now_ms: int
     ) -> dict[str, list[ReservationCapacity]]:
-        """What the owner may use, by node; only of the pool that it is placed in."""
+        """The reservations that the owner may use, by node; only of the pool in which it is placed."""
         by_node: dict[str, list[ReservationCapacity]] = {}
         for match in self.book.matching(claimant, now_ms):
             found = self.book.find(match.name)
@@ -85,13 +85,13 @@ class ReservationSnapshot:
         return by_node
 
     def has_left(self, name: str) -> bool:
-        """Whether the reservation holds something that no owner has."""
+        """Whether the reservation holds a part that no owner has."""
         left = self.remainder(name)
         return left is not None and any((left.cpu_mcpu, left.memory_bytes, left.cpus, left.devices, left.huge_pages))
 
 
 def left_of(place: Placement, left: Remainder) -> Placement:
-    """The placement with only what is left of it."""
+    """The placement with the amounts of the remainder only."""
     return structs.replace(
         place,
         zones=left.zones,

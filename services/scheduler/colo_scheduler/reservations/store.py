@@ -15,7 +15,7 @@ __all__ = ["jobs_over", "load_reservations"]
 
 
 async def load_reservations(store: Store, names: Sequence[str] | None = None) -> ReservationsLoaded:
-    """Every row, or these. One that cannot be read is told and left as it is. Raises what the store raises."""
+    """Every row, or the named rows. An unreadable row is reported and left as it is. Raises the errors of the store."""
     log = structlog.get_logger("scheduler")
     if names is None:
         found: dict[str, Row | None] = {row.id: row for row in await store.load(KIND)}
@@ -40,7 +40,7 @@ async def load_reservations(store: Store, names: Sequence[str] | None = None) ->
 
 
 async def jobs_over(bus: Bus, jobs: Sequence[str]) -> tuple[str, ...]:
-    """Those of the jobs that have ended. One that is not known may still be submitted; where nobody answers, none."""
+    """The jobs of these that have ended. An unknown job may still be submitted; without an answer the result is empty."""
     over: list[str] = []
     for job in jobs:
         try:

@@ -1,4 +1,4 @@
-"""Moments that are waited for, one a name at most, the earliest first."""
+"""Deadlines by name, at most one a name, the earliest first."""
 
 import heapq
 from typing import Final
@@ -9,7 +9,7 @@ _STALE_MOST: Final = 64
 
 
 class ReservationTimers:
-    """Setting a name again replaces its moment. What was replaced is cleared away before it outgrows what is waited for."""
+    """Setting a name again replaces its deadline. Replaced entries are deleted before they outnumber the current ones."""
 
     def __init__(self) -> None:
         self._at: dict[str, int] = {}
@@ -20,11 +20,11 @@ class ReservationTimers:
         return len(self._heap)
 
     def at(self, name: str) -> int | None:
-        """The moment of a name, None when nothing is waited for."""
+        """The deadline of a name, None when it has none."""
         return self._at.get(name)
 
     def set(self, name: str, at_ms: int | None) -> None:
-        """Wait for this moment; None: for none."""
+        """Set the deadline of a name; None removes it."""
         if at_ms is None:
             self._at.pop(name, None)
             return
@@ -36,7 +36,7 @@ class ReservationTimers:
             self._heap = sorted((at, of) for of, at in self._at.items())
 
     def first(self) -> tuple[int, str] | None:
-        """The earliest moment and its name; of equal moments the first name."""
+        """The earliest deadline and its name; of equal deadlines the first name."""
         while self._heap and self._at.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0] if self._heap else None

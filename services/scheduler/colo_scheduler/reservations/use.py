@@ -1,4 +1,4 @@
-"""Whether an owner may use a reservation with this very place."""
+"""Whether an owner may use a reservation with a given placement."""
 
 from collections.abc import Sequence
 
