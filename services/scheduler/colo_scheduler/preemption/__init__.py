@@ -1,1 +1,1 @@
-"""Which replicas would have to leave so that a more important one fits."""
+"""Preemption: which replicas would have to leave so that a more important one fits."""

@@ -1,8 +1,8 @@
-"""Who would have to leave so that a rejected replica fits: said beside its rejection, and nobody has to leave by it.
+"""Proposes victims whose removal would let a rejected replica fit; a proposal is only published, no replica leaves by it.
 
-A search looks at what many nodes hold, so it is no part of a decision: it is made only after a rejection that was said, when
-nothing waits to be decided or planned, and in steps of bounded size, one a Wake. What it found over several of them is looked at
-again before it is said; where it is not so any more the search begins anew, a few times.
+A search reads the holds of many nodes, so it is no part of a decision: it starts only after a published rejection, while nothing
+waits to be decided or planned, and runs in steps of bounded size, one a Wake. A result of several steps is tested again before it
+is published; where it does not hold any more the search begins again, a few times.
 """
 
 from collections import Counter, OrderedDict
@@ -37,7 +37,7 @@ __all__ = ["STEP_HOLDS", "Proposals"]
 _WAITING_MOST: Final = 64
 _BEGINNINGS_MOST: Final = 4
 STEP_HOLDS: Final = 200
-"""So many holds are looked at in one step, more or less."""
+"""About so many holds are read in one step."""
 
 
 class _Asked(Struct, frozen=True):
@@ -49,7 +49,7 @@ class _Asked(Struct, frozen=True):
 
 
 class _Placements(Mapping[Attempt, Placement]):
-    """What replicas hold by the ledger: what is only assumed, or stands for a reservation, cannot leave."""
+    """The replicas' holds by the ledger: a hold that is only assumed, or stands for a reservation, cannot leave."""
 
     def __init__(self, held: Mapping[Attempt, HeldAttempt]) -> None:
         self._held = held
@@ -68,7 +68,7 @@ class _Placements(Mapping[Attempt, Placement]):
 
 
 class _UnderWay:
-    """The search that is made now. `machines`: what the nodes were when it began."""
+    """The search that runs now. `machines`: the value of `_machines` at its beginning."""
 
     def __init__(self, request: RequestClass, asked: _Asked) -> None:
         self.request = request
@@ -79,7 +79,7 @@ class _UnderWay:
 
 
 class Proposals:
-    """The classes for which a search is due, at most 64 beside that under way; of more the one that waits longest is left out."""
+    """The classes with a search due, at most 64 beside the running search; of more, the class that waits longest is dropped."""
 
     def __init__(
         self, cluster: Cluster, commits: Commits, queue: RequestQueue, records: Records, counts: Counter[str]
@@ -93,11 +93,11 @@ class Proposals:
         self._under_way: _UnderWay | None = None
 
     def __len__(self) -> int:
-        """How many searches are due or under way."""
+        """The number of searches due or running."""
         return len(self._asked) + (self._under_way is not None)
 
     def note(self, request: RequestClass, reported: list[Effect], report: Report) -> None:
-        """These rejections of a class were said: a search for the first of them, unless no leaving could help."""
+        """Take the published rejections of a class: queue a search for the first of them, unless no preemption could help."""
         if not reported or not request.is_admitted or request.reserves or request.place.reservation:
             return
         first = reported[0]
@@ -113,7 +113,7 @@ class Proposals:
             self._counts["preemptions_left_out"] += 1
 
     def step(self, now_ms: int) -> list[Effect]:
-        """Go on with one search; what came of it is said and kept for explanations."""
+        """Continue one search; its result is published and kept for explanations."""
         if self._under_way is not None and not self._waits(self._under_way.asked):
             self._under_way = None
         one = self._under_way or self._next()
@@ -136,7 +136,7 @@ class Proposals:
         return self._say(one, found, now_ms)
 
     def _next(self) -> _UnderWay | None:
-        """The class that waits longest, and whose replica does so still."""
+        """The class that waits longest, among those whose replica still waits."""
         while self._asked:
             request, asked = self._asked.popitem(last=False)
             if self._waits(asked):
@@ -145,7 +145,7 @@ class Proposals:
         return None
 
     def _begin(self, one: _UnderWay, view: View) -> VictimSearch | None:
-        """Begin to search, or give it up where the nodes change faster than they are looked at."""
+        """Begin a search, or drop it where the nodes change faster than a search reads them."""
         if one.beginnings == _BEGINNINGS_MOST:
             self._counts["preemptions_given_up"] += 1
             self._under_way = None
@@ -160,7 +160,7 @@ class Proposals:
         return (asked.replica, asked.attempt) in self._queue
 
     def _machines(self) -> tuple[int, int]:
-        """Which nodes are in which rows, as far as a search has to know: how many there are, and how often one changed."""
+        """Two counters that identify the assignment of nodes to rows: the number of nodes, and the number of their changes."""
         return len(self._cluster.rows), self._cluster.capacity_changes
 
     def _say(self, one: _UnderWay, found: Victims | None, now_ms: int) -> list[Effect]:

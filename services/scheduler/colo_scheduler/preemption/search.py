@@ -1,16 +1,16 @@
-"""Who would have to leave a node so that a replica fits there: the least important ones, and as few as will do.
+"""Finds the victims that would have to leave a node so that a replica fits there: the least important, and as few as possible.
 
 Only replicas of less importance than the request count: a lower band, or the same band and a lower priority. On each node all of
-them are taken away; where the request fits then, they are given back one after the other, the most important first, as long as it
-still fits. Among nodes the one is best whose most important victim matters least; then fewer victims; then the lower sum of
-priorities; then the node's rank.
+them are removed; where the request fits then, they are returned one after the other, the most important first, as long as the
+request still fits. The best node is the one whose most important victim is least important; then fewer victims; then the lower sum
+of priorities; then the node's rank.
 
-The least important level of what is held (`preemptible_index.py`) is passed first: a few array operations say on which nodes the
-leaving of those up to it could be enough, and how few of them at best. Only these are looked at, in that order, and none any more
-that could not be better than the best one found, so that the answer is that of a look at every node. Where NODES_MOST were looked
-at, the best of them is the answer.
+The least important level of the holds (`preemptible_index.py`) is passed first: a few array operations find the nodes on which the
+removal of the levels up to it could be enough, and the least number of victims there. Only these nodes are searched, in that order,
+and no node that could not be better than the best one found, so that the result is that of searching every node. After NODES_MOST
+nodes the best of them is the result.
 
-Not asked to leave: who only keeps a node at its most batch replicas, or over a threshold of load.
+No victim: a replica that blocks the request only by the limit of batch replicas, or by a threshold of load.
 """
 
 from collections.abc import Mapping
@@ -35,9 +35,9 @@ from colo_scheduler.requests.request_class import RequestClass
 __all__ = ["NODES_MOST", "VictimSearch", "Victims", "importance", "take_place_of", "victims_on"]
 
 NODES_MOST: Final = 500
-"""So many nodes are looked at for one replica."""
+"""The most nodes that are searched for one replica."""
 
-# What a pass over the nodes counts, in holds that are looked at: about as long as it takes.
+# The cost of a pass over the nodes, in holds read: about as long as it takes.
 _ROWS_FOR_ONE: Final = 250
 _LOOK_COST: Final = 5
 _UNPRICED_PCT: Final = 100
@@ -46,7 +46,7 @@ _NOBODY: Final = np.zeros(0, dtype=np.int64)
 
 
 class Victims(NamedTuple):
-    """The row of a node, who has to leave it (least important first), and the parts of its zones that the request then takes."""
+    """The row of a node, its victims (least important first), and the parts of its zones that the request then takes."""
 
     row: int
     leaving: tuple[Placement, ...]
@@ -54,7 +54,7 @@ class Victims(NamedTuple):
 
 
 class _Order(NamedTuple):
-    """By what nodes are compared: the most important victim, how many, the sum of their priorities, the node's rank."""
+    """The order of nodes: the most important victim, the number of victims, the sum of their priorities, the node's rank."""
 
     highest: Importance
     leaving: int
@@ -63,15 +63,15 @@ class _Order(NamedTuple):
 
 
 def importance(placement: Placement) -> Importance:
-    """Band, then priority: what is higher is more important."""
+    """Band, then priority: a higher value is more important."""
     return importance_of(placement.band, placement.priority)
 
 
 class VictimSearch:
-    """One search, in steps of bounded size. `found` is the answer once it `is_done`; None: no node would do.
+    """One search, in steps of bounded size. `found` is the result once it `is_done`; None: no node would do.
 
-    Every step is given the view as it is then. `deleted`: attempts that left the node already. A row must be the same node in every
-    step. Other changes between steps mix several moments in the answer, so the caller checks the answer again (`victims_on`).
+    Every step is given the current view. `deleted`: attempts that left the node already. A row must be the same node in every step.
+    Other changes between steps mix several moments in the result, so the caller tests the result again (`victims_on`).
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class VictimSearch:
         self._deleted = deleted
         self._best: tuple[_Order, Victims] | None = None
         self._looks = 0
-        # Nodes of the level that was passed last, the first one last: the fewest victims at best and the rank in one, and the row.
+        # Nodes of the level passed last, the first node last: the least number of victims and the rank in one key, and the row.
         self._queue: tuple[IntArray, IntArray] = (_NOBODY, _NOBODY)
         self._queued = 0
         self._least: Importance = (0, 0)
@@ -104,7 +104,7 @@ class VictimSearch:
         return None if self._best is None else self._best[1]
 
     def step(self, view: View, budget: int) -> int:
-        """Go on until about `budget` holds were looked at, or it is done; how many it was."""
+        """Continue until about `budget` holds were read, or the search is done; returns the number of holds read."""
         spent = 0
         while spent < budget and not self.is_done:
             spent += self._look(view) if self._queued else self._pass(view)
@@ -119,7 +119,7 @@ class VictimSearch:
         rows = np.flatnonzero(_open_to(view, request))
         pool = view.pool(pool_of(request.band))
         self._rows: IntArray = rows
-        # What is short while all stay, and what is short once the levels that were passed have left.
+        # The shortage while all replicas stay, and the shortage once the passed levels have left.
         self._short_cpu: IntArray = request.cpu_mcpu - pool.node_free_cpu[rows]
         self._short_memory: IntArray = request.memory_bytes - pool.node_free_memory[rows]
         self._rest_cpu, self._rest_memory = self._short_cpu.copy(), self._short_memory.copy()
@@ -127,7 +127,7 @@ class VictimSearch:
         self._enough: BoolArray | None = None
 
     def _pass(self, view: View) -> int:
-        """Queue the nodes where it could be enough that the next level leaves, and those below it; what that counts."""
+        """Queue the nodes where the removal of the next level and those below it could be enough; returns the cost of the pass."""
         is_hopeless = bool(self._levels and self._best and self._best[0].highest < self._levels[-1].least)
         if not self._levels or self._looks >= NODES_MOST or not self._rows.size or is_hopeless:
             self.is_done = True
@@ -143,7 +143,7 @@ class VictimSearch:
         return 1 + self._rows.size // _ROWS_FOR_ONE
 
     def _keep_others(self) -> None:
-        """Go on without the nodes that were queued; often there is no need to."""
+        """Drop the nodes that were queued from the arrays; often this is not needed."""
         if self._enough is None:
             return
         others, self._enough = ~self._enough, None
@@ -154,14 +154,14 @@ class VictimSearch:
     def _leave(self, level: ImportanceLevel) -> BoolArray:
         cpu, memory = level.cpu[self._rows], level.memory[self._rows]
         self._has_held |= (cpu > 0) | (memory > 0)
-        # Prices are rounded down for each hold; that of all of them together is no lower.
+        # Prices are rounded down for each hold; the price of their sum is no lower.
         self._rest_cpu -= cpu if self._price_pct == _UNPRICED_PCT else cpu * self._price_pct // 100
         self._rest_memory -= memory
         enough: BoolArray = (self._rest_cpu <= 0) & (self._rest_memory <= 0) & self._has_held
         return enough
 
     def _enqueue(self, view: View, at: IntArray) -> None:
-        """Those that could do with the fewest victims first, then by rank; no more of them than are still looked at."""
+        """Queue nodes by their least number of victims, then by rank; no more of them than may still be searched."""
         rows = self._rows[at]
         largest_mcpu, largest_bytes = self._largest
         counts = np.maximum(-(-self._short_cpu[at] // largest_mcpu), -(-self._short_memory[at] // largest_bytes))
@@ -176,7 +176,7 @@ class VictimSearch:
     # ---- one node
 
     def _look(self, view: View) -> int:
-        """Look at the next node; what that counts."""
+        """Search the next node; returns the cost."""
         self._queued -= 1
         key, row = int(self._queue[0][self._queued]), int(self._queue[1][self._queued])
         best = self._best[0] if self._best is not None else None
@@ -194,22 +194,22 @@ class VictimSearch:
         return _LOOK_COST + len(view.nodes[row].holds) + what_if.cost
 
     def _could_be_better(self, best: _Order, count: int, rank: int) -> bool:
-        """Whether a node of the level, with so many victims at best and of this rank, may come before the best one."""
+        """Whether a node of the level, with at least so many victims and of this rank, may come before the best one."""
         if best.highest != self._least:
             return best.highest > self._least
-        # Two single victims of one importance are of one priority.
+        # Two single victims of one importance have the same priority.
         return rank < best.rank if count == best.leaving == 1 else count <= best.leaving
 
 
 def victims_on(view: View, request: RequestClass, placements: Mapping[Attempt, Placement], row: int) -> Victims | None:
-    """The victims on this node as it is now; None where it would not do, or where nobody has to leave."""
+    """The victims on this node as it is now; None where their removal is not enough, or where no removal is needed."""
     if not _open_to(view, request)[row]:
         return None
     return _fewest(WhatIf(view, row, request), row, _lesser_on(view, request, placements, row), None)
 
 
 def take_place_of(view: View, request: RequestClass, victims: Victims, attempt: Attempt) -> bool:
-    """Let the victims leave a trial view and take their place; False, and nothing changes, when that is not enough."""
+    """Remove the victims from a trial view and hold their place; False, and nothing changes, when the place is too small."""
     name, row, node = pool_of(request.band), victims.row, view.nodes[victims.row]
     for placement in victims.leaving:
         view.leave(name, row, placement.zones, (placement.replica, placement.attempt))
@@ -235,7 +235,7 @@ def _own(request: RequestClass) -> Importance:
 
 
 def _open_to(view: View, request: RequestClass) -> BoolArray:
-    """The rows that may take the request if they have room for it: bool, shape (count,)."""
+    """The rows that may take the request if they have free capacity for it: bool, shape (count,)."""
     passing = open_to(view, request).passing
     return passing & view.inventory_index.agrees[: view.count] if needs_search(view, request) else passing
 
@@ -256,7 +256,7 @@ def _lesser_on(
     row: int,
     deleted: frozenset[Attempt] = frozenset(),
 ) -> list[Placement]:
-    """Who is less important than the request on a node and holds from the same pool."""
+    """The replicas on a node that are less important than the request and hold from the same pool."""
     name, own, node = pool_of(request.band), _own(request), view.nodes[row]
     return [
         placement
@@ -281,7 +281,7 @@ def _fewest(what_if: WhatIf, row: int, lesser: list[Placement], best: _Order | N
     leaving: list[Placement] = []
     # The most important first; of equals the larger, so that fewer have to leave.
     ordered = sorted(lesser, key=lambda p: (importance(p), p.cpu_mcpu, p.memory_bytes, p.replica), reverse=True)
-    # Where many can stay they need not be asked one by one.
+    # Where many replicas can stay they need not be tested one by one.
     groups = [ordered]
     while groups:
         group = groups.pop()

@@ -1,4 +1,4 @@
-"""One node as it were if some of its replicas had left: whether a request fits there then, by all that looks at what is free."""
+"""One node as it would be without some of its replicas: whether a request fits there then, by every test of free capacity."""
 
 from typing import Final
 
@@ -15,12 +15,12 @@ from colo_scheduler.requests.request_class import RequestClass
 
 __all__ = ["WhatIf"]
 
-# A test of everything takes about as long as so many of CPU and memory.
+# A test of all resources takes about as long as so many tests of CPU and memory.
 _CLOSE_COST: Final = 60
 
 
 class WhatIf:
-    """A node of a view for itself: who leaves it here has left nothing but this. `cost`: how much testing was done, in tests of
+    """An independent copy of one node of a view: removals here change nothing else. `cost`: the number of tests done, in tests of
     CPU and memory.
     """
 
@@ -42,12 +42,12 @@ class WhatIf:
         self.cost = 0
 
     def leave(self, placement: Placement) -> None:
-        """A replica leaves."""
+        """Remove a replica."""
         self._move(placement, 1)
         self._away[placement.replica, placement.attempt] = None
 
     def stay(self, placement: Placement) -> None:
-        """A replica that left is there as before."""
+        """Restore a removed replica."""
         self._move(placement, -1)
         del self._away[placement.replica, placement.attempt]
 
@@ -60,9 +60,9 @@ class WhatIf:
             self._row.memory[slot] += sign * share.memory_bytes
 
     def parts(self) -> tuple[Part, ...] | None:
-        """Where in the zones the request fits now, None where it does not.
+        """The parts of the zones in which the request fits now, None where it does not fit.
 
-        Of one that wants more than amounts it is the zones by amounts alone, and all it wants can be had.
+        For a request for more than amounts the zones follow from the amounts alone, and all its other resources are free.
         """
         self.cost += 1
         request, cpu, memory = self._request, self._row.cpu, self._row.memory
@@ -81,7 +81,7 @@ class WhatIf:
         return isinstance(fit_node(site, self._request), NodeFit)
 
     def _could_fit(self) -> bool:
-        """Whether so many CPUs by number and devices are free or held by those who left: necessary, and quickly seen."""
+        """Whether enough CPUs by number and devices are free or held by removed replicas: necessary, and quickly tested."""
         request, holdings = self._request, self._inventory_index.holdings if self._inventory_index is not None else {}
         left = [holdings[attempt] for attempt in self._away if attempt in holdings]
         cpus = 0
@@ -96,7 +96,7 @@ class WhatIf:
         return True
 
     def _brought_up(self, inventory_index: NodeInventory) -> NodeInventory:
-        """A copy of the inventory without those who left."""
+        """A copy of the inventory without the removed replicas."""
         if self._inventory is None:
             self.cost += _CLOSE_COST
             self._inventory = inventory_index.copy()
