@@ -1,7 +1,7 @@
-"""Where a job would go if it were submitted now: the scheduler's own decision on a trial view, and nothing is kept of it.
+"""The places a job would get if it were submitted now: the scheduler's own decision on a trial view, of which nothing is kept.
 
-A plan is made in steps of bounded size, so that one of thousands of replicas keeps nobody waiting; `plans.py` gives
-them their turn.
+A plan is made in steps of bounded size, so that a plan of thousands of replicas delays no other work; `plans.py` schedules the
+steps.
 """
 
 from collections import Counter
@@ -41,16 +41,16 @@ __all__ = ["PLACES_MOST", "STEP_REPLICAS", "PlanInput", "Plan", "check_plan"]
 
 PLACES_MOST: Final = 1_000
 STEP_REPLICAS: Final = 100
-"""So many replicas are decided in one step; one that needs a closer look at nodes counts as several."""
+"""The most replicas decided in one step; a replica that needs the exact fit counts as several."""
 _QUEUED_A_STEP: Final = 1_000
-# A search for victims counts as one replica for so many holds that are looked at.
+# So many holds read by a search for victims count as one replica.
 _HOLDS_FOR_ONE: Final = 10
 _NODES_PUBLISHED: Final = 100
 _PREEMPTORS_MOST: Final = 20
 
 
 class PlanInput(NamedTuple):
-    """What a plan is made on: the trial view and `reserved` are used up by it. `placements`: what is held, `waiting`: who waits."""
+    """The input of a plan, which consumes the trial view and `reserved`. `placements`: all holds, `waiting`: waiting requests."""
 
     view: View
     placements: Mapping[Attempt, Placement]
@@ -66,7 +66,7 @@ class _Turn(NamedTuple):
 
 
 class Plan:
-    """One plan while it is made, step by step: decides as the core does, and takes from its own ground."""
+    """One plan in progress, step by step: decides as the core does, and takes capacity from its own input only."""
 
     def __init__(self, cluster: Cluster, plan_input: PlanInput, ask: PlanJob, policy: SchedulerPolicy) -> None:
         self._cluster = cluster
@@ -91,7 +91,7 @@ class Plan:
     # ---- steps
 
     def step(self) -> bool:
-        """Do a part of bounded size; whether all is done."""
+        """Do a part of bounded size; returns whether all is done."""
         if self._queue_some() == _QUEUED_A_STEP:
             return False
         budget = STEP_REPLICAS
@@ -102,7 +102,7 @@ class Plan:
         return self._is_placed and not self._missing
 
     def _queue_some(self) -> int:
-        """Queue the next replicas of the job; how many."""
+        """Queue the next replicas of the job; returns their number."""
         some = list(islice(self._coming, _QUEUED_A_STEP))
         for placement_request in some:
             self._queue.add(placement_request)
@@ -111,7 +111,7 @@ class Plan:
         return len(some)
 
     def _place_some(self, budget: int) -> int:
-        """Decide replicas of one class; how much of the budget that took."""
+        """Decide replicas of one class; returns the part of the budget used."""
         turn = self._turn or self._next_turn()
         if turn is None:
             self._is_placed = not self._try_what_is_left()
@@ -124,7 +124,7 @@ class Plan:
         return len(now) * cost
 
     def _next_turn(self) -> _Turn | None:
-        """The class that is next, and as many of it as the core takes in one turn; owners get their reserved places at once."""
+        """The next class, and as many of its replicas as the core takes in one turn; owners get their reserved places at once."""
         while (request := self._queue.next_class()) is not None:
             placement_requests = self._queue.take(request, self._policy.quantum)
             if self._reserved is not None:
@@ -137,7 +137,7 @@ class Plan:
         return None
 
     def _try_what_is_left(self) -> bool:
-        """What an owner leaves of a place of one use is free once it holds its own: whoever found none tries again then."""
+        """The rest of a one-use reservation is free once its owner holds a place: replicas without one are then tried again."""
         left, self._used_once = self._used_once, []
         for place in left:
             row = self._view.rows[place.node]
@@ -171,7 +171,7 @@ class Plan:
 
     def _take(self, placement_requests: list[PlacementRequest], number: int, choice: Choice) -> None:
         placement_request = placement_requests[number]
-        # The same job may run already: what is planned is nobody's attempt.
+        # The same job may run already: a planned replica is no real attempt.
         self._view.take(
             pool_of(placement_request.band), choice.row, choice.shares, (placement_request.replica, 0), choice.holding
         )
@@ -188,7 +188,7 @@ class Plan:
         )
 
     def _take_reserved(self, taken: Taken) -> None:
-        """An owner's place: what stands for the reservation holds so much less."""
+        """Place an owner: the hold of its reservation shrinks by the owner's part."""
         places = self._reserved
         found = places.book.find(taken.reservation) if places else None
         before = places.placement(taken.reservation) if places else None
@@ -210,9 +210,9 @@ class Plan:
         return full_report(self._cluster, self._view, request, decision.refused)
 
     def _preempt_some(self, budget: int) -> int:
-        """Search who would have to leave for the next of the missing replicas; how much of the budget that took.
+        """Search victims for the next of the missing replicas; returns the part of the budget used.
 
-        None counts as missing when no further one is tried.
+        No replica counts as missing when no further one is tried.
         """
         request, placement_requests = self._missing[0]
         if self._helped == _PREEMPTORS_MOST or not request.is_admitted:
@@ -231,7 +231,7 @@ class Plan:
     def _give_way(
         self, request: RequestClass, placement_requests: list[PlacementRequest], found: Victims | None
     ) -> None:
-        """Let the victims leave and one replica take their place; where there are none, no further one is tried."""
+        """Remove the victims and place one replica; without victims, no further replica is tried."""
         if found is None or not take_place_of(self._view, request, found, ("", self._helped)):
             self._missing.pop(0)
             return
@@ -247,14 +247,14 @@ class Plan:
             placement_requests.pop()
 
     def _fits_now(self, request: RequestClass) -> bool:
-        """Whether one more has a place, which it takes, where those who left before it made room for several."""
+        """Whether one more replica fits, which is then placed, where earlier victims made room for several."""
 
         def take(number: int, choice: Choice) -> None:
             self._view.take(pool_of(request.band), choice.row, choice.shares, ("", self._helped), choice.holding)
 
         return bool(decide(self._view, request, 1, self._policy, take, best_rows=0).choices)
 
-    # ---- the answer
+    # ---- the result
 
     def delivered(self) -> JobPlanned:
         """The plan, when all is done."""

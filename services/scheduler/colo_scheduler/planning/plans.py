@@ -1,4 +1,4 @@
-"""The plans that are under way: each gets its steps in turn, after the decisions that somebody waits for."""
+"""The plans in progress: each gets its steps in turn, after the decisions of waiting requests."""
 
 from collections import deque
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class _Asked:
 
 
 class Plans:
-    """At most PLANS_MOST; a step is one part of bounded size of the plan that was asked for first."""
+    """At most PLANS_MOST; a step is one part of bounded size of the plan that was requested first."""
 
     def __init__(self, cluster: Cluster, policy: SchedulerPolicy) -> None:
         self._cluster = cluster
@@ -36,7 +36,7 @@ class Plans:
         self._asked: deque[_Asked] = deque()
 
     def __len__(self) -> int:
-        """How many are under way."""
+        """The number of plans in progress."""
         return len(self._asked)
 
     def ask(self, request: str, ask: PlanJob) -> Refusal | None:
@@ -51,10 +51,10 @@ class Plans:
         return None
 
     def step(self, plan_input: Callable[[], PlanInput]) -> list[Reply]:
-        """One step; the answer when that was the last one of a plan. `plan_input` gives what a plan that begins is made on.
+        """One step; returns the reply when it was the last step of a plan. `plan_input` returns the input of a plan that begins.
 
-        The ground of a plan stays as it was when the plan began. Where nodes came, or have other zones than they had, it does not
-        go with them any more and the plan begins anew, a few times.
+        The input of a plan stays as it was when the plan began. Where nodes are new or have other zones than before, the input is
+        out of date and the plan begins again, a few times.
         """
         if not self._asked:
             return []
@@ -79,5 +79,5 @@ class Plans:
         return asked.machines != self._machines()
 
     def _machines(self) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
-        """Every node in its row, its zones and the sockets that they are on."""
+        """Every node in its row, with its zones and their sockets."""
         return [(node.name, node.zone_ids, node.sockets) for node in self._cluster.nodes]
