@@ -2,8 +2,8 @@
 
 Few are read, so nothing is computed at the decision. In one pass only the chosen nodes change, so these are kept as the pass left
 them, with the best of the other nodes that it scored: on request each moment is computed by replaying the choices. A node that the
-pass did not score is below each chosen node, and below its bound, so every node above that bound is known to be among the best,
-and is reported. Of replicas that were searched for one by one the best nodes are kept for each.
+pass did not score is below each chosen node and below its own bound, so every node above all of these keys is known to be among the
+best, and is reported. Of replicas that were searched for one by one the best nodes are kept for each.
 """
 
 from bisect import insort

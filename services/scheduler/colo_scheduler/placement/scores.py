@@ -154,7 +154,7 @@ class ScorerForms(NamedTuple):
 
 
 def most_free(fit: OneFit) -> int:
-    """Share of the allocatable that stays free, mean of CPU and memory: floor((floor(100 c/C) + floor(100 m/M)) / 2)."""
+    """Share of the allocatable that stays free: mean of CPU and memory: floor((floor(100 c/C) + floor(100 m/M)) / 2)."""
     cpu_pct = least_allocated_pct(fit.allocatable_cpu - fit.left_cpu, fit.allocatable_cpu)
     memory_pct = least_allocated_pct(fit.allocatable_memory - fit.left_memory, fit.allocatable_memory)
     return min(100, (cpu_pct + memory_pct) // 2)
