@@ -98,7 +98,7 @@ class Cluster:
         return node
 
     def _vacant_row(self) -> int:
-        """The lowest vacant row, a new one behind all others when there is none."""
+        """The lowest vacant row; a new row behind all others when no row is vacant."""
         if self._vacant:
             return heapq.heappop(self._vacant)
         row = len(self.nodes)
@@ -465,7 +465,7 @@ class Cluster:
             raise InvariantBroken(rule, node=node.name, pool=name.value, kept=(kept.cpu[:], kept.memory[:]))
 
     def _check_own(self, node: Node, inventory: NodeInventory) -> None:
-        """Own CPUs are in no other attempt's set, and no device gives more than it has, except where the ledger says so."""
+        """Own CPUs are in no other attempt's set, and no device gives more than it has, except by holds from the ledger."""
         if inventory.holdings != node.holdings:
             raise InvariantBroken("an inventory holds something else than its node", node=node.name)
         if not node.problems and node.in_flight == 0 and (problems := inventory.disagreements()):

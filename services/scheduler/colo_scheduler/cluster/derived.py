@@ -17,7 +17,7 @@ class Derived:
         self._kept: dict[type, object] = {}
 
     def of(self, kind: type[T]) -> T:
-        """The object of this type; the same one at every call."""
+        """The object of this type; every call returns the same object."""
         found = self._kept.get(kind)
         if not isinstance(found, kind):
             found = self._kept[kind] = kind()

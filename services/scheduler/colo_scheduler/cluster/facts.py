@@ -24,7 +24,7 @@ BoolArray = npt.NDArray[np.bool_]
 _NEVER: Final = 1 << 62
 _LAYOUTS_LEAST: Final = 64
 _ONLINE: Final = "online"
-"""The capability of a node that runs online work and keeps it apart."""
+"""The capability of a node that runs online work and isolates it."""
 
 
 class NodeFacts:

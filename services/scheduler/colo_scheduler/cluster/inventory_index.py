@@ -160,7 +160,7 @@ class InventoryIndex:
         return inventory.devices if inventory is not None and inventory.devices.kinds else None
 
     def free_devices(self, kind: str) -> IntArray | None:
-        """How many healthy devices of a kind have free capacity, by row; None when no node has such a device."""
+        """How many healthy devices of a kind have free capacity, by row; None when no node has a device of the kind."""
         return self._free.get(kind)
 
 

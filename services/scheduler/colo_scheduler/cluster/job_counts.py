@@ -1,6 +1,6 @@
 """How many replicas of a job each node holds: for jobs with a spread preference.
 
-Counting starts with the first such job: then all holds are counted once, and from there on each hold that is added or dropped.
+Counting starts with the first of these jobs: then all holds are counted once, and from there on each hold that is added or dropped.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

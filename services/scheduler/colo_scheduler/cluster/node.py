@@ -89,7 +89,7 @@ class Node:
         )
 
     def slot(self, zone: int) -> int:
-        """The column of a zone. A hold on a zone that the node lacks (its topology changed) counts against the first one."""
+        """The column of a zone. A hold on a zone that the node lacks (its topology changed) counts against the first column."""
         ids = self.zone_ids
         # Most machines number their zones from 0.
         if 0 <= zone < len(ids) and ids[zone] == zone:

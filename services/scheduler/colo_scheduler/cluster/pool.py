@@ -80,7 +80,7 @@ class PoolRow:
 
 
 class Pool:
-    """Rows and arrays of one pool. All arrays are int64 of shape (size,) or (size, columns) unless said otherwise."""
+    """Rows and arrays of one pool. All arrays are int64 of shape (size,) or (size, columns) unless stated otherwise."""
 
     def __init__(self, size: int, columns: int) -> None:
         self.rows: list[PoolRow] = []

@@ -1,6 +1,6 @@
 """How much of a pool is held by replicas of each importance, as arrays over all rows: the amounts that preemption could free.
 
-The amounts are upper bounds only: a search for victims begins where they say that preemption could be enough. There are at most
+The amounts are upper bounds only: a search for victims begins where they show that preemption could be enough. There are at most
 LEVELS_MOST levels. While there are fewer, each importance is a level of its own; of more, one counts in the nearest level below it.
 So no replica counts in a level above its importance. A level without holds is deleted.
 """

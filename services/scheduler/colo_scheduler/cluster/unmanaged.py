@@ -1,7 +1,7 @@
 """The room that prod work leaves to online work that colo did not place, from its measured use.
 
-Such work holds nothing in the ledger, so promises would ignore it. The room is subtracted from the prod pool as a hold is, so free
-capacity, explanations and waiting work follow it, and the capacity of the empty machine does not.
+Unmanaged work holds nothing in the ledger, so promises would ignore it. The room is subtracted from the prod pool as a hold is, so
+free capacity, explanations and waiting work follow it, and the capacity of the empty machine does not.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def room_of(
 ) -> tuple[ZoneShare, ...]:
     """The amounts closed to prod work, by zone, in real CPU: ceil(use x room_pct / 100), use the larger of now and p95.
 
-    The whole zone where the use is not known. Nothing before both facts are received: no work is placed on such a node.
+    The whole zone where the use is not known. Nothing before both facts are received: until then no work is placed on the node.
     """
     if reported is None or allocatable is None:
         return ()
