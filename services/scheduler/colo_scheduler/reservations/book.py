@@ -168,7 +168,7 @@ class ReservationBook:
         return left if left.node == change.node else None
 
     def placement_requests(self) -> tuple[str, ...]:
-        """The reservations that wait for a place, by name; `placement_request` gives the replica that stands for one."""
+        """The reservations that wait for a place, by name; `placement_request` returns the replica of each."""
         return tuple(
             name for name in sorted(self._reservations) if self._reservations[name].phase is ReservationPhase.PENDING
         )

@@ -503,7 +503,7 @@ class ReservationController:
             self._end(attempt)
 
     def _find_strays(self) -> None:
-        """Read the rows for holds that belong to no known reservation; another scheduler may have written them meanwhile."""
+        """Request the rows of holds that belong to no known reservation; another scheduler may have written them meanwhile."""
         for attempt, held in self._commits.held.items():
             name = name_of(attempt[0])
             if not name:
@@ -559,7 +559,7 @@ class ReservationController:
         self._has_news = True
 
     def _conflict(self, event: Conflict) -> None:
-        """Another scheduler changed a row first: read its row, and add the ledger's places and uses."""
+        """Another scheduler changed a row first: request that row; the ledger's places and uses are added to it."""
         self._counts["reservation_conflicts"] += 1
         # Any version of that row counts as newer than ours.
         self._versions[event.id] = 0

@@ -52,7 +52,7 @@ def nominate(
     kept: str = "",
     only: str = "",
 ) -> ReservationCapacity | None:
-    """The reservation to use on a node, None when none of the matched ones can be used.
+    """The reservation to use on a node, None when no matched reservation can be used.
 
     The only match of a request that must use a reservation is returned as it is. `kept` names an earlier nomination, which stays;
     `only` the one reservation that may be used.

@@ -101,7 +101,7 @@ def _is_object(claimant: Claimant, term: ObjectTerm) -> bool:
         term.name in ("", claimant.name, claimant.also_named)
         and not (
             term.uid or term.namespace or term.api_version
-        )  # a replica has none of them, so such a term names none
+        )  # a replica has none of these fields, so the term names no replica
     )
 
 

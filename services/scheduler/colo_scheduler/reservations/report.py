@@ -60,7 +60,7 @@ _UNNAMED = frozenset({Reason.RESERVATION_UNKNOWN, Reason.RESERVATION_NOT_OWNED})
 
 
 def _of_node(view: View, request: RequestClass, found: Reservation | None) -> Reason:
-    """The rejection reason of the reservation's node itself; that the place is too small, when the node has no such reason."""
+    """The rejection reason of the reservation's node itself; that the place is too small, when the node itself has no reason."""
     row = view.rows.get(found.place.node) if found is not None and found.place is not None else None
     if row is None:
         return Reason.RESERVATION_SHORT

@@ -19,7 +19,7 @@ __all__ = ["check_use"]
 def check_use(
     spec: ReservationSpec, place: Placement, owners: Sequence[Placement], claimant: Claimant, placement: Placement
 ) -> None:
-    """Raise InvalidInput unless the claimant is an owner, on the node of `place`, and inside it where the policy says so."""
+    """Raise InvalidInput unless the claimant is an owner, on the node of `place`, and inside it where the policy requires that."""
     if place.node != placement.node:
         raise InvalidInput("placement.node", f"must be the reservation's node {place.node}", placement.node)
     mismatch = mismatch_of(spec, claimant)
