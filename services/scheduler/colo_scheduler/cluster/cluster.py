@@ -282,7 +282,7 @@ class Cluster:
 
     @property
     def grown(self) -> bool:
-        """Whether some node may hold more than at the last call."""
+        """Whether some node may hold more than at the last `forget_grown`."""
         return bool(self._grown[PoolName.BATCH] or self._grown[PoolName.PROD])
 
     def _grow(self, node: Node) -> None:
