@@ -186,7 +186,7 @@ def _yes(effect: CommitLedger) -> Iterator[NodeAnswer]:
         )
 
 
-def capacity_generation(sizes: Sequence[int], placements: int) -> None:
+def growth_with_size(sizes: Sequence[int], placements: int) -> None:
     """The table, and the ratios that have a budget."""
     rates: dict[tuple[str, int, str], float] = {}
     print(f"{'nodes':>6} {'held':>6} {'requests':>14} {'placements/s':>13} {'p99 of a decision':>18}")
@@ -320,7 +320,7 @@ def main() -> None:
     if args.proposals:
         proposals(args.nodes[0], args.placements)
         return
-    capacity_generation([1_000] if args.quick else args.nodes, args.placements)
+    growth_with_size([1_000] if args.quick else args.nodes, args.placements)
     proposals(1_000 if args.quick else 10_000, args.placements)
     peer()
     if not args.quick:

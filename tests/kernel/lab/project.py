@@ -1,4 +1,4 @@
-"""The tree itself: libraries, services and tests, as they stand now, committed or not."""
+"""The tree itself: apps, libraries, services and tests, as they stand now, committed or not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["HOME", "ROOT", "environment", "project_entries"]
 
 ROOT: Final = Path(__file__).parents[3]
 HOME: Final = "/colo"
-_FOLDERS: Final = ("libs", "services", "tests")
+_FOLDERS: Final = ("apps", "libs", "services", "tests")
 _FILES: Final = ("pyproject.toml", "README.md")
 _SCRIPTS: Final = {"python": "", "pytest": "-m pytest", "colo": "-m colo_cli"}
 
