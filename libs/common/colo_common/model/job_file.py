@@ -33,7 +33,6 @@ A job of one task may write the task's fields at the top level instead of `tasks
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import shlex
@@ -45,6 +44,7 @@ from colo_common.model.duration import parse_duration_ms
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_place import constraints_of
 from colo_common.model.job_rules import LIMITS, check_job_id, check_name, validate_spec
+from colo_common.model.nearest import hint
 from colo_common.model.plain_values import mapping_of, text_of
 from colo_common.model.qos import QosClass, default_band, parse_band, parse_qos
 from colo_common.model.quantity import parse_batch_mcpu, parse_bytes, parse_mcpu
@@ -224,9 +224,8 @@ def _only_known_keys(mapping: Mapping[str, Any], known: tuple[str, ...], path: s
     for key in mapping:
         if key in known:
             continue
-        near = difflib.get_close_matches(key[: LIMITS.NAME_MAX].lower().replace("-", "_"), known, n=1, cutoff=0.5)
-        hint = f"did you mean `{near[0]}`?" if near else f"known keys: {' '.join(known)}"
-        raise InvalidInput(f"{path}{key[: LIMITS.NAME_MAX]}", f"is not a key of a job file; {hint}", key)
+        shown = key[: LIMITS.NAME_MAX]
+        raise InvalidInput(f"{path}{shown}", f"is not a key of a job file; {hint(shown, known, 'known keys')}", key)
 
 
 def _not_both(mapping: Mapping[str, Any], one: str, other: str, path: str) -> None:

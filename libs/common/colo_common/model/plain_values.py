@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.nearest import hint
 
 __all__ = ["mapping_of", "name_among", "text_of"]
 
@@ -50,7 +50,5 @@ def mapping_of(
             raise InvalidInput(field, "keys must be text; put them in quotes", key)
         if known and key not in known:
             shown = key[:_SHOWN_MOST]
-            near = difflib.get_close_matches(shown.lower().replace("-", "_"), known, n=1, cutoff=0.5)
-            hint = f"did you mean `{near[0]}`?" if near else f"known keys: {' '.join(known)}"
-            raise InvalidInput(f"{prefix}{shown}", f"is not a key here; {hint}", key)
+            raise InvalidInput(f"{prefix}{shown}", f"is not a key here; {hint(shown, known, 'known keys')}", key)
     return value

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from colo_common.model.freshness import FORGET_NODE_MS
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.nearest import nearest
 
 __all__ = ["BadSettings", "Common", "common_of", "keys_of", "load"]
 
@@ -253,10 +254,8 @@ class _Reader:
         return name in self._fields or any(known.startswith(f"{name}_") for known in self._fields)
 
     def _hint(self, key: str) -> str:
-        import difflib
-
-        near = difflib.get_close_matches(key, self._fields, n=1)
-        return f"; did you mean {near[0]}?" if near else ""
+        near = nearest(key, self._fields)
+        return f"; did you mean {near}?" if near else ""
 
 
 def _construct(settings: type[Settings], values: Mapping[str, Any]) -> Settings:
