@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from colo_common.events.effects import Effect, Publish, Record, Wake
 from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.eviction import EvictionFinished, EvictionRequested, EvictReplica
 from colo_common.events.node import FreshnessChanged
 from colo_common.model.freshness import Freshness
+from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import EndCause, Reason
 from colo_evictor.core import Event, EvictorCore
 from colo_evictor.policy import EvictorPolicy
@@ -33,10 +36,10 @@ class EvictorStory:
         return text
 
     def do_place(self, args: Args) -> str:
-        """replica mcpu= priority="""
-        args.only("mcpu", "priority")
+        """replica mcpu= priority= band=batch|free|mid|prod"""
+        args.only("mcpu", "priority", "band")
         placement = a_placement(args.word(0), mcpu=args.number("mcpu", 1000), priority=args.number("priority", 0))
-        return self._tell(decided(placement))
+        return self._tell(decided(replace(placement, band=PriorityBand(args.text("band", "batch")))))
 
     def do_sample(self, args: Args) -> str:
         """at=ms zones=mcpu,mcpu gib=N,N and a line for each batch replica: name mcpu gib."""
