@@ -154,7 +154,7 @@ class EvictorCore:
             sum(victim.cpu_mcpu for victim in node.terminating.values()),
             sum(victim.memory_bytes for victim in node.terminating.values()),
         )
-        readings = levels(node.topology, sample, credited, node.requested_mcpu, self.policy)
+        readings = levels(node.topology, sample, credited, node.batch_cpu(sample), self.policy)
         held = [
             (level, held_ms)
             for level in readings

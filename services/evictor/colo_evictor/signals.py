@@ -3,7 +3,6 @@
 from msgspec import Struct
 
 from colo_common.events.node import NodeUsageSampled
-from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import Reason
 from colo_common.model.topology import NodeTopology
 from colo_evictor.policy import EvictorPolicy
@@ -43,20 +42,19 @@ def levels(
     topology: NodeTopology,
     sample: NodeUsageSampled,
     credited: tuple[int, int],
-    requested_mcpu: int,
+    batch_mcpu: tuple[int, int],
     policy: EvictorPolicy,
 ) -> tuple[Level, ...]:
     """The readings of all signals; the first that acts wins. `credited` (mcpu, bytes) is what terminating victims will free.
 
+    `batch_mcpu` is what the node's batch replicas request and use (WatchedNode.batch_cpu).
     Percentages round down: a threshold is reached by a whole percent.
     """
     credited_mcpu, credited_bytes = credited
     memory_pct = max(sample.memory_used_bytes - credited_bytes, 0) * 100 // max(topology.memory_capacity_bytes, 1)
     cpu_pct = max(sample.cpu_used_mcpu - credited_mcpu, 0) * 100 // topology.cpu_capacity_mcpu
-    batch_mcpu = sum(
-        w.cpu_used_mcpu for w in sample.workloads if w.replica and w.band in (PriorityBand.BATCH, PriorityBand.FREE)
-    )
-    satisfied_pct = 100 if requested_mcpu <= 0 else min(batch_mcpu * 100 // requested_mcpu, 100)
+    requested_mcpu, used_mcpu = batch_mcpu
+    satisfied_pct = 100 if requested_mcpu <= 0 else min(used_mcpu * 100 // requested_mcpu, 100)
     busy = cpu_pct >= policy.cpu_busy_pct
     return (
         Level(

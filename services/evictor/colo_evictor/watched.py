@@ -1,13 +1,19 @@
 """The evictor's state of one node, and the part of it that is stored."""
 
+from typing import Final
+
 from msgspec import Struct, field
 
-from colo_common.model.placement import Placement
+from colo_common.events.node import NodeUsageSampled
+from colo_common.model.placement import Placement, attempt_key
+from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import Reason
 from colo_common.model.topology import NodeTopology
 from colo_evictor.signals import Signal
 
-__all__ = ["TerminatingReplica", "EvictorRow", "WatchedNode"]
+__all__ = ["BATCH_BANDS", "TerminatingReplica", "EvictorRow", "WatchedNode"]
+
+BATCH_BANDS: Final = (PriorityBand.BATCH, PriorityBand.FREE)
 
 
 class TerminatingReplica(Struct, frozen=True, kw_only=True):
@@ -42,10 +48,22 @@ class WatchedNode(Struct, kw_only=True):
     sample_seq: int = 0
     boot_id: str = ""
 
-    @property
-    def requested_mcpu(self) -> int:
-        """CPU requested by the placements that are not terminating."""
-        return sum(p.cpu_mcpu for key, p in self.placed.items() if key not in self.terminating)
+    def batch_cpu(self, sample: NodeUsageSampled) -> tuple[int, int]:
+        """CPU (mcpu) that the batch and free replicas of the sample request and use together.
+
+        A replica counts with both or with neither: one that terminates, is not in the sample yet, or has no known placement is
+        left out. Online work counts with neither, because its requests say nothing of what batch work gets.
+        """
+        requested_mcpu = used_mcpu = 0
+        for workload in sample.workloads:
+            if workload.band not in BATCH_BANDS or not workload.replica:
+                continue
+            key = attempt_key(workload.replica, workload.attempt)
+            placement = self.placed.get(key)
+            if placement is not None and key not in self.terminating:
+                requested_mcpu += placement.cpu_mcpu
+                used_mcpu += workload.cpu_used_mcpu
+        return requested_mcpu, used_mcpu
 
     def row(self) -> EvictorRow:
         """The row to store for the present state."""

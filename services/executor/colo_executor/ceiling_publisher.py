@@ -20,12 +20,19 @@ class CeilingPublisher:
         self._band_pct = band_pct
         self._interval_ms = interval_ms
         self._moved: CeilingMoved | None = None
+        # Of the moves since the last published one: the newest reason of a fall and that of a rise.
+        self._fell: Reason | None = None
+        self._rose: Reason | None = None
         self._published_mcpu: int | None = None
         self._published_at_ms: int | None = None
 
     def note(self, moved: CeilingMoved) -> None:
         """Note a move of the ceiling; it replaces an older move that was not published."""
         self._moved = moved
+        if moved.ceiling_mcpu > moved.before_mcpu:
+            self._rose = moved.reason
+        else:
+            self._fell = moved.reason
 
     def due_ms(self, has_batch: bool) -> int | None:
         """When to publish the newest move (may lie in the past), or None when it is not to be published."""
@@ -37,17 +44,20 @@ class CeilingPublisher:
         return self._published_at_ms + self._interval_ms
 
     def publish_due(self, has_batch: bool, now_ms: int) -> list[Publish]:
-        """The fact about the newest move, when it is due."""
+        """The fact about the way from the last published ceiling to the newest one, when it is due; its reason fits the direction."""
         due_ms = self.due_ms(has_batch)
         moved = self._moved
         if moved is None or due_ms is None or now_ms < due_ms:
             return []
         before_mcpu = moved.before_mcpu if self._published_mcpu is None else self._published_mcpu
-        self._published_mcpu, self._published_at_ms, self._moved = moved.ceiling_mcpu, now_ms, None
+        # Several moves may lie between, so the newest move's reason may contradict the direction of all of them together.
+        along = self._rose if moved.ceiling_mcpu > before_mcpu else self._fell
+        self._published_mcpu, self._published_at_ms = moved.ceiling_mcpu, now_ms
+        self._moved = self._fell = self._rose = None
         fact = EnforcementChanged(
             at_ms=moved.at_ms,
             node=self._node,
-            reason=moved.reason,
+            reason=along or moved.reason,
             ceiling_mcpu=moved.ceiling_mcpu,
             ceiling_before_mcpu=before_mcpu,
             online_cpu_used_mcpu=moved.online_used_mcpu,

@@ -55,7 +55,9 @@ class Reflex:
         self._reading: FastReading | None = None
         self._read_at_ms = now_ms
         self._seen_ms = now_ms
-        self._reason = Reason.ONLINE_LOAD
+        # Why the ceiling last fell, and why it last rose: the direction that the kernel shows in the end picks one of them.
+        self._fell = Reason.ONLINE_LOAD
+        self._rose = Reason.ONLINE_LOAD_FELL
         self._target_mcpu = 0
         self._restoring = False
         self._blind = False
@@ -134,14 +136,14 @@ class Reflex:
             case "none":
                 return
             case "lease":
-                self._reason = Reason.LEASE_EXPIRED
+                self._fell = Reason.LEASE_EXPIRED
             case "shrink":
-                self._reason = Reason.ONLINE_LOAD
+                self._fell = Reason.ONLINE_LOAD
                 self._restoring = False
             case "first":
-                self._reason = Reason.ONLINE_LOAD
+                self._fell = Reason.ONLINE_LOAD
             case "grow":
-                self._reason = Reason.LEASE_RENEWED if self._restoring else Reason.ONLINE_LOAD_FELL
+                self._rose = Reason.LEASE_RENEWED if self._restoring else Reason.ONLINE_LOAD_FELL
                 self._restoring = self._restoring and decision.ceiling_mcpu < decision.target_mcpu
 
     def _wake(self, now_ms: int) -> list[ReflexEffect]:
@@ -151,11 +153,11 @@ class Reflex:
         floor, _ = bounds_mcpu(self.policy.suppress, self._capacity_mcpu)
         if not self._blind and now_ms - self._read_at_ms >= self.policy.blind_ms:
             self._blind = True
-            self._reason, ceiling = Reason.LOAD_UNREADABLE, min(ceiling, floor)
+            self._fell, ceiling = Reason.LOAD_UNREADABLE, min(ceiling, floor)
         elif not self._blind:
             limit = self._limit(ceiling, now_ms)
             if limit is not None and limit < ceiling:
-                self._reason, ceiling = Reason.LEASE_EXPIRED, limit
+                self._fell, ceiling = Reason.LEASE_EXPIRED, limit
         self._suppress = replace(self._suppress, ceiling_mcpu=ceiling)
         return self._write(now_ms)
 
@@ -187,11 +189,12 @@ class Reflex:
         self._retry_at_ms, self.refusals = None, 0
         if before == event.ceiling_mcpu:
             return []
+        before_mcpu = self._capacity_mcpu if before is None else before
         moved = CeilingMoved(
             at_ms=now_ms,
-            reason=self._reason,
+            reason=self._rose if event.ceiling_mcpu > before_mcpu else self._fell,
             ceiling_mcpu=event.ceiling_mcpu,
-            before_mcpu=self._capacity_mcpu if before is None else before,
+            before_mcpu=before_mcpu,
             online_used_mcpu=0 if self._reading is None else self._reading.online_used_mcpu,
             target_mcpu=self._target_mcpu,
             capacity_mcpu=self._capacity_mcpu,
