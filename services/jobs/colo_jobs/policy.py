@@ -38,6 +38,8 @@ class JobsPolicy(Struct, frozen=True, kw_only=True):
                     raise InvalidInput(name, "must be at least 1", getattr(part, name))
         if self.retry.backoff_max_ms < self.retry.backoff_ms:
             raise InvalidInput("backoff_max_ms", "must not be below backoff_ms", self.retry.backoff_max_ms)
+        if self.retry.avoid_max_ms < self.retry.avoid_ms:
+            raise InvalidInput("avoid_max_ms", "must not be below avoid_ms", self.retry.avoid_max_ms)
         if self.forget_node_ms < 0:
             raise InvalidInput("forget_node_ms", "must not be negative", self.forget_node_ms)
         if not 0 <= self.trace_ratio <= 1:

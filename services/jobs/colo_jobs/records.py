@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.lifecycle import JOB, REPLICA, TASK
 from colo_common.model.workload import JobSpec
+from colo_jobs.requeue import Strike
 from colo_jobs.story import Line, check_moves
 
 __all__ = [
@@ -49,7 +50,8 @@ class ReplicaRecord(Struct, kw_only=True, omit_defaults=True, gc=False):
 
     `attempt` fences: a report with a lower number is late. `due_ms` is the only timer that a state may have: the retry of Backoff,
     the lost time of Unknown and Stopping; 0: none. `missing`: the node's executor recovered without this attempt. `queued_at_ms` is
-    the time since which the attempt waits; 0: the time of the submission.
+    the time since which the attempt waits; 0: the time of the submission. `avoid` are nodes that are left out, each with the time
+    until which, and `strikes` what makes that time longer at each return.
     """
 
     state: str = REPLICA.initial
@@ -66,6 +68,7 @@ class ReplicaRecord(Struct, kw_only=True, omit_defaults=True, gc=False):
     started_at_ms: int = 0
     queued_at_ms: int = 0
     avoid: tuple[tuple[str, int], ...] = ()
+    strikes: tuple[Strike, ...] = ()
 
 
 class TaskRecord(Struct, kw_only=True, omit_defaults=True, gc=False):

@@ -9,7 +9,7 @@ from colo_common.model.lifecycle import REPLICA
 from colo_common.model.reasons import EndCause, Reason
 from colo_jobs.completion import settle
 from colo_jobs.records import ReplicaRecord
-from colo_jobs.requeue import avoiding, failure_wait_ms, free_wait_ms, is_counted
+from colo_jobs.requeue import avoiding, failure_wait_ms, free_wait_ms, is_counted, struck
 from colo_jobs.transaction import JobTransaction
 
 __all__ = [
@@ -302,7 +302,8 @@ def _fence(txn: JobTransaction, index: int) -> None:
 
 
 def _avoid(txn: JobTransaction, replica: ReplicaRecord, node: str) -> None:
-    replica.avoid = avoiding(replica.avoid, node, txn.now_ms + txn.policy.avoid_ms, txn.now_ms)
+    replica.strikes, wait_ms = struck(replica.strikes, txn.policy, node, txn.now_ms)
+    replica.avoid = avoiding(replica.avoid, node, txn.now_ms + wait_ms, txn.now_ms)
 
 
 def _arm(txn: JobTransaction, index: int, wait_ms: int | None) -> None:

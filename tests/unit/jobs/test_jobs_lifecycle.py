@@ -192,6 +192,20 @@ def test_an_expired_node_is_no_longer_avoided(world: JobsWorld) -> None:
     assert only(facts, PlacementsRequested)[0].placement_requests[0].avoid == (("n2", 121_000),)
 
 
+def test_a_node_that_evicts_again_is_avoided_twice_as_long_and_quiet_time_takes_that_back(world: JobsWorld) -> None:
+    world.submit()
+    waits = []
+    # Back on the node as soon as it may be, five times; then 45 minutes from the last eviction to the next.
+    for attempt, quiet_ms in enumerate((0, 0, 0, 0, 0, 1_800_000), start=1):
+        world.run(attempt=attempt)
+        world.at(world.now_ms + quiet_ms)
+        world.feed(world.ended(attempt=attempt, cause=EndCause.EVICTED, code=143))
+        ((node, until_ms),) = world.replica().avoid
+        waits.append((node, until_ms - world.now_ms))
+        world.at(until_ms)
+    assert waits == [("n1", 1_000 * s) for s in (60, 120, 240, 480, 900, 240)]
+
+
 def test_a_node_that_refuses_is_avoided_and_the_replica_wanted_under_a_new_attempt(world: JobsWorld) -> None:
     world.submit()
     world.feed(world.placed())
