@@ -90,10 +90,14 @@ def _line(effect: Effect) -> str:
     fact = effect.fact if isinstance(effect, Publish) else None
     match fact:
         case EvictionRequested():
-            ranking = " > ".join(f"{rank.replica}({rank.priority}, {rank.used} {rank.unit})" for rank in fact.ranking)
+            ranking = " > ".join(
+                f"{rank.replica}({rank.priority}, {rank.used} {rank.unit}{rank.behind and f', behind by {rank.behind}'})"
+                for rank in fact.ranking
+            )
             sign = "<" if fact.reason is Reason.CPU_SATISFACTION else ">="
             level = f"{fact.reason.value} {fact.value_pct}% {sign} {fact.threshold_pct}% for {fact.held_ms} ms"
-            return f"requested {fact.replica}: {level}; {ranking}"
+            online = f"; {fact.online_replicas} online" if fact.online_replicas else ""
+            return f"requested {fact.replica}: {level}; {ranking}{online}"
         case EvictReplica():
             return f"order {fact.node} evict {fact.replica}#{fact.attempt} grace={fact.grace_ms}"
         case EvictionFinished():

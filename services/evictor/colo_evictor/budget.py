@@ -11,7 +11,7 @@ class Budget:
     """A sliding window of 60 s that allows `per_minute` evictions. `refused` counts refusals since the last allowed eviction."""
 
     def __init__(self, per_minute: int) -> None:
-        self._per_minute = per_minute
+        self.per_minute = per_minute
         self._taken_at_ms: deque[int] = deque()
         self.refused = 0
 
@@ -19,9 +19,13 @@ class Budget:
         """Count one eviction and return True, or return False when the budget is used up."""
         while self._taken_at_ms and now_ms - self._taken_at_ms[0] >= _WINDOW_MS:
             self._taken_at_ms.popleft()
-        if len(self._taken_at_ms) >= self._per_minute:
+        if len(self._taken_at_ms) >= self.per_minute:
             self.refused += 1
             return False
         self._taken_at_ms.append(now_ms)
         self.refused = 0
         return True
+
+    def __len__(self) -> int:
+        """The evictions of the last 60 s, as of the last `take`."""
+        return len(self._taken_at_ms)

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from hashlib import blake2b
 from typing import assert_never
 
 import msgspec
@@ -21,12 +22,13 @@ from colo_evictor.budget import Budget
 from colo_evictor.policy import EvictorPolicy
 from colo_evictor.signals import Level, Signal, levels
 from colo_evictor.victims import rank_victims
-from colo_evictor.watched import EvictorRow, TerminatingReplica, WatchedNode
+from colo_evictor.watched import BATCH_BANDS, EvictorRow, TerminatingReplica, WatchedNode
 
 __all__ = ["ROW_KIND", "Event", "EvictorCore", "EvictorRowsLoaded", "StoredNode"]
 
 ROW_KIND = "evictor-node"
 _NODES_MAX = 50_000
+_RANKING_MAX = 20
 # About 2 ms.
 _CHECKED_AT_ONCE = 20_000
 _PIECE = 1_000
@@ -44,6 +46,12 @@ class EvictorRowsLoaded(Struct, frozen=True, kw_only=True):
     """Event: the rows that the store held at the start."""
 
     rows: tuple[StoredNode, ...]
+
+
+def eviction_id(sample: NodeUsageSampled, key: str) -> str:
+    """The id of the eviction of an attempt (its key) by a sample: "ev-" and ten hex digits, the same for the same sample."""
+    text = f"{sample.node}:{sample.boot_id}:{sample.sample_seq}:{key}"
+    return f"ev-{blake2b(text.encode(), digest_size=5).hexdigest()}"
 
 
 Event = (
@@ -166,19 +174,25 @@ class EvictorCore:
         if not held or node.terminating or now_ms < node.cool_until_ms:
             return []
         level, held_ms = held[0]
-        return self._evict(node, sample, level, held_ms, now_ms)
+        return self._evict(node, sample, level, held_ms, credited, now_ms)
 
     def _evict(
-        self, node: WatchedNode, sample: NodeUsageSampled, level: Level, held_ms: int, now_ms: int
+        self,
+        node: WatchedNode,
+        sample: NodeUsageSampled,
+        level: Level,
+        held_ms: int,
+        credited: tuple[int, int],
+        now_ms: int,
     ) -> list[Effect]:
-        ranking = rank_victims(sample.workloads, node.placed, node.terminating, level.reason)
+        ranking = rank_victims(sample.workloads, node.placed, node.terminating, level.reason, now_ms)
         if not ranking or not self.budget.take(now_ms):
             return []
         victim = ranking[0]
         key = attempt_key(victim.replica, victim.attempt)
         usage = next(w for w in sample.workloads if w.replica == victim.replica and w.attempt == victim.attempt)
         placement = node.placed.get(key)
-        eviction = f"{sample.node}:{sample.boot_id}:{sample.sample_seq}:{key}"
+        eviction = eviction_id(sample, key)
         grace_ms = min(placement.run.grace_ms, self.policy.grace_ms) if placement else self.policy.grace_ms
         node.terminating[key] = TerminatingReplica(
             eviction=eviction,
@@ -213,7 +227,17 @@ class EvictorCore:
             threshold_pct=level.threshold_pct,
             held_ms=held_ms,
             sample_seq=sample.sample_seq,
-            ranking=ranking,
+            ranking=ranking[:_RANKING_MAX],
+            hold_ms=level.hold_ms,
+            cool_ms=level.cool_ms,
+            grace_ms=grace_ms,
+            credited_mcpu=credited[0],
+            credited_bytes=credited[1],
+            candidates=len(ranking),
+            online_replicas=sum(1 for w in sample.workloads if w.replica and w.band not in BATCH_BANDS),
+            evictions_in_window=len(self.budget),
+            evictions_allowed=self.budget.per_minute,
+            asked_by="evictor",
         )
         return [
             self._record(sample.node, node),

@@ -1,7 +1,7 @@
 """The order of victims: the least important replica first, then the one that uses most, then by name."""
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, Literal
 
 from colo_common.events.eviction import VictimRank
 from colo_common.events.node import WorkloadUsage
@@ -12,14 +12,21 @@ from colo_common.model.reasons import Reason
 __all__ = ["rank_victims"]
 
 _BAND_ORDER: Final = {PriorityBand.FREE: 0, PriorityBand.BATCH: 1}
+_Why = Literal["", "band", "priority", "use", "name"]
+# What the sort key of a candidate consists of, in order.
+_COMPARED: Final[tuple[_Why, ...]] = ("band", "priority", "use", "name")
 
 
 def rank_victims(
-    workloads: Iterable[WorkloadUsage], placed: Mapping[str, Placement], terminating: Iterable[str], reason: Reason
+    workloads: Iterable[WorkloadUsage],
+    placed: Mapping[str, Placement],
+    terminating: Iterable[str],
+    reason: Reason,
+    now_ms: int,
 ) -> tuple[VictimRank, ...]:
     """Rank the batch and free replicas of a sample without the `terminating` ones (attempt keys): free first, lower priority first.
 
-    `used` is memory for the memory watermark and CPU otherwise. Online work is never in the list. At most 20 rows.
+    `used` is memory for the memory watermark and CPU otherwise. Online work is never in the list.
     """
     excluded = set(terminating)
     by_memory = reason is Reason.MEMORY_WATERMARK
@@ -30,12 +37,24 @@ def rank_victims(
             continue
         placement = placed.get(key)
         used = workload.memory_used_bytes if by_memory else workload.cpu_used_mcpu
-        rank = VictimRank(
+        priority = placement.priority if placement else 0
+        order = (_BAND_ORDER[workload.band], priority, -used, workload.replica)
+        rows.append((order, workload, placement, used))
+    rows.sort(key=lambda row: row[0])
+    return tuple(
+        VictimRank(
             replica=workload.replica,
             attempt=workload.attempt,
-            priority=placement.priority if placement else 0,
+            priority=order[1],
             used=used,
             unit="bytes" if by_memory else "mcpu",
+            band=workload.band,
+            placed_ms=max(now_ms - placement.decided_at_ms, 0) if placement and placement.decided_at_ms else None,
+            behind=_behind(rows[0][0], order),
         )
-        rows.append(((_BAND_ORDER[workload.band], rank.priority, -used, workload.replica), rank))
-    return tuple(rank for _, rank in sorted(rows, key=lambda row: row[0])[:20])
+        for order, workload, placement, used in rows
+    )
+
+
+def _behind(first: tuple[int, int, int, str], order: tuple[int, int, int, str]) -> _Why:
+    return next((why for why, a, b in zip(_COMPARED, first, order, strict=True) if a != b), "")

@@ -44,7 +44,7 @@ class CeilingPublisher:
         return self._published_at_ms + self._interval_ms
 
     def publish_due(self, has_batch: bool, now_ms: int) -> list[Publish]:
-        """The fact about the way from the last published ceiling to the newest one, when it is due; its reason fits the direction."""
+        """The fact about the way from the last published ceiling to the newest, when due; its reason fits the direction."""
         due_ms = self.due_ms(has_batch)
         moved = self._moved
         if moved is None or due_ms is None or now_ms < due_ms:
