@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from colo_common.events.requests import JobAccepted, ListQueues, QueueList, SubmitJob
+from colo_common.model.percentile import percentile
 from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSpec
 from colo_common.ports import PortError
 from colo_common.runtime import logs
@@ -117,10 +118,10 @@ class Load:
         if not reported:
             print(f"  {what}: nothing was decided")
             return "nothing decided"
-        decided_in = f"p50 {at_share(reported, 50):.1f} ms, p99 {at_share(reported, 99):.1f} ms"
+        decided_in = f"p50 {percentile(reported, 50):.1f} ms, p99 {percentile(reported, 99):.1f} ms"
         print(
             f"  {what}: submit -> decided {decided_in};"
-            f" -> received by others p50 {at_share(received, 50):.1f} ms, p99 {at_share(received, 99):.1f} ms"
+            f" -> received by others p50 {percentile(received, 50):.1f} ms, p99 {percentile(received, 99):.1f} ms"
             f" ({len(reported)} replicas)"
         )
         return decided_in
@@ -129,11 +130,6 @@ class Load:
         self.refused.append(why)
         for key in keys:
             del self.submitted_us[key]
-
-
-def at_share(ordered: Sequence[float], pct: int) -> float:
-    """Nearest rank."""
-    return ordered[max(0, -(-len(ordered) * pct // 100) - 1)]
 
 
 async def steady(

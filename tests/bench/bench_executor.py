@@ -20,6 +20,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from colo_common.model.percentile import percentile
 from colo_common.model.placement import replica_token
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.workload import RunSpec
@@ -30,7 +31,6 @@ from colo_executor.order import KnobWrite
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.tier import group_of
-from tests.bench.bench_reflex import percentile
 from tests.support.builders import a_placement
 
 ROOT = "/sys/fs/cgroup"

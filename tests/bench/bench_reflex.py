@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from colo_common.adapters.clock import SystemClock
+from colo_common.model.percentile import percentile
 from colo_common.model.workload import RunSpec
 from colo_common.runtime.metrics import Metrics
 from colo_executor.process.runtime import ProcessRuntime
@@ -27,12 +28,6 @@ from tests.support.builders import a_placement
 PERIOD_MS = 20
 ROUNDS = 20
 SPINNER = "while True: pass"
-
-
-def percentile(values: Sequence[float], pct: int) -> float:
-    """The smallest value that at least `pct` percent do not exceed."""
-    ordered = sorted(values)
-    return ordered[max(0, -(-len(ordered) * pct // 100) - 1)]
 
 
 async def main(rounds: int) -> None:

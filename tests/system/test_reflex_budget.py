@@ -19,6 +19,7 @@ import pytest
 from msgspec.structs import replace
 
 from colo_common.adapters.clock import SystemClock
+from colo_common.model.percentile import percentile
 from colo_common.model.workload import RunSpec
 from colo_common.runtime.metrics import Metrics
 from colo_executor.cgroup import CgroupTree
@@ -128,11 +129,6 @@ async def reflex_of(runtime: ProcessRuntime) -> AsyncIterator[None]:
         await asyncio.gather(loop, return_exceptions=True)
         await runtime.restore()
         await runtime.close()
-
-
-def percentile(values: Sequence[float], pct: int) -> float:
-    """The smallest value that at least `pct` percent do not exceed."""
-    return sorted(values)[max(0, -(-len(values) * pct // 100) - 1)]
 
 
 def show(what: str, values_ms: Sequence[float]) -> None:

@@ -12,23 +12,16 @@ from colo_common.events.job import JobStateChanged, JobSubmitted
 from colo_common.events.node import AllocatableChanged, NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
 from colo_common.events.service import DeadLettered
+from colo_common.model.percentile import percentile
 from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import EndCause, Reason
 
-__all__ = ["FINAL_STATES", "LabObserver", "NodeView", "percentile"]
+__all__ = ["FINAL_STATES", "LabObserver", "NodeView"]
 
 _LATENCIES_MAX: Final = 200_000
 _EVENTS_SHOWN: Final = 8
 FINAL_STATES: Final = frozenset({"Completed", "Failed", "Terminated"})
-
-
-def percentile(values: list[float], pct: int) -> float:
-    """The nearest-rank percentile of sorted values; 0.0 without values."""
-    if not values:
-        return 0.0
-    rank = -(-len(values) * pct // 100)
-    return values[max(rank, 1) - 1]
 
 
 class NodeView(Struct, kw_only=True):
@@ -74,6 +67,10 @@ class LabObserver:
     def latencies_ms(self) -> list[float]:
         """Submit -> first decision (placed or rejected) of each replica, ascending."""
         return sorted(self._latencies_ms)
+
+    def latency_ms(self, pct: int) -> float:
+        """A percentile of `latencies_ms`; 0.0 before the first decision."""
+        return percentile(self._latencies_ms, pct) if self._latencies_ms else 0.0
 
     def see(self, fact: Fact) -> None:
         """Count one message."""

@@ -7,7 +7,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from colo_cli.lab_observe import LabObserver, NodeView, percentile
+from colo_cli.lab_observe import LabObserver, NodeView
 from colo_cli.output import span_text
 
 __all__ = ["lab_picture", "print_address"]
@@ -87,11 +87,10 @@ def _head(seen: LabObserver, wall_s: float, simulated_s: float) -> Text:
 
 def _totals(seen: LabObserver) -> Text:
     states = seen.state_counts()
-    latencies = seen.latencies_ms()
     parts = [
         f"jobs {len(seen.jobs)} ({states['Running']} running, {states['Completed']} completed)",
         f"placements {seen.placements}",
-        f"decided in p50 {percentile(latencies, 50):.0f} ms, p99 {percentile(latencies, 99):.0f} ms",
+        f"decided in p50 {seen.latency_ms(50):.0f} ms, p99 {seen.latency_ms(99):.0f} ms",
         f"evictions {seen.counts['EvictionRequested']}",
         f"messages {seen.messages}",
     ]

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from colo_cli.lab_observe import LabObserver, percentile
+from colo_cli.lab_observe import LabObserver
 from colo_sim.machine_reading import MachineLedger
 from colo_sim.report import verdict_from_ledgers
 
@@ -54,8 +54,8 @@ def verdict_of(figures: LabFigures, seen: LabObserver, ledgers: Mapping[str, Mac
         "slo_violation_added_ratio": machines.slo_violation_added_ratio,
         "oom_kills": machines.oom_kills,
         "submit_to_decided_ms": {
-            "p50": round(percentile(latencies, 50), 1),
-            "p99": round(percentile(latencies, 99), 1),
+            "p50": round(seen.latency_ms(50), 1),
+            "p99": round(seen.latency_ms(99), 1),
             "count": len(latencies),
         },
         "first_placement_s": figures.first_placement_s,

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import fsum
-from typing import TypeVar
 
 from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
 from colo_sim.machine_reading import MachineLedger
 
-__all__ = ["Verdict", "jain_fairness", "nearest_rank", "ratio_ceil", "ratio_floor", "verdict_from_ledgers"]
+__all__ = ["Verdict", "jain_fairness", "ratio_ceil", "ratio_floor", "verdict_from_ledgers"]
 
 _MCPU_MS_PER_CORE_HOUR = 1_000 * 3_600_000
 _MILLIONTHS = 1_000_000
-
-_Number = TypeVar("_Number", int, float)
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -96,15 +93,6 @@ def _pct_floor(part: int, whole: int) -> float:
 
 def _core_hours(mcpu_ms: int) -> float:
     return mcpu_ms * 1_000 // _MCPU_MS_PER_CORE_HOUR / 1_000
-
-
-def nearest_rank(values: Sequence[_Number], pct: int) -> _Number | None:
-    """Return the smallest value that at least `pct` percent of the values do not exceed (a value that occurred); None of none."""
-    if not 1 <= pct <= 100:
-        raise InvalidInput("pct", "must be from 1 to 100", pct)
-    if not values:
-        return None
-    return sorted(values)[-(-pct * len(values) // 100) - 1]
 
 
 def jain_fairness(shares: Sequence[int | float]) -> float:

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.percentile import rank_of
 from colo_sim.noise import PPM
 
 __all__ = ["DEFAULT_GAP_LIMIT_MS", "NODE_SHIFT_MS", "Load", "LoadSeries", "LoadTrace", "SeriesStatistics"]
@@ -117,7 +118,7 @@ class LoadSeries:
             span_ms=self.t_ms[-1] - self.t_ms[0],
             step_ms=self.step_ms,
             cpu_mean_pct=sum(self.cpu_ppm) // count / PPM_OF_PCT,
-            cpu_p95_pct=ascending[-(-95 * count // 100) - 1] / PPM_OF_PCT,
+            cpu_p95_pct=ascending[rank_of(95, count)] / PPM_OF_PCT,
             cpu_max_pct=ascending[-1] / PPM_OF_PCT,
             mem_mean_pct=sum(self.mem_ppm) // count / PPM_OF_PCT,
             gaps=len(gaps),

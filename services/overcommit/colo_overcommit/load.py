@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from colo_common.events.node import LoadPeak, LoadSummary, LoadWindow, NodeUsageSampled
+from colo_common.model.percentile import rank_of
 from colo_common.model.qos import PriorityBand
 
-__all__ = ["HOUR_MS", "STEP_MS", "WINDOWS_MS", "LoadHistory", "p95_of"]
+__all__ = ["HOUR_MS", "STEP_MS", "WINDOWS_MS", "LoadHistory"]
 
 STEP_MS: Final = 10_000
 """The newest sample of each step is kept."""
@@ -21,16 +22,9 @@ HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * HOUR_MS
 _SLICES: Final = HOUR_MS // _KEEP_MS
 
-# Nearest rank, as `p95_of`.
 _PERCENTILES: Final = (50, 90, 95, 99)
 # Time (Unix ms), mcpu, bytes.
 _Usage = tuple[int, int, int]
-
-
-def p95_of(values: Iterable[int]) -> int:
-    """The nearest-rank percentile of at least one value: the ceil(0.95 n)-th smallest, so always a value that was measured."""
-    ordered = sorted(values)
-    return ordered[-(-95 * len(ordered) // 100) - 1]
 
 
 class LoadHistory:
@@ -98,7 +92,7 @@ class LoadHistory:
         mcpus = sorted([usage[1] for usage in inside])
         sizes = sorted([usage[2] for usage in inside])
         count = len(inside)
-        p50, p90, p95, p99 = [-(-percent * count // 100) - 1 for percent in _PERCENTILES]
+        p50, p90, p95, p99 = [rank_of(pct, count) for pct in _PERCENTILES]
         return LoadWindow(
             window_ms=window_ms,
             cpu_avg_mcpu=sum(mcpus) // count,

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from colo_common.events.node import NodeUsageSampled, UnmanagedUse, WorkloadUsage
+from colo_common.model.percentile import percentile
 from colo_common.model.qos import PriorityBand
 from colo_overcommit.allocatable import ZoneInputs
 from colo_overcommit.held_by_batch import HeldByBatch
-from colo_overcommit.load import STEP_MS, p95_of
+from colo_overcommit.load import STEP_MS
 
 __all__ = ["WINDOW_MS", "UnmanagedHistory"]
 
@@ -56,8 +57,8 @@ class UnmanagedHistory:
                 zone=zone.zone,
                 cpu_mcpu=now[slot][0],
                 memory_bytes=now[slot][1],
-                cpu_p95_mcpu=p95_of([usage[1][slot][0] for usage in samples]),
-                memory_p95_bytes=p95_of([usage[1][slot][1] for usage in samples]),
+                cpu_p95_mcpu=percentile([usage[1][slot][0] for usage in samples], 95),
+                memory_p95_bytes=percentile([usage[1][slot][1] for usage in samples], 95),
             )
             for slot, zone in enumerate(inputs)
         )

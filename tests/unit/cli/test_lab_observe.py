@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from colo_cli.lab_observe import LabObserver, percentile
+from colo_cli.lab_observe import LabObserver
 from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.placement import PlacementRejected
 from colo_common.model.reasons import EndCause
@@ -45,9 +45,3 @@ def test_ends_are_counted_by_cause() -> None:
     for cause, code in ((EndCause.EXITED, 0), (EndCause.EXITED, 1), (EndCause.EVICTED, 143)):
         seen.see(ReplicaEnded(node="n1", replica="job/main/0", job="job", attempt=1, cause=cause, exit_code=code))
     assert seen.ends == {"succeeded": 1, "exited": 1, "evicted": 1}
-
-
-def test_percentiles_are_by_nearest_rank() -> None:
-    values = [1.0, 2.0, 3.0, 4.0]
-    assert [percentile(values, pct) for pct in (50, 99, 0)] == [2.0, 4.0, 1.0]
-    assert percentile([], 50) == 0.0

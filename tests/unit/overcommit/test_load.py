@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from colo_common.events.effects import Publish
 from colo_common.events.node import AllocatableChanged, LoadSummary, WorkloadUsage
+from colo_common.model.percentile import percentile
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_overcommit.core import OvercommitCore
-from colo_overcommit.load import HOUR_MS, STEP_MS, WINDOWS_MS, LoadHistory, p95_of
+from colo_overcommit.load import HOUR_MS, STEP_MS, WINDOWS_MS, LoadHistory
 from colo_overcommit.policy import OvercommitPolicy
 from tests.support.builders import GIB, a_batch_workload, a_node, a_sample, a_topology
 from tests.support.profiles import examples
@@ -51,7 +52,7 @@ def test_windows_and_peaks_are_those_of_the_kept_samples(steps: list[tuple[int, 
         for window in summary.windows:
             inside = [value for when, value in kept if when > at_ms - window.window_ms]
             assert window.cpu_avg_mcpu == sum(inside) // len(inside)
-            assert window.cpu_p95_mcpu == p95_of(inside)
+            assert window.cpu_p95_mcpu == percentile(inside, 95)
             for pct, percentile_mcpu in (
                 (50, window.cpu_p50_mcpu),
                 (90, window.cpu_p90_mcpu),
@@ -77,12 +78,6 @@ def test_a_clock_that_is_set_back_a_little_changes_nothing_and_far_clears_the_hi
     assert history.summary(a_sample()).windows[0].cpu_avg_mcpu == 20
     history.add(a_sample(zones=((7, 1),), at_ms=0))
     assert history.summary(a_sample()).windows[-1].cpu_p95_mcpu == 7
-
-
-def test_a_percentile_is_a_value_that_was_measured() -> None:
-    assert p95_of(range(1, 101)) == 95
-    assert p95_of([3]) == 3
-    assert p95_of([1, 2]) == 2
 
 
 class Published:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from colo_common.model.invalid import InvalidInput
 from colo_sim.machine_reading import MachineLedger
-from colo_sim.report import jain_fairness, nearest_rank, ratio_ceil, ratio_floor, verdict_from_ledgers
+from colo_sim.report import jain_fairness, ratio_ceil, ratio_floor, verdict_from_ledgers
 
 HOUR_MS = 3_600_000
 ZERO = MachineLedger(**dict.fromkeys(MachineLedger.__struct_fields__, 0))
@@ -66,28 +66,6 @@ def test_a_verdict_of_nothing_is_zero(ledgers: list[MachineLedger]) -> None:
 
 def test_demand_above_the_machine_counts_as_a_full_machine() -> None:
     assert verdict_from_ledgers([a_ledger(online_demand_mcpu_ms=10**15)]).online_cpu_util_pct == 100.0
-
-
-@pytest.mark.parametrize(
-    ("values", "pct", "expected"),
-    [
-        pytest.param([15, 20, 35, 40, 50], 30, 20, id="the second of five"),
-        pytest.param([15, 20, 35, 40, 50], 40, 20, id="exactly the second"),
-        pytest.param([50, 15, 40, 20, 35], 50, 35, id="unordered"),
-        pytest.param([15, 20, 35, 40, 50], 100, 50, id="the largest"),
-        pytest.param([7], 1, 7, id="one value"),
-        pytest.param(list(range(1, 101)), 99, 99, id="p99 of a hundred"),
-        pytest.param([], 50, None, id="no value"),
-    ],
-)
-def test_a_percentile_is_the_nearest_rank(values: list[int], pct: int, expected: int | None) -> None:
-    assert nearest_rank(values, pct) == expected
-
-
-@pytest.mark.parametrize("pct", [0, 101, -1])
-def test_a_percentile_outside_1_to_100_is_refused(pct: int) -> None:
-    with pytest.raises(InvalidInput):
-        nearest_rank([1], pct)
 
 
 @pytest.mark.parametrize(
