@@ -25,7 +25,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from colo_common.adapters.clock import ManualClock
 from colo_common.events.effects import Effect, RequestReceived, Wake, Write
 from colo_common.events.enforcement import ReplicaEnded, ReplicaStarted
 from colo_common.events.placement import PlacementsDecided
@@ -40,6 +39,7 @@ from colo_common.runtime.outgoing import OutgoingBatch
 from colo_common.runtime.stamp import Stamp
 from colo_jobs.core import JobsCore
 from colo_jobs.policy import JobsPolicy
+from tests.support.manual_clock import ManualClock
 
 GIB: Final = 1 << 30
 BOOT: Final = "0123456789ab"

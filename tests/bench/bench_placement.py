@@ -27,7 +27,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from colo_common.adapters.clock import ManualClock
 from colo_common.events.effects import Effect, Publish, Wake
 from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.job import PlacementsRequested
@@ -58,6 +57,7 @@ from colo_scheduler.tracing import StageTimes
 from tests.bench.openb import MACHINE, ZONE_CPUS, ZONE_GIB
 from tests.support.builders import GIB, a_node
 from tests.support.bus_memory import MemoryBus
+from tests.support.manual_clock import ManualClock
 from tests.support.scheduler_story import WORK, a_placement_request, an_allocatable
 from tests.support.servers import redis_server
 

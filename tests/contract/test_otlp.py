@@ -5,12 +5,12 @@ from __future__ import annotations
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from colo_common.adapters.clock import ManualClock
 from colo_common.events.trace import placement_trace, span_of, trace_of
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.otlp import OtlpExporter
 from colo_common.runtime.telemetry import Telemetry
 from tests.support.bus_memory import MemoryBus
+from tests.support.manual_clock import ManualClock
 
 
 async def test_a_collector_receives_the_spans_of_a_placement() -> None:

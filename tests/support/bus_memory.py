@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from colo_common.adapters.conflating_queue import ConflatingQueue
-from colo_common.adapters.stream_memory import MemoryConsumer, MemoryStream, matches
 from colo_common.events.registry import STREAMS, Stream, StreamLimits
+from colo_common.events.subjects import matches
 from colo_common.ports import Answerer, Delivery, Outgoing, PortError, Refused, Sink, Source, Unavailable
+from tests.support.stream_memory import MemoryConsumer, MemoryStream
 
 __all__ = ["MemoryBus"]
 

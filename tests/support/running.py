@@ -18,9 +18,9 @@ from nats.js.errors import NotFoundError
 
 from colo_cli.lab_options import LabOptions
 from colo_cli.lab_processes import LabProcess, LabProcesses
-from colo_common.adapters.stream_memory import matches
 from colo_common.events.fact import Fact
 from colo_common.events.registry import STREAMS
+from colo_common.events.subjects import matches
 from colo_common.events.wire import decode
 from colo_scheduler.ledger.redis import RedisLedger
 from tests.support.servers import nats_server, redis_server

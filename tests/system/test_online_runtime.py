@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from colo_collector.files import FileReader
 from colo_collector.machine import Machine
 from colo_collector.readings import SampleRead
-from colo_common.adapters.clock import ManualClock
 from colo_common.events.node import WorkloadUsage
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import Placement
@@ -25,6 +24,7 @@ from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from tests.support.adopted import adopted
 from tests.support.builders import a_placement
+from tests.support.manual_clock import ManualClock
 from tests.support.waiting import eventually
 
 pytestmark = [

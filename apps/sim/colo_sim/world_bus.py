@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final
 
-from colo_common.adapters.stream_memory import matches
 from colo_common.events.fact import Fact
 from colo_common.events.registry import STREAMS
+from colo_common.events.subjects import matches
 from colo_common.events.wire import decode
 from colo_common.ports import Outgoing, Source
 from colo_sim.chance import Chance

@@ -18,12 +18,12 @@ from colo_collector.machine import Machine, Observation
 from colo_collector.policy import CollectorPolicy
 from colo_collector.readings import SampleRead, Skip, Unreadable
 from colo_collector.usage import Unknown
-from colo_common.adapters.clock import ManualClock
 from colo_common.model.constraints import HugePages, Taint
 from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.topology import Device, DevicePartition
 from tests.support.machine_tree import GIB, FakeWorkload, MachineSpec, MachineTree
+from tests.support.manual_clock import ManualClock
 
 WEB = FakeWorkload("web", "/web", memory_bytes=2 * GIB, inactive_file_bytes=GIB, cpus="0-7")
 REPLICA = FakeWorkload("replica", "/colo/batch/job.main.0@1", memory_bytes=GIB, inactive_file_bytes=0, cpus="4-7")

@@ -11,12 +11,12 @@ import pytest
 import structlog
 from msgspec import Struct
 
-from colo_common.adapters.clock import ManualClock, SystemClock
+from colo_common.adapters.clock import SystemClock
 from colo_common.adapters.conflating_queue import ConflatingQueue
-from colo_common.adapters.stream_memory import matches
 from colo_common.events.enforcement import ReplicaStarted
 from colo_common.events.job import StopReplicas
 from colo_common.events.node import AllocatableChanged, LeaseRenewed
+from colo_common.events.subjects import matches
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.ports import Source
 from colo_common.runtime import logs
@@ -24,6 +24,7 @@ from colo_common.runtime.backoff import Backoff
 from colo_common.runtime.core import Subscription, source_of
 from colo_common.runtime.inbox import Inbox, Local
 from colo_common.runtime.metrics import Metrics
+from tests.support.manual_clock import ManualClock
 from tests.support.vloop import run_virtual
 
 

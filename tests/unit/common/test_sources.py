@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from colo_common.adapters.stream_memory import matches
 from colo_common.events.enforcement import NodeRecovered, ReplicaEnded, ReplicaStarted
 from colo_common.events.eviction import EvictReplica
 from colo_common.events.job import (
@@ -19,6 +18,7 @@ from colo_common.events.job import (
 from colo_common.events.node import AllocatableChanged, LeaseRenewed, NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import ApplyPlacements
 from colo_common.events.registry import EVENTS, Stream
+from colo_common.events.subjects import matches
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Source
 from colo_common.runtime.core import Subscription

@@ -7,7 +7,6 @@ import itertools
 
 import pytest
 
-from colo_common.adapters.clock import ManualClock
 from colo_common.events.service import SpanData, SpansFinished
 from colo_common.events.trace import child_traceparent, placement_trace, span_of, trace_is_sampled, trace_of
 from colo_common.events.wire import decode
@@ -16,6 +15,7 @@ from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.otlp import OtlpExporter
 from colo_common.runtime.telemetry import Telemetry
 from tests.support.bus_memory import MemoryBus
+from tests.support.manual_clock import ManualClock
 
 
 class Exported:

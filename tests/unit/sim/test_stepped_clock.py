@@ -1,7 +1,7 @@
 """A simulated node's clock stands at its step."""
 
-from colo_common.adapters.clock import ManualClock
 from colo_sim.stepped_clock import SteppedClock
+from tests.support.manual_clock import ManualClock
 
 
 def test_the_clock_stands_at_the_step_and_never_goes_back() -> None:

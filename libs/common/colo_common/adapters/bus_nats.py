@@ -15,9 +15,8 @@ from colo_common.adapters.nats_connection import NatsConnection
 from colo_common.adapters.nats_errors import NATS_ERRORS, NoStream, keeps_cancellation, port_error
 from colo_common.adapters.nats_publish import Publisher
 from colo_common.adapters.nats_pull import PullConsumer
-from colo_common.adapters.stream_memory import matches
 from colo_common.events.registry import STREAMS, Stream, StreamLimits
-from colo_common.events.subjects import PREFIX
+from colo_common.events.subjects import PREFIX, matches
 from colo_common.ports import Answerer, Delivery, Outgoing, Sink, Source, Unavailable
 
 __all__ = ["NatsBus"]

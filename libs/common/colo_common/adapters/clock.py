@@ -1,10 +1,10 @@
-"""The system clock, which may run faster in a lab, and a clock that a test advances by hand."""
+"""The system clock, which may run faster in a lab."""
 
 import time
 
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["ManualClock", "SystemClock"]
+__all__ = ["SystemClock"]
 
 
 class SystemClock:
@@ -42,28 +42,3 @@ class SystemClock:
     def real_s(self, span_ms: int) -> float:
         """Real seconds until `span_ms` of this clock have passed; at least 0."""
         return max(0.0, span_ms / 1000 / self._speed)
-
-
-class ManualClock:
-    """A clock that stands still between calls of `advance`."""
-
-    def __init__(self, now_ms: int = 0) -> None:
-        self._now_ms = now_ms
-
-    def advance(self, span_ms: int) -> None:
-        """Move forward. Raises InvalidInput for a negative span."""
-        if span_ms < 0:
-            raise InvalidInput("span_ms", "must not be negative", span_ms)
-        self._now_ms += span_ms
-
-    def now_ms(self) -> int:
-        """The time it was set to."""
-        return self._now_ms
-
-    def wall_us(self) -> int:
-        """`now_ms` in microseconds."""
-        return self._now_ms * 1000
-
-    def real_s(self, span_ms: int) -> float:
-        """`span_ms` in seconds; at least 0."""
-        return max(0.0, span_ms / 1000)

@@ -1,11 +1,12 @@
 """Subject templates. Only this module composes and parses NATS subjects."""
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["PREFIX", "Subject", "decode_node", "encode_node"]
+__all__ = ["PREFIX", "Subject", "decode_node", "encode_node", "matches"]
 
 PREFIX: Final = "colo.v1"
 _KINDS: Final = ("tlm", "evt", "cmd", "req")
@@ -24,6 +25,20 @@ def encode_node(node: str) -> str:
 def decode_node(token: str) -> str:
     """The node name of a token from `encode_node`."""
     return token.replace("_", ".")
+
+
+@lru_cache(maxsize=65_536)
+def matches(pattern: str, subject: str) -> bool:
+    """Whether a subject matches a pattern: "*" matches one token, a final ">" one or more."""
+    wanted = pattern.split(".")
+    tokens = subject.split(".")
+    if wanted[-1] == ">":
+        wanted.pop()
+        if len(tokens) <= len(wanted):
+            return False
+    elif len(tokens) != len(wanted):
+        return False
+    return all(each in ("*", token) for each, token in zip(wanted, tokens, strict=False))
 
 
 class Subject:
