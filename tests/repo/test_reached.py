@@ -1,8 +1,7 @@
 """Every module of the product is reached from a command or a service; what only tests import belongs to tests.
 
 A module is reached when a chain of imports leads to it from a module that is run by its name. Imports inside functions count, and
-so do the commands that `colo` loads by name. `colo_sim` is left out as a whole: its fault world is run by tests and by no command,
-so its modules are taken for reached, and so is what they import.
+so do the commands that `colo` loads by name. The simulator's fault world has one entry, which `python -m tests.sim` runs.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from tests.repo.tree import dotted, modules, parsed, shown, text_of
 FOLDERS: Final = ("libs", "services", "apps")
 COMMANDS: Final = "colo_cli.main"
 """Names its commands' modules in text, to load them when they are asked for."""
-SIMULATOR: Final = "colo_sim"
+FAULT_WORLD: Final = "colo_sim.world"
 RUN_BY_NAME: Final = 'if __name__ == "__main__":'
 
 
@@ -30,7 +29,7 @@ def product() -> dict[str, Path]:
 
 def is_entry(name: str, path: Path) -> bool:
     """Return whether a module is run by its name."""
-    return path.stem == "__main__" or name == COMMANDS or RUN_BY_NAME in text_of(path)
+    return path.stem == "__main__" or name in (COMMANDS, FAULT_WORLD) or RUN_BY_NAME in text_of(path)
 
 
 def imported(name: str, path: Path, known: dict[str, Path]) -> Iterator[str]:
@@ -53,7 +52,7 @@ def imported(name: str, path: Path, known: dict[str, Path]) -> Iterator[str]:
 
 def reached(known: dict[str, Path]) -> set[str]:
     """Return the modules that something which is run by name leads to."""
-    waiting = [name for name, path in known.items() if is_entry(name, path) or name.split(".")[0] == SIMULATOR]
+    waiting = [name for name, path in known.items() if is_entry(name, path)]
     found = set(waiting)
     while waiting:
         name = waiting.pop()
