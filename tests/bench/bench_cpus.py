@@ -19,13 +19,14 @@ from colo_scheduler.cpus.exclusive import HeldCpus
 from colo_scheduler.cpus.topology import CpuTopology
 from colo_scheduler.peers.kubelet.options import KubeletOptions
 from colo_scheduler.peers.kubelet.static_policy import choose_static
+from tests.support.cpu_topology import topology_from_node
 
 SIZES = (4, 2, 8, 2, 16, 6, 2, 4)
 GIB = 1 << 30
 
 
 def machine(*, sockets: int, zones_per_socket: int, cpus_per_zone: int) -> CpuTopology:
-    return CpuTopology.from_node(
+    return topology_from_node(
         uniform_topology(
             sockets=sockets, zones_per_socket=zones_per_socket, cpus_per_zone=cpus_per_zone, memory_bytes_per_zone=GIB
         )
@@ -55,7 +56,7 @@ def measure(name: str, topology: CpuTopology, seconds: float, *, is_in_zone: boo
         if isinstance(found, NoCpus):
             held = []
         else:
-            held.append(HeldCpus(cpus=found.cpus, exclusive=exclusive))
+            held.append(HeldCpus(cpus=found, exclusive=exclusive))
     print(f"{name:<52} {choices / spent_s:>10,.0f} choices/s  {spent_s / choices * 1e6:>7.1f} us each")
 
 

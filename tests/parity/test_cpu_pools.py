@@ -12,10 +12,9 @@ from colo_common.model.qos import QosClass
 from colo_common.model.topology import uniform_topology
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from tests.parity.peers.cpu_pools import CpuHold, SharedPool, check_holds, compute_pools, union, without
+from tests.support.cpu_topology import topology_from_node
 
-MACHINE = CpuTopology.from_node(
-    uniform_topology(sockets=2, zones_per_socket=2, cpus_per_zone=4, memory_bytes_per_zone=1)
-)
+MACHINE = topology_from_node(uniform_topology(sockets=2, zones_per_socket=2, cpus_per_zone=4, memory_bytes_per_zone=1))
 ALL = CpuSet(MACHINE.all_mask)
 
 cpu_sets = st.sets(st.integers(0, 19), max_size=6).map(CpuSet.from_iterable)

@@ -21,6 +21,7 @@ from tests.parity.peers.cpu_pools import CpuHold, Pools, check_holds, compute_po
 from tests.parity.peers.effective_qos import effective_of_pod
 from tests.parity.peers.pod import PRIORITY_CLASS_LABEL, QOS_LABEL, Amounts, Container, Pod
 from tests.parity.peers.pod_admission import refusals
+from tests.support.cpu_topology import topology_from_node
 
 SPREAD = ResourceSpec(preferred=AskedPolicy.SPREAD_BY_PCPUS)
 TWO_CPUS = Container(requests=Amounts(cpu_mcpu=2000), limits=Amounts(cpu_mcpu=2000))
@@ -46,7 +47,7 @@ def threaded() -> CpuTopology:
 
 def unthreaded() -> CpuTopology:
     """16 cores of one thread, as a virtual machine often shows them."""
-    return CpuTopology.from_node(
+    return topology_from_node(
         uniform_topology(
             sockets=1, zones_per_socket=1, cpus_per_zone=16, memory_bytes_per_zone=1 << 34, threads_per_core=1
         )

@@ -11,7 +11,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import ZoneShare
 from colo_scheduler.cpus.accumulate import Wish, take_preferred_cpus
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
-from colo_scheduler.cpus.choose import CpuChoice, CpuRequest, choose_cpus
+from colo_scheduler.cpus.choose import CpuRequest, choose_cpus
 from colo_scheduler.cpus.exclusive import HeldCpus, kept_away, sum_holders
 from colo_scheduler.cpus.full_pcpus import full_cores
 from colo_scheduler.cpus.spread import one_a_core
@@ -152,9 +152,9 @@ def test_a_choice_is_free_as_large_as_asked_and_the_same_for_rows_in_any_order(
     found = choose_cpus(topology, request, held, CpuSet(reserved))
     shuffled = CpuTopology.from_rows(CpuRow(*row) for row in data.draw(st.permutations(shape.rows())))
     assert choose_cpus(shuffled, request, data.draw(st.permutations(held)), CpuSet(reserved)) == found
-    if isinstance(found, CpuChoice):
-        assert set(found.cpus) <= free
-        assert len(found.cpus) == request.count
+    if isinstance(found, CpuSet):
+        assert set(found) <= free
+        assert len(found) == request.count
     elif not is_required:
         assert len(free) < request.count
         assert found.short_count == request.count - len(free)
@@ -187,9 +187,9 @@ def test_a_required_binding_is_met_or_refused(
     shape, held, reserved = situation
     topology = shape.topology()
     found = choose_cpus(topology, ask(data, topology.cpu_count, wish, True), held, CpuSet(reserved))
-    assume(isinstance(found, CpuChoice))
-    assert isinstance(found, CpuChoice)
-    on_cores = [(found.cpus.mask & mask).bit_count() for mask in topology.core_masks]
+    assume(isinstance(found, CpuSet))
+    assert isinstance(found, CpuSet)
+    on_cores = [(found.mask & mask).bit_count() for mask in topology.core_masks]
     allowed = (0, shape.threads) if wish.bind is BindPolicy.FULL_PCPUS else (0, 1)
     assert set(on_cores) <= set(allowed)
 
@@ -209,8 +209,8 @@ def test_an_exclusive_policy_is_kept_where_one_zone_allows_it(
     usable = shape_it(topology, usable)
     assume(any((usable & mask).bit_count() >= request.count for mask in topology.zone_masks))
     found = choose_cpus(topology, request, held, CpuSet(reserved))
-    assert isinstance(found, CpuChoice)
-    assert found.is_apart
+    assert isinstance(found, CpuSet)
+    assert not found.mask & kept_away(topology, request.exclusive, holders)
 
 
 @given(st.data(), situations(), wishes)
@@ -227,6 +227,6 @@ def test_a_zone_decision_is_followed_exactly(
     found = choose_cpus(topology, request, held, CpuSet(reserved), zones)
     free = topology.all_mask & ~reserved & ~sum_holders(held).held_by(1)
     fits = all((free & mask).bit_count() >= share for share, mask in zip(shares, topology.zone_masks, strict=True))
-    assert isinstance(found, CpuChoice) == fits
-    if isinstance(found, CpuChoice):
-        assert [len(found.cpus & topology.cpus_of_zone(zone)) for zone in topology.zone_ids] == shares
+    assert isinstance(found, CpuSet) == fits
+    if isinstance(found, CpuSet):
+        assert [len(found & topology.cpus_of_zone(zone)) for zone in topology.zone_ids] == shares

@@ -10,10 +10,10 @@ from colo_common.model.topology import uniform_topology
 from colo_executor.desired import MachineFacts
 from colo_executor.knobs import Knob
 from colo_executor.online import CpuHold, CpusRefused, given_cpus, online_sets, pools_of
-from colo_scheduler.cpus.topology import CpuTopology
 from tests.parity.peers.cpu_pools import CpuHold as SchedulerHold
 from tests.parity.peers.cpu_pools import compute_pools
 from tests.support.builders import a_placement
+from tests.support.cpu_topology import topology_from_node
 
 COUNT = 16
 ALL = CpuSet((1 << COUNT) - 1)
@@ -35,7 +35,7 @@ def test_the_pools_are_those_of_the_scheduler(given_holds, withheld: CpuSet) -> 
     holds = [CpuHold(owner=f"o{i}", qos=qos, cpus=cpus, cpu_mcpu=1) for i, (qos, cpus) in enumerate(given_holds)]
     ours = pools_of(ALL, holds, withheld)
     theirs = compute_pools(
-        CpuTopology.from_node(TOPOLOGY),
+        topology_from_node(TOPOLOGY),
         [SchedulerHold(owner=hold.owner, qos=hold.qos, cpus=hold.cpus) for hold in holds if hold.qos.has_own_cpus],
         reserved=withheld,
     )

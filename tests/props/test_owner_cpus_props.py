@@ -13,9 +13,9 @@ from colo_common.model.reservation import AllocatePolicy
 from colo_scheduler.cpus.accumulate import Wish
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus
 from colo_scheduler.cpus.exclusive import HeldCpus
-from colo_scheduler.cpus.topology import CpuTopology
 from tests.parity.peers.reserved_cpus import choose_reserved_cpus
 from tests.support.builders import GIB, a_node, a_topology
+from tests.support.cpu_topology import topology_from_node
 from tests.support.profiles import examples
 from tests.support.reserve_story import ReservingBench
 from tests.support.scheduler_story import an_allocatable
@@ -23,7 +23,7 @@ from tests.unit.scheduler.test_reserve import claim, decided, ended, reserve
 
 CPUS = 12
 MACHINE = a_topology(sockets=1, zones_per_socket=1, cpus=CPUS, memory_gib=64)
-TOPOLOGY = CpuTopology.from_node(MACHINE)
+TOPOLOGY = topology_from_node(MACHINE)
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("owner"), st.integers(1, 7)),

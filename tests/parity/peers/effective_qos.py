@@ -12,7 +12,6 @@ from typing import Final
 from msgspec import Struct
 
 from colo_common.model.qos import (
-    DEFAULT_PRIORITIES,
     KUBERNETES_QOS,
     PriorityBand,
     QosClass,
@@ -22,6 +21,14 @@ from colo_common.model.qos import (
 from tests.parity.peers.pod import PRIORITY_CLASS_LABEL, QOS_LABEL, KubernetesQos, Pod, kubernetes_qos
 
 __all__ = ["Effective", "effective", "effective_of_pod", "labelled_band", "labelled_qos"]
+
+_DEFAULT_PRIORITIES: Final = {
+    PriorityBand.PROD: 9500,
+    PriorityBand.MID: 7500,
+    PriorityBand.BATCH: 5500,
+    PriorityBand.FREE: 3500,
+}
+"""The number of a pod that names a band and no priority (koordinator-sh/koordinator:apis/extension/priority.go:38)."""
 
 _BAND_OF_LABEL: Final = {f"koord-{band.value}": band for band in PriorityBand}
 
@@ -67,7 +74,7 @@ def effective(labels: Mapping[str, str], priority: int | None, kubernetes: Kuber
     band = own_band
     if band is None and qos is not None:
         band = default_band(qos)
-    number = priority or (DEFAULT_PRIORITIES[band] if band is not None else 0)
+    number = priority or (_DEFAULT_PRIORITIES[band] if band is not None else 0)
     return Effective(labelled_qos=own_qos, qos=qos, labelled_band=own_band, band=band, priority=number)
 
 

@@ -6,7 +6,6 @@ import pytest
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import (
-    DEFAULT_PRIORITIES,
     LEGAL_BANDS,
     PriorityBand,
     QosClass,
@@ -65,11 +64,6 @@ def test_kubernetes_qos_maps_to_the_class_of_an_unlabelled_pod() -> None:
 )
 def test_a_priority_number_belongs_to_at_most_one_band(priority: int, band: PriorityBand | None) -> None:
     assert band_from_priority(priority) is band
-
-
-def test_default_numbers_lie_in_their_band() -> None:
-    for band, priority in DEFAULT_PRIORITIES.items():
-        assert band_from_priority(priority) is band
 
 
 def test_bands_are_ordered_by_importance() -> None:

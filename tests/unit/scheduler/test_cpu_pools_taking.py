@@ -17,6 +17,7 @@ from colo_scheduler.cpus.balance import take_in_turn
 from colo_scheduler.cpus.siblings import choose_apart, choose_apart_by_zone
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from colo_scheduler.peers.katalyst.assignment import take_by_topology
+from tests.support.cpu_topology import topology_from_node
 
 Rows = tuple[CpuRow, ...]
 
@@ -235,9 +236,7 @@ def test_a_negative_need_of_cpus_apart_is_refused() -> None:
         choose_apart(topology, CpuSet.parse("0"), -1)
 
 
-MACHINE = CpuTopology.from_node(
-    uniform_topology(sockets=1, zones_per_socket=2, cpus_per_zone=8, memory_bytes_per_zone=1)
-)
+MACHINE = topology_from_node(uniform_topology(sockets=1, zones_per_socket=2, cpus_per_zone=8, memory_bytes_per_zone=1))
 
 
 def test_each_zone_gives_what_is_asked_of_it_and_nothing_busy() -> None:

@@ -9,16 +9,15 @@ from colo_common.model.reasons import Reason
 from colo_common.model.topology import uniform_topology
 from colo_scheduler.cpus.accumulate import Wish, take_cpus, take_preferred_cpus
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
-from colo_scheduler.cpus.choose import CpuChoice, CpuRequest, choose_cpus
+from colo_scheduler.cpus.choose import CpuRequest, choose_cpus
 from colo_scheduler.cpus.exclusive import HeldCpus, Holders, sum_holders
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology, cpus_of_mask
+from tests.support.cpu_topology import topology_from_node
 
 FULL, SPREAD = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS
 MOST = NumaStrategy.MOST_ALLOCATED
 # Two sockets of two zones, four cores of two threads in each: CPUs 0-7, 8-15, 16-23, 24-31.
-MACHINE = CpuTopology.from_node(
-    uniform_topology(sockets=2, zones_per_socket=2, cpus_per_zone=8, memory_bytes_per_zone=1)
-)
+MACHINE = topology_from_node(uniform_topology(sockets=2, zones_per_socket=2, cpus_per_zone=8, memory_bytes_per_zone=1))
 
 
 def held(cpus: str, exclusive: ExclusivePolicy = ExclusivePolicy.NONE) -> HeldCpus:
@@ -29,9 +28,9 @@ def share(zone: int, cpus: int) -> ZoneShare:
     return ZoneShare(zone=zone, cpu_mcpu=cpus * 1000, memory_bytes=0)
 
 
-def cpus_of(found: CpuChoice | NoCpus) -> str:
-    assert isinstance(found, CpuChoice), found
-    return found.cpus.format()
+def cpus_of(found: CpuSet | NoCpus) -> str:
+    assert isinstance(found, CpuSet), found
+    return found.format()
 
 
 class TestWhereCpusLie:
@@ -98,7 +97,7 @@ class TestExclusivePolicies:
     def test_cores_of_another_exclusive_holder_are_avoided(self) -> None:
         request = CpuRequest(count=2, bind=SPREAD, exclusive=ExclusivePolicy.PCPU_LEVEL)
         holders = [held("0,2", ExclusivePolicy.PCPU_LEVEL), held("8-31")]
-        assert choose_cpus(MACHINE, request, holders) == CpuChoice(cpus=CpuSet.parse("4,6"))
+        assert choose_cpus(MACHINE, request, holders) == CpuSet.parse("4,6")
 
     def test_holders_without_the_policy_are_no_reason_to_keep_away(self) -> None:
         request = CpuRequest(count=4, bind=SPREAD, exclusive=ExclusivePolicy.PCPU_LEVEL)
@@ -107,14 +106,14 @@ class TestExclusivePolicies:
     def test_zones_of_another_exclusive_holder_are_avoided(self) -> None:
         request = CpuRequest(count=2, exclusive=ExclusivePolicy.NUMA_NODE_LEVEL)
         holders = [held("0", ExclusivePolicy.NUMA_NODE_LEVEL), held("8-11,16-31")]
-        assert choose_cpus(MACHINE, request, holders) == CpuChoice(cpus=CpuSet.parse("12-13"))
+        assert choose_cpus(MACHINE, request, holders) == CpuSet.parse("12-13")
 
-    def test_the_policy_is_a_wish_and_the_choice_says_when_it_failed(self) -> None:
+    def test_the_policy_is_a_wish(self) -> None:
         request = CpuRequest(count=8, exclusive=ExclusivePolicy.NUMA_NODE_LEVEL)
         holders = [held("0,8,16,24", ExclusivePolicy.NUMA_NODE_LEVEL)]
         found = choose_cpus(MACHINE, request, holders)
-        assert isinstance(found, CpuChoice)
-        assert (len(found.cpus), found.is_apart) == (8, False)
+        assert isinstance(found, CpuSet)
+        assert len(found) == 8
 
 
 class TestRequiredBinding:

@@ -7,6 +7,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.topology import uniform_topology
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology, cpus_of_mask
+from tests.support.cpu_topology import topology_from_node
 
 MACHINE = uniform_topology(sockets=2, zones_per_socket=2, cpus_per_zone=4, memory_bytes_per_zone=1)
 
@@ -14,19 +15,16 @@ MACHINE = uniform_topology(sockets=2, zones_per_socket=2, cpus_per_zone=4, memor
 class TestWhatItKnows:
     def test_a_node_of_the_collector_and_its_plain_rows_give_the_same_index(self) -> None:
         rows = [CpuRow(row.cpu, row.core, row.zone, row.socket, row.l3) for row in reversed(MACHINE.cpus)]
-        assert CpuTopology.from_node(MACHINE) == CpuTopology.from_rows(rows)
+        assert topology_from_node(MACHINE) == CpuTopology.from_rows(rows)
 
     def test_it_counts_cpus_a_core_a_zone_and_a_socket(self) -> None:
-        topology = CpuTopology.from_node(MACHINE)
+        topology = topology_from_node(MACHINE)
         sizes = (topology.cpus_per_core, topology.cpus_per_zone, topology.cpus_per_socket, topology.cpu_count)
         assert sizes == (2, 4, 8, 16)
-        assert topology.siblings(5) == CpuSet.parse("4-5")
         assert topology.cpus_of_zone(2) == CpuSet.parse("8-11")
 
-    def test_what_is_not_there_is_empty(self) -> None:
-        topology = CpuTopology.from_node(MACHINE)
-        assert not topology.siblings(16)
-        assert not topology.siblings(-1)
+    def test_a_zone_that_is_not_there_has_no_cpus(self) -> None:
+        topology = topology_from_node(MACHINE)
         assert not topology.cpus_of_zone(9)
 
     def test_core_ids_that_repeat_from_socket_to_socket_are_different_cores(self) -> None:
@@ -37,7 +35,7 @@ class TestWhatItKnows:
     def test_a_zone_may_span_sockets_and_a_socket_may_hold_zones(self) -> None:
         spanning = CpuTopology.from_rows(CpuRow(cpu, cpu, 0, cpu) for cpu in range(2))
         assert (spanning.sockets_of_zone, spanning.zones_of_socket) == (((0, 1),), ((0,), (0,)))
-        topology = CpuTopology.from_node(MACHINE)
+        topology = topology_from_node(MACHINE)
         assert topology.zones_of_socket == ((0, 1), (2, 3))
 
     def test_ids_may_have_gaps(self) -> None:
@@ -80,9 +78,9 @@ class TestWhatItRefuses:
 
     def test_a_node_with_a_missing_zone(self) -> None:
         with pytest.raises(InvalidInput, match="names a zone that the node lacks"):
-            CpuTopology.from_node(msgspec.structs.replace(MACHINE, zones=MACHINE.zones[:3]))
+            topology_from_node(msgspec.structs.replace(MACHINE, zones=MACHINE.zones[:3]))
 
     def test_a_node_whose_zones_overlap(self) -> None:
         wide = msgspec.structs.replace(MACHINE.zones[0], cpus="0-4")
         with pytest.raises(InvalidInput, match="must equal the CPUs that name the zone"):
-            CpuTopology.from_node(msgspec.structs.replace(MACHINE, zones=(wide, *MACHINE.zones[1:])))
+            topology_from_node(msgspec.structs.replace(MACHINE, zones=(wide, *MACHINE.zones[1:])))

@@ -11,11 +11,10 @@ from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from colo_scheduler.peers.kubelet.distributed import take_distributed
 from colo_scheduler.peers.kubelet.options import KubeletOptions
 from colo_scheduler.peers.kubelet.static_policy import choose_static
+from tests.support.cpu_topology import topology_from_node
 
 # Two sockets of two zones, four cores of two threads in each: CPUs 0-7, 8-15, 16-23, 24-31.
-MACHINE = CpuTopology.from_node(
-    uniform_topology(sockets=2, zones_per_socket=2, cpus_per_zone=8, memory_bytes_per_zone=1)
-)
+MACHINE = topology_from_node(uniform_topology(sockets=2, zones_per_socket=2, cpus_per_zone=8, memory_bytes_per_zone=1))
 # One zone, four caches of four cores of two threads; threads of a core are 16 apart.
 CACHES = CpuTopology.from_rows(CpuRow(cpu, cpu % 16, 0, 0, cpu % 16 // 4) for cpu in range(32))
 
@@ -33,7 +32,7 @@ def choose(
 
 
 def many_zones(zones: int, cpus_per_zone: int = 32) -> CpuTopology:
-    return CpuTopology.from_node(
+    return topology_from_node(
         uniform_topology(sockets=2, zones_per_socket=zones // 2, cpus_per_zone=cpus_per_zone, memory_bytes_per_zone=1)
     )
 

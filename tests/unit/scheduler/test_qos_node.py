@@ -11,11 +11,9 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.topology import uniform_topology
 from colo_scheduler.cpus.node_reservation import NodeReservation, divide_by_zones, reserved_cpus
-from colo_scheduler.cpus.topology import CpuTopology
+from tests.support.cpu_topology import topology_from_node
 
-MACHINE = CpuTopology.from_node(
-    uniform_topology(sockets=2, zones_per_socket=1, cpus_per_zone=4, memory_bytes_per_zone=1)
-)
+MACHINE = topology_from_node(uniform_topology(sockets=2, zones_per_socket=1, cpus_per_zone=4, memory_bytes_per_zone=1))
 
 
 @pytest.mark.parametrize(

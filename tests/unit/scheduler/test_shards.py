@@ -23,7 +23,7 @@ from colo_scheduler.ledger.port import (
     NodeRow,
     RefreshLedger,
 )
-from colo_scheduler.ledger.shards import Shards, ShardsHeld, fair_share, shard_of
+from colo_scheduler.ledger.shards import Shards, ShardsHeld, shard_of
 from colo_scheduler.policy import SchedulerPolicy
 from tests.support.builders import GIB, a_node, a_placement
 from tests.support.scheduler_story import a_placement_request, an_allocatable
@@ -171,10 +171,6 @@ def test_schedulers_that_share_begin_at_other_nodes() -> None:
         return commits(core.handle(Wake(), 0))[0].reserves[0].node
 
     assert {first_choice(rotation) for rotation in range(3)} == {"n1", "n2", "n3"}
-
-
-def test_shares_are_rounded_up_so_that_no_shard_is_left_over() -> None:
-    assert [fair_share(16, owners) for owners in (0, 1, 2, 3, 16, 17)] == [16, 16, 8, 6, 1, 1]
 
 
 @pytest.mark.parametrize("count", [-1, 257])

@@ -52,13 +52,6 @@ PRIORITY_RANGES: Final = {
 }
 """Numbers of a pod's priority that belong to a band (koordinator-sh/koordinator:apis/extension/priority.go:38)."""
 
-DEFAULT_PRIORITIES: Final = {
-    PriorityBand.PROD: 9500,
-    PriorityBand.MID: 7500,
-    PriorityBand.BATCH: 5500,
-    PriorityBand.FREE: 3500,
-}
-
 PEER_QOS_NAMES: Final = {
     "HLS": QosClass.LSR,  # openFuyao
     "dedicated_cores": QosClass.LSR,  # Katalyst; with exclusive NUMA nodes see qos_from_katalyst

@@ -89,39 +89,15 @@ _Conditions = tuple[tuple[str, bool], ...]
 _Answer = Fired | TransitionIgnored | tuple[tuple[_Conditions, Fired], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One line of an object's story: the event that came, the state before, and what became of it."""
-
-    state: str
-    event: str
-    outcome: Outcome
-
-    def __str__(self) -> str:
-        match self.outcome:
-            case Fired(state=state, transition_id=row):
-                return f"{self.state} --{self.event}--> {state} [{row}]"
-            case TransitionIgnored(why=why):
-                return f"{self.state} --{self.event}--> ignored: {why}"
-            case TransitionRefused(why=why):
-                return f"{self.state} --{self.event}--> refused: {why}"
-
-
 class InvalidTransition(Exception):
-    """A refused event in code where a refusal is a defect. The text ends with the story of the object, oldest line first."""
+    """A refused event in code where a refusal is a defect. The text names the machine, the state, the event and the reason."""
 
-    def __init__(
-        self, machine: str, state: str, event: str, refused: TransitionRefused, story: Iterable[Step] = ()
-    ) -> None:
+    def __init__(self, machine: str, state: str, event: str, refused: TransitionRefused) -> None:
         self.machine = machine
         self.state = state
         self.event = event
         self.refused = refused
-        self.story = tuple(story)
-        lines = [f"{machine}: {state} --{event}--> refused: {refused.why}"]
-        if self.story:
-            lines += ["story:", *(f"  {step}" for step in self.story)]
-        super().__init__("\n".join(lines))
+        super().__init__(f"{machine}: {state} --{event}--> refused: {refused.why}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,13 +180,11 @@ class StateMachine:
             return TransitionRefused(TransitionRefusal.ILLEGAL, f"{self.name} knows no state {state!r}")
         return TransitionRefused(TransitionRefusal.ILLEGAL, f"{event} must not happen to a {self.name} that is {state}")
 
-    def demand(
-        self, state: str, event: str, guards: Mapping[str, bool] | None = None, story: Iterable[Step] = ()
-    ) -> Fired | TransitionIgnored:
-        """Return what `fire` returns. Raises InvalidTransition with the story when `fire` refuses the event."""
+    def demand(self, state: str, event: str, guards: Mapping[str, bool] | None = None) -> Fired | TransitionIgnored:
+        """Return what `fire` returns. Raises InvalidTransition when `fire` refuses the event."""
         outcome = self.fire(state, event, guards)
         if isinstance(outcome, TransitionRefused):
-            raise InvalidTransition(self.name, state, event, outcome, story)
+            raise InvalidTransition(self.name, state, event, outcome)
         return outcome
 
     def _guarded(

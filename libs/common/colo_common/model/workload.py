@@ -5,7 +5,7 @@ from msgspec import Struct, field
 from colo_common.model.constraints import UNCONSTRAINED, Constraints
 from colo_common.model.qos import PriorityBand, QosClass
 
-__all__ = ["JobSpec", "ReplicaId", "ResourceRequest", "RunSpec", "TaskSpec"]
+__all__ = ["JobSpec", "ResourceRequest", "RunSpec", "TaskSpec"]
 
 
 class ResourceRequest(Struct, frozen=True, kw_only=True):
@@ -59,20 +59,3 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     def replica_count(self) -> int:
         """Replicas of all tasks."""
         return sum(task.replicas for task in self.tasks)
-
-
-class ReplicaId(Struct, frozen=True, kw_only=True, order=True):
-    """Names one replica; `str()` gives "job/task/index", which `parse` reads back."""
-
-    job: str
-    task: str
-    index: int
-
-    def __str__(self) -> str:
-        return f"{self.job}/{self.task}/{self.index}"
-
-    @classmethod
-    def parse(cls, text: str) -> "ReplicaId":
-        """The id written as text; ValueError when it is not of that form."""
-        job, task, index = text.split("/")
-        return cls(job=job, task=task, index=int(index))

@@ -16,10 +16,10 @@ from colo_common.model.reasons import Reason
 from colo_scheduler.cpus.accumulate import Wish, take_preferred_cpus
 from colo_scheduler.cpus.available import available_cpus, keep_bindable, satisfies_binding
 from colo_scheduler.cpus.binding import NOT_ENOUGH, BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
-from colo_scheduler.cpus.exclusive import HeldCpus, Holders, is_apart, sum_holders
+from colo_scheduler.cpus.exclusive import HeldCpus, Holders, sum_holders
 from colo_scheduler.cpus.topology import CpuTopology
 
-__all__ = ["CpuChoice", "CpuRequest", "choose_cpus"]
+__all__ = ["CpuRequest", "choose_cpus"]
 
 _CPU_MCPU: Final = 1_000
 _NONE: Final = CpuSet()
@@ -47,20 +47,13 @@ class CpuRequest(Struct, frozen=True, kw_only=True):
             raise InvalidInput(f"{field}.count", "must be at least 1", self.count)
 
 
-class CpuChoice(Struct, frozen=True, kw_only=True):
-    """The CPUs chosen, and whether they keep the distance that the request's exclusive policy wishes for."""
-
-    cpus: CpuSet
-    is_apart: bool = True
-
-
 def choose_cpus(
     topology: CpuTopology,
     request: CpuRequest,
     held: Sequence[HeldCpus] = (),
     reserved: CpuSet = _NONE,
     zones: Sequence[ZoneShare] = (),
-) -> CpuChoice | NoCpus:
+) -> CpuSet | NoCpus:
     """Choose `request.count` CPUs that are neither `reserved` nor held by others; or say why not.
 
     `held` are the CPUs others hold by number, one entry a holder. `reserved` are CPUs that no request is given: the kubelet's, the
@@ -68,8 +61,7 @@ def choose_cpus(
     taken in each of these zones, and there are none unless that gives all. Without `zones` the whole machine is open.
 
     Guarantees: exactly `count` CPUs, all available; with a required bind policy whole cores, or no two of a core; an exclusive
-    policy is kept whenever the rules found a way, and `is_apart` tells. Work is bounded: a sort of the machine's cores for each
-    zone asked.
+    policy is kept whenever the rules find a way. Work is bounded: a sort of the machine's cores for each zone asked.
 
     Raises InvalidInput for a request that breaks a rule and for `zones` that name a zone twice.
     """
@@ -83,7 +75,7 @@ def choose_cpus(
         return found
     if found & ~free or found.bit_count() != request.count:
         raise InvariantBroken("chosen CPUs are not free or not as many as asked", found=found, count=request.count)
-    return CpuChoice(cpus=CpuSet(found), is_apart=is_apart(topology, request.exclusive, holders, found))
+    return CpuSet(found)
 
 
 def _not_enough(need: int, free: int) -> NoCpus:

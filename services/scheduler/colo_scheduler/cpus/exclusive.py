@@ -8,7 +8,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_scheduler.cpus.binding import ExclusivePolicy
 from colo_scheduler.cpus.topology import CpuTopology, cpus_of_mask
 
-__all__ = ["HeldCpus", "Holders", "is_apart", "kept_away", "sum_holders"]
+__all__ = ["HeldCpus", "Holders", "kept_away", "sum_holders"]
 
 
 class HeldCpus(Struct, frozen=True, kw_only=True):
@@ -72,11 +72,6 @@ def kept_away(topology: CpuTopology, policy: ExclusivePolicy, holders: Holders) 
     if policy is ExclusivePolicy.NUMA_NODE_LEVEL:
         return _widen(topology.zone_of_cpu, topology.zone_masks, holders.zone_level & topology.all_mask)
     return 0
-
-
-def is_apart(topology: CpuTopology, policy: ExclusivePolicy, holders: Holders, cpus: int) -> bool:
-    """Whether these CPUs keep the distance the policy asks for; always so without a policy."""
-    return cpus & kept_away(topology, policy, holders) == 0
 
 
 def _widen(index_of_cpu: tuple[int, ...], masks: tuple[int, ...], cpus: int) -> int:

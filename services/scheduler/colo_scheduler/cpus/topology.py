@@ -7,7 +7,6 @@ from msgspec import Struct
 
 from colo_common.model.cpuset import MAX_CPUS, CpuSet
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.topology import NodeTopology
 
 __all__ = ["CpuRow", "CpuTopology", "cpus_of_mask"]
 
@@ -72,14 +71,6 @@ class CpuTopology(Struct, frozen=True, kw_only=True):
             raise InvalidInput(field, "at least one CPU is needed", ())
         return _index([known[cpu] for cpu in sorted(known)], field)
 
-    @classmethod
-    def from_node(cls, topology: NodeTopology) -> "CpuTopology":
-        """Index what the collector says of a node. Raises InvalidInput for whatever `NodeTopology.validate` or `from_rows`
-        refuses: a CPU of a missing zone, zones that overlap or do not list their CPUs, no CPU at all.
-        """
-        topology.validate()
-        return cls.from_rows(CpuRow(row.cpu, row.core, row.zone, row.socket, row.l3) for row in topology.cpus)
-
     @property
     def cpu_count(self) -> int:
         """Online CPUs."""
@@ -99,12 +90,6 @@ class CpuTopology(Struct, frozen=True, kw_only=True):
     def cpus_per_socket(self) -> int:
         """CPUs over sockets, rounded down."""
         return self.cpu_count // len(self.socket_ids)
-
-    def siblings(self, cpu: int) -> CpuSet:
-        """All CPUs of the core of this CPU, itself included; empty when there is no such CPU."""
-        if not 0 <= cpu < len(self.core_of_cpu) or self.core_of_cpu[cpu] == _ABSENT:
-            return CpuSet()
-        return CpuSet(self.core_masks[self.core_of_cpu[cpu]])
 
     def cpus_of_zone(self, zone_id: int) -> CpuSet:
         """The CPUs of the zone of that id; empty when the machine has no such zone."""

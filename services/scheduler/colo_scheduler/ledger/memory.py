@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from colo_common.model.placement import attempt_key
+from colo_common.model.quantity import ceil_div
 from colo_common.model.reasons import Reason
 from colo_scheduler.ledger.port import (
     Attempt,
@@ -16,7 +17,7 @@ from colo_scheduler.ledger.port import (
     decode_hold,
     encode_hold,
 )
-from colo_scheduler.ledger.shards import Fence, fair_share
+from colo_scheduler.ledger.shards import Fence
 
 __all__ = ["MemoryLedger"]
 
@@ -59,7 +60,7 @@ class MemoryLedger:
         if ttl_ms == 0:
             del self._alive[owner]
         self._alive = {who: until_ms for who, until_ms in self._alive.items() if until_ms >= now_ms}
-        most = fair_share(shards, len(self._alive)) if ttl_ms else 0
+        most = ceil_div(shards, len(self._alive)) if ttl_ms else 0
         mine: dict[int, int] = {}
         for shard in range(shards):
             who, fence, _ = self._shards.get(shard, ("", 0, 0))

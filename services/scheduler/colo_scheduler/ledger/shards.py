@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["SHARDS_MAX", "Fence", "Shards", "ShardsHeld", "check_shards", "fair_share", "shard_of"]
+__all__ = ["SHARDS_MAX", "Fence", "Shards", "ShardsHeld", "check_shards", "shard_of"]
 
 SHARDS_MAX: Final = 256
 
@@ -57,11 +57,6 @@ class Shards:
 def shard_of(job: str, count: int) -> int:
     """The shard of a job, from 0 to count - 1: CRC-32 of its id modulo the number of shards."""
     return zlib.crc32(job.encode()) % count
-
-
-def fair_share(shards: int, owners: int) -> int:
-    """The most shards that one of so many schedulers keeps, rounded up."""
-    return -(-shards // max(1, owners))
 
 
 def check_shards(count: int) -> None:

@@ -349,7 +349,7 @@ def _choose_cpus(inventory: NodeInventory, wish: _Wish, usable: int, counts: dic
     held = [HeldCpus(cpus=CpuSet(each.cpus), exclusive=each.exclusive) for each in inventory.holdings.values()]
     zones = [ZoneShare(zone=zone, cpu_mcpu=count * CPU_MCPU, memory_bytes=0) for zone, count in counts.items()]
     found = choose_cpus(inventory.cpus, asked, held, reserved, zones)
-    return found if isinstance(found, NoCpus) else found.cpus.mask
+    return found if isinstance(found, NoCpus) else found.mask
 
 
 def _devices(

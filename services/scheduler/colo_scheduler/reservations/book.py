@@ -117,11 +117,6 @@ class ReservationBook:
         """Whether any reservation holds a place."""
         return bool(self._on_node)
 
-    def is_over(self, name: str, now_ms: int) -> bool:
-        """Whether the reservation has expired, or does not exist."""
-        found = self._reservations.get(name)
-        return found is None or self._is_over(found, now_ms)
-
     def used_by(self) -> tuple[Attempt, ...]:
         """The attempts that use a reservation, or whose use ended one, sorted."""
         return tuple(sorted(self._used_by))
