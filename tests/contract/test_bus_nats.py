@@ -250,6 +250,27 @@ async def test_a_message_that_is_too_large_is_refused_and_the_next_one_goes(nats
     await bus.close()
 
 
+async def test_a_bus_is_ready_when_the_first_question_finds_its_service(nats_url: str) -> None:
+    bus, asker = await connected(nats_url), await connected(nats_url)
+    subject = f"colo.v1.req.svc-{uuid4().hex}.get"
+
+    async def answer(data: bytes, headers: Mapping[str, str]) -> bytes:
+        return data
+
+    async def is_ready() -> bool:
+        return await bus.ready() == ""
+
+    assert await is_ready()
+    task = asyncio.create_task(bus.answer("svc", {subject: answer}))
+    assert await bus.ready() == "requests are not answered yet"
+    await eventually(is_ready, "the bus is ready")
+    assert await asker.ask(subject, b"x", 2) == b"x"
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await bus.close()
+    await asker.close()
+
+
 async def test_services_are_discoverable(nats_url: str) -> None:
     bus = await connected(nats_url, version="1.2.3")
     service = f"svc-{uuid4().hex}"

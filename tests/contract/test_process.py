@@ -73,6 +73,14 @@ class Running:
                     return self.lines[-1]
         raise AssertionError(f"{event} never came, only {[each['event'] for each in self.lines]}")
 
+    async def ready(self) -> None:
+        """Wait until /readyz says so."""
+
+        async def is_ready() -> bool:
+            return (await self.page("/readyz"))[0] == 200
+
+        await eventually(is_ready, "the process is ready", limit_s=15)
+
     async def page(self, path: str) -> tuple[int, str]:
         async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{self.port}{path}") as answer:
             return answer.status, await answer.text()
@@ -93,14 +101,6 @@ async def started(*flags: str, **environ: str) -> AsyncIterator[Running]:
         await process.wait()
 
 
-async def answered(bus: NatsBus) -> bool:
-    """Whether the service listens to questions already: it says that it started a moment before it does."""
-    try:
-        return await ask(bus, GetJob(job="a")) == Refusal(code=404, field="job", rule="is not known")
-    except Unavailable:
-        return False
-
-
 async def refused(*flags: str, **environ: str) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", PROGRAM, *flags, env={**os.environ, **environ}, stderr=asyncio.subprocess.PIPE
@@ -112,7 +112,13 @@ async def refused(*flags: str, **environ: str) -> tuple[int, str]:
 
 async def test_a_process_serves_tells_of_itself_and_leaves_on_sigterm(nats_url: str, redis_url: str) -> None:
     async with started(COLO_NATS_URL=nats_url, COLO_JOBS_REDIS_URL=redis_url) as running:
-        await running.until("service-started")
+        await running.ready()
+        bus = NatsBus(nats_url, name="contract")
+        bus.start()
+        await bus.connected(10)
+        # Ready means that the first question finds it.
+        assert await ask(bus, GetJob(job="a")) == Refusal(code=404, field="job", rule="is not known")
+        await bus.close()
         assert await running.page("/livez") == (200, "ok\n")
         assert await running.page("/healthz") == (200, "ok\n")
         assert await running.page("/readyz") == (200, "ok\n")
@@ -129,11 +135,6 @@ async def test_a_process_serves_tells_of_itself_and_leaves_on_sigterm(nats_url: 
             "colo_jobs_inbox_items",
         ):
             assert name in text
-        bus = NatsBus(nats_url, name="contract")
-        bus.start()
-        await bus.connected(10)
-        await eventually(lambda: answered(bus), "the service answers", limit_s=10)
-        await bus.close()
         before_s = time.monotonic()
         running.process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(running.process.wait(), 10) == 0
@@ -165,11 +166,10 @@ async def test_only_what_must_act_at_once_interrupts_others(
 
 async def test_a_defect_ends_the_process_with_code_one_and_a_line(nats_url: str, redis_url: str) -> None:
     async with started(COLO_NATS_URL=nats_url, COLO_REDIS_URL=redis_url) as running:
-        await running.until("service-started")
+        await running.ready()
         bus = NatsBus(nats_url, name="contract")
         bus.start()
         await bus.connected(10)
-        await eventually(lambda: answered(bus), "the service answers", limit_s=10)
         with pytest.raises(Unavailable):
             await ask(bus, GetJob(job="defect"))
         await bus.close()
@@ -195,11 +195,7 @@ async def test_a_process_that_starts_before_nats_is_alive_says_why_it_is_not_rea
         second = NatsServer(directory=tmp_path, port=port)
         await second.start()
         try:
-
-            async def is_ready() -> bool:
-                return (await running.page("/readyz"))[0] == 200
-
-            await eventually(is_ready, "the process is ready")
+            await running.ready()
             running.process.send_signal(signal.SIGTERM)
             assert await asyncio.wait_for(running.process.wait(), 10) == 0
         finally:

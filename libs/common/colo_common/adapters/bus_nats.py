@@ -2,9 +2,9 @@
 
 import asyncio
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import nats.micro.service
 from nats.aio.msg import Msg
@@ -46,6 +46,7 @@ class NatsBus:
             (pattern, stream.value) for stream, limits in streams.items() for pattern in limits.subjects
         )
         self._streams_by_subject: dict[str, str] = {}
+        self._not_answering_yet = 0
 
     def start(self) -> None:
         """Start connecting, in the background."""
@@ -94,8 +95,16 @@ class NatsBus:
             raise Unavailable(f"{doing}: {failed}")
         return msg.data
 
-    async def answer(self, service: str, answerers: Mapping[str, Answerer]) -> None:
-        """Answer as NATS micro service `colo-<service>`, discoverable by $SRV.PING, INFO and STATS."""
+    def answer(self, service: str, answerers: Mapping[str, Answerer]) -> Coroutine[Any, Any, None]:
+        """Answer as NATS micro service `colo-<service>`, discoverable by $SRV.PING, INFO and STATS.
+
+        From this call on the bus is not ready until the server knows every subject: who asks a service that said that it is ready
+        finds it there.
+        """
+        self._not_answering_yet += 1
+        return self._answer(service, answerers)
+
+    async def _answer(self, service: str, answerers: Mapping[str, Answerer]) -> None:
         await self._connection.wait_usable()
         client = self._connection.client
         config = nats.micro.service.ServiceConfig(
@@ -118,6 +127,10 @@ class NatsBus:
                     queue_group=config.name,
                     handler=_handler(answerer, running),
                 )
+            # A connection that is lost here subscribes again by itself when it is back.
+            with suppress(*NATS_ERRORS):
+                await client.flush()
+            self._not_answering_yet -= 1
             await asyncio.get_running_loop().create_future()
         finally:
             for task in tuple(running):
@@ -134,7 +147,7 @@ class NatsBus:
 
     async def ready(self) -> str:
         """Empty when connected and the streams exist, else one sentence that names the problem."""
-        return self._connection.problem()
+        return self._connection.problem() or ("requests are not answered yet" if self._not_answering_yet else "")
 
     async def close(self) -> None:
         """Flush, then close the connection."""

@@ -1,8 +1,10 @@
 """The HTTP server of every service process: liveness, readiness and metrics."""
 
+import asyncio
 import errno
 import os
-from collections.abc import Awaitable, Callable, Mapping
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from aiohttp import web
@@ -10,12 +12,13 @@ from aiohttp import web
 from colo_common.model.invalid import InvalidInput
 from colo_common.runtime.metrics import CONTENT_TYPE, Metrics
 
-__all__ = ["HttpServer", "Problems", "health_routes", "start_http"]
+__all__ = ["HttpServer", "Problems", "health_routes", "listen", "start_http"]
 
 #: For each part, empty or one sentence that says why it is not ready.
 Problems = Callable[[], Awaitable[Mapping[str, str]]]
 
 _SHUTDOWN_S: Final = 1.0
+_BACKLOG: Final = 128
 
 
 class HttpServer:
@@ -58,26 +61,40 @@ def health_routes(metrics: Metrics, problems: Problems) -> list[web.RouteDef]:
     ]
 
 
-async def start_http(
-    host: str, port: int, metrics: Metrics, problems: Problems, app: web.Application | None = None
-) -> HttpServer:
-    """Listen on the port (0: a free one). Raises InvalidInput when the port or the address cannot be had."""
-    app = app or web.Application()
-    app.add_routes(health_routes(metrics, problems))
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
-    await runner.setup()
-    site = web.TCPSite(runner, host, port)
+async def listen(host: str, port: int) -> list[socket.socket]:
+    """Sockets that listen on the port (0: a free one), one for each address of the host.
+
+    Connections wait until `start_http` serves them. Raises InvalidInput when the port or the address cannot be had.
+    """
+    if port > 65_535:
+        raise InvalidInput("http_port", "must be at most 65535", port)
+    opened: list[socket.socket] = []
     try:
-        await site.start()
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for family, _kind, _protocol, _name, address in dict.fromkeys(found):
+            opened.append(socket.create_server(address, family=family, backlog=_BACKLOG))
     except OSError as error:
-        await runner.cleanup()
-        # The event loop's own text would repeat address and port.
+        for each in opened:
+            each.close()
+        # The library's own text would repeat address and port.
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
         if error.errno in (errno.EADDRINUSE, errno.EACCES):
             raise InvalidInput("http_port", f"must be a port this program may listen on: {why}", port) from error
         raise InvalidInput("http_host", f"must be an address of this machine: {why}", host) from error
-    except OverflowError as error:
-        await runner.cleanup()
-        raise InvalidInput("http_port", "must be at most 65535", port) from error
-    taken: int = runner.addresses[0][1]
-    return HttpServer(runner, host, taken)
+    return opened
+
+
+async def start_http(
+    sockets: Sequence[socket.socket], metrics: Metrics, problems: Problems, app: web.Application | None = None
+) -> HttpServer:
+    """Serve on these listening sockets, which are closed with the server."""
+    app = app or web.Application()
+    app.add_routes(health_routes(metrics, problems))
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
+    await runner.setup()
+    for each in sockets:
+        await web.SockSite(runner, each).start()
+    host, port = sockets[0].getsockname()[:2]
+    return HttpServer(runner, host, port)

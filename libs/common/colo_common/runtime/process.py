@@ -5,6 +5,7 @@ import gc
 import importlib.metadata
 import os
 import signal
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -205,12 +206,17 @@ async def _main(name: str, settings: Settings, build: Callable[[ServiceProcess, 
         loop.add_signal_handler(number, process.stop.set)
     bus.start()
     try:
-        await build(process, settings)
+        sockets: list[socket.socket] = []
         if common.http_port >= 0:
             # Agents that serve no HTTP do not pay for importing it.
-            from colo_common.runtime.http import start_http
+            from colo_common.runtime.http import listen, start_http
 
-            server = await start_http(common.http_host, common.http_port, metrics, process.problems, process.app)
+            # First of all: a process that cannot have its port changes nothing on the machine.
+            sockets = await listen(common.http_host, common.http_port)
+            process.at_close(_closer(sockets))
+        await build(process, settings)
+        if sockets:
+            server = await start_http(sockets, metrics, process.problems, process.app)
             process.at_close(server.close)
             log.info("http-listening", host=server.host, port=server.port)
         try:
@@ -227,6 +233,14 @@ async def _main(name: str, settings: Settings, build: Callable[[ServiceProcess, 
     finally:
         await _close(process, log)
     return 0
+
+
+def _closer(sockets: Sequence[socket.socket]) -> Callable[[], Awaitable[None]]:
+    async def close() -> None:
+        for each in sockets:
+            each.close()
+
+    return close
 
 
 async def _close(process: ServiceProcess, log: Any) -> None:
