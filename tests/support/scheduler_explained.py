@@ -27,7 +27,7 @@ from tests.support.builders import GIB
 
 def sentence(report: Report) -> str:
     """The report for people: "0/12 nodes: 7 cpu-short (not enough ...), 5 ...; nearest: 1.2 CPU short in zone 1 of n3 (...)"."""
-    counts = ", ".join(f"{c.nodes} {c.reason.value} ({SENTENCES[c.reason]})" for c in report.counts)
+    counts = ", ".join(f"{c.nodes} {c.reason.value} ({c.detail or SENTENCES[c.reason]})" for c in report.counts)
     text = f"0/{report.nodes} nodes: {counts}"
     untried = report.nodes - sum(count.nodes for count in report.counts)
     if untried:

@@ -54,6 +54,7 @@ from colo_scheduler.ledger.port import (
 )
 from colo_scheduler.policy import SchedulerPolicy
 from tests.support.builders import GIB, a_node, a_placement, a_topology
+from tests.support.restriction_words import restrictions_changed
 from tests.support.scheduler_explained import delivered, explained, shares, size
 from tests.support.scripts import Args, ScriptFailed
 
@@ -322,6 +323,10 @@ class Story:
             for replica in args.words
         ]
         return delivered(self.bench.say(PlacementsRequested(placement_requests=tuple(placement_requests))))
+
+    def do_restrict(self, args: Args) -> str:
+        """restrict REVISION KIND:SCOPE:TARGET...: what operators forbid from now on."""
+        return delivered(self.bench.say(restrictions_changed(args, self.bench.now_ms)))
 
     def do_withdraw(self, args: Args) -> str:
         """withdraw REPLICA#1..."""

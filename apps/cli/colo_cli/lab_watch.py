@@ -41,4 +41,6 @@ class LabCore:
 def lab_hears() -> tuple[Subscription, ...]:
     """Subscriptions to every event from now on, after the last facts of the nodes; not to commands, which are for one node each."""
     rows = (row for row in EVENTS if row.stream is not Stream.CMD and row.body is not SpansFinished)
-    return tuple(Subscription(type=row.body, durable=False, replay=row.stream is Stream.NODE) for row in rows)
+    return tuple(
+        Subscription(type=row.body, durable=False, replay=row.stream in (Stream.NODE, Stream.POLICY)) for row in rows
+    )

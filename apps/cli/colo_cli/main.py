@@ -17,7 +17,7 @@ app = App(
     # `main` handles Ctrl-C: a command that ended on request succeeded.
     suppress_keyboard_interrupt=False,
 )
-get = App(name="get", help="List jobs, nodes, queues or reservations; show one job.")
+get = App(name="get", help="List jobs, nodes, queues, reservations or restrictions; show one job.")
 explain = App(name="explain", help="Explain where a job's replicas are, or what a node may promise.")
 app.command(get)
 app.command(explain)
@@ -28,6 +28,7 @@ _COMMANDS = (
     ("plan", "Show where the job that a file describes would go, or why not; nothing changes."),
     ("cancel", "Stop a job for good."),
     ("reserve", "Hold a place for owners who come later."),
+    ("cordon", "Give a node no new work; what runs there stays."),
     ("watch", "One line for each fact, as it happens."),
     ("trace", "The spans of a placement as a tree, without a tracing back end."),
     ("version", "Print the version."),
@@ -47,6 +48,8 @@ for _name, _help in (
     ("overcommit", "The formula behind a node's number."),
 ):
     explain.command(f"colo_cli.explain:{_name}", name=_name, help=_help)
+get.command("colo_cli.restrictions:restrictions", name="restrictions", help="What operators forbid, who and why.")
+app.command("colo_cli.cordon:uncordon", name="uncordon", help="Let a node take new work again.")
 explain.command(
     "colo_cli.reserve:reservation", name="reservation", help="What a reservation holds, or what it waits for."
 )

@@ -91,7 +91,8 @@ def print_refusals(answer: dict[str, Any]) -> None:
         print(f"  {never_text(nearest)}")
         return
     for count in answer["counts"]:
-        print(f"  {counted(count['nodes'], 'node')}: {reason_text(count['reason'])} ({count['reason']})")
+        detail = f": {count['detail']}" if count.get("detail") else ""
+        print(f"  {counted(count['nodes'], 'node')}: {reason_text(count['reason'])} ({count['reason']}){detail}")
     # A condition has no amount; its reason was printed above.
     if nearest is not None and nearest["unit"] != "condition":
         print(f"  nearest: {nearest_text(nearest)}")

@@ -23,6 +23,7 @@ from colo_gateway.openapi import openapi
 from colo_gateway.replies import JobExplained, JobTrace, Submitted, VersionReply
 from colo_gateway.reservations import ReservationRoutes
 from colo_gateway.responses import answer_of, integer_of, invalid_of, json_of, names_of, problem_of
+from colo_gateway.restriction_routes import RestrictionRoutes
 from colo_gateway.sse import stream_events
 from colo_gateway.streams import Streams
 from colo_gateway.traces import span_tree
@@ -35,7 +36,7 @@ _NAME_MAX: Final = 256
 
 
 class Api:
-    """The handlers of all routes except those of reservations."""
+    """The handlers of all routes except those of reservations and restrictions."""
 
     def __init__(
         self,
@@ -66,6 +67,7 @@ class Api:
             web.get("/v1/jobs/{job}/trace", self.trace_job),
             web.post("/v1/plan", self.plan),
             *ReservationRoutes(self._asker).routes(),
+            *RestrictionRoutes(self._asker).routes(),
             web.get("/v1/queues", self.list_queues),
             web.get("/v1/nodes", self.list_nodes),
             web.get("/v1/nodes/{node}/explain", self.explain_node),
@@ -139,7 +141,13 @@ class Api:
                 decisions[decision.replica] = decision
         elif isinstance(explained, rq.Refusal) and explained.code != 404:
             partial = str(explained)
-        return json_of(JobExplained(job=detail, replicas=explain_replicas(detail, decisions, replica), partial=partial))
+        return json_of(
+            JobExplained(
+                job=detail,
+                replicas=explain_replicas(detail, decisions, replica, self._core.restrictions),
+                partial=partial,
+            )
+        )
 
     async def trace_job(self, request: web.Request) -> web.Response:
         """GET /v1/jobs/{job}/trace."""

@@ -7,8 +7,10 @@ from msgspec import Struct
 from colo_common.events.effects import Effect, Wake
 from colo_common.events.fact import Fact
 from colo_common.events.registry import subject_of
+from colo_common.events.restriction import RestrictionsChanged
 from colo_common.events.service import SpansFinished
 from colo_common.model.audit import Audit
+from colo_common.model.restriction import Restrictions
 from colo_gateway.event_log import EventLog, EventLogEntry
 from colo_gateway.traces import Traces
 
@@ -26,19 +28,22 @@ class Shown(Struct, frozen=True, kw_only=True):
 
 
 class GatewayCore:
-    """Keeps the event log, the traces and a count of each type of fact."""
+    """Keeps the event log, the traces, the restrictions in force and a count of each type of fact."""
 
     def __init__(self, *, event_log_size: int, trace_size: int) -> None:
         self.event_log = EventLog(event_log_size)
         self.traces = Traces(trace_size)
         self._audit = Audit(self.event_log.pieces, _CHECKED_AT_ONCE)
         self.received: Counter[str] = Counter()
+        self.restrictions = Restrictions()
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         """Take one event. Spans go to the traces, every other fact goes to the event log and to the open streams."""
-        del now_ms
         if isinstance(event, Wake):
+            self.restrictions.expire(now_ms)
             return []
+        if isinstance(event, RestrictionsChanged):
+            self.restrictions.take(event.revision, event.restrictions, now_ms)
         name = type(event).__name__
         self.received[name] += 1
         if isinstance(event, SpansFinished):
@@ -47,8 +52,8 @@ class GatewayCore:
         return [Shown(entry=self.event_log.append(name, subject_of(event), event))]
 
     def deadline_ms(self) -> int | None:
-        """The gateway has no timer."""
-        return None
+        """When the next restriction is over by itself."""
+        return self.restrictions.deadline_ms()
 
     def check(self) -> None:
         """Raise InvariantBroken when the event log is out of order. Each call checks a part of a long log, all parts in turn."""

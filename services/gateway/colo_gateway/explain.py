@@ -8,7 +8,9 @@ from msgspec import structs
 from colo_common.events.placement import ProposedPreemption
 from colo_common.events.requests import DecisionRecord, JobDetail, ReplicaDetail
 from colo_common.model.lifecycle import REPLICA
+from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import SENTENCES, Reason
+from colo_common.model.restriction import RestrictionKind, Restrictions, RestrictionScope, restriction_text
 from colo_common.model.shortage import most_text, shortage_text
 from colo_gateway.replies import ReplicaExplained
 
@@ -19,14 +21,18 @@ _BACKOFF: Final = "Backoff"
 
 
 def explain_replicas(
-    job: JobDetail, decisions: Mapping[str, DecisionRecord], replica: str = ""
+    job: JobDetail, decisions: Mapping[str, DecisionRecord], replica: str = "", restrictions: Restrictions | None = None
 ) -> tuple[ReplicaExplained, ...]:
-    """One entry for each replica of the job, or only for `replica`, in the order of the job."""
+    """One entry for each replica of the job, or only for `replica`, in the order of the job.
+
+    `restrictions`: what operators forbid now. A replica that waits or is suspended because of it says so first.
+    """
     return tuple(
         ReplicaExplained(
             replica=detail.replica,
             state=detail.state,
-            sentence=sentence(detail, decisions.get(detail.replica)),
+            sentence=sentence(detail, decisions.get(detail.replica))
+            + _forbidden(job, detail, restrictions or Restrictions()),
             decision=decisions.get(detail.replica),
         )
         for detail in job.replicas
@@ -51,6 +57,22 @@ def sentence(detail: ReplicaDetail, decision: DecisionRecord | None) -> str:
     return f"{state}{where}{ended}" + (f": {detail.reason}" if detail.reason else "")
 
 
+def _forbidden(job: JobDetail, detail: ReplicaDetail, restrictions: Restrictions) -> str:
+    """ "; its job is paused by ana: wrong input", "; suspended on n1, paused by ana", or "" where nothing forbids it."""
+    if not len(restrictions) or detail.state in REPLICA.terminal:
+        return ""
+    pause = restrictions.pause_of(job.summary.job, job.summary.queue)
+    if pause is not None and (pause.scope is RestrictionScope.JOB or detail.state == "Pending"):
+        return f"; its {pause.scope.value} is {restriction_text(pause)}"
+    if detail.state == "Pending" or not detail.node:
+        return ""
+    is_batch = job.spec.band is not PriorityBand.PROD
+    drain, suspension = restrictions.drain_of(detail.node), restrictions.suspension_of(detail.node)
+    if drain is not None and (is_batch or not (drain.batch_only or drain.kind is RestrictionKind.QUIESCE)):
+        return f"; must leave: {detail.node} is being {restriction_text(drain)}"
+    return f"; suspended: {detail.node} is {restriction_text(suspension)}" if is_batch and suspension else ""
+
+
 def _waiting(decision: DecisionRecord | None) -> str:
     if decision is None:
         return "waits for its first decision"
@@ -58,7 +80,10 @@ def _waiting(decision: DecisionRecord | None) -> str:
         return f"was placed on {decision.placement.node} before and waits for a new place"
     if decision.broken_rule:
         return f"is not tried, {SENTENCES[Reason.REQUEST_MALFORMED]}: {decision.broken_rule}; it waits until the job is cancelled"
-    counts = ", ".join(f"{count.nodes} {count.reason.value}" for count in decision.counts)
+    counts = ", ".join(
+        f"{count.nodes} {count.reason.value}" + (f" ({count.detail})" if count.detail else "")
+        for count in decision.counts
+    )
     nearest = decision.nearest
     text = f"0 of {decision.nodes} nodes fit" + (f": {counts}" if counts else "")
     miss = {} if nearest is None else structs.asdict(nearest)

@@ -10,6 +10,7 @@ from colo_gateway.api import Api, refuse_as_problem
 from colo_gateway.ask import Asker
 from colo_gateway.body import BODY_BYTES_MAX
 from colo_gateway.core import GatewayCore
+from colo_gateway.restriction_shell import restrictions_service
 from colo_gateway.settings import GatewaySettings
 from colo_gateway.shell import HEARS, performer
 from colo_gateway.streams import Streams
@@ -32,6 +33,8 @@ async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
             metrics=process.metrics,
         )
     )
+    # A service of its own: while the store is away, only changes of restrictions wait for it, and the event stream goes on.
+    process.add(restrictions_service(process.bus, process.store, process.clock, metrics=process.metrics))
     api = Api(
         asker=Asker(process.bus, settings.ask_timeout_s),
         core=core,

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from colo_common.events import requests as rq
+from colo_common.events.restriction import RestrictionList
 from colo_gateway.replies import JobExplained, JobTrace, Problem, Submitted, VersionReply
 
 __all__ = ["ROUTES", "Route", "openapi"]
@@ -159,6 +160,37 @@ ROUTES: Final[tuple[Route, ...]] = (
         about="Forget a reservation; its owners keep what they hold. Answered as it was before.",
         reply=rq.ReservationDetail,
         parameters=(_RESERVATION,),
+        problems=(400, 404, 503),
+    ),
+    Route(
+        method="get",
+        path="/v1/restrictions",
+        name="listRestrictions",
+        about="What operators forbid now (cordon, drain, pause, quiesce) with who and why, and the newest changes.",
+        reply=RestrictionList,
+    ),
+    Route(
+        method="post",
+        path="/v1/restrictions",
+        name="setRestriction",
+        about="Cordon, drain, pause or quiesce: kind, scope, target, by, reason, for, grace, batch_only, evicts.",
+        reply=RestrictionList,
+        problems=(400, 404, 413, 429, 503),
+        has_body=True,
+    ),
+    Route(
+        method="delete",
+        path="/v1/restrictions",
+        name="liftRestrictions",
+        about="Lift restrictions from a target; lifting what is not in force changes nothing.",
+        reply=RestrictionList,
+        parameters=(
+            _query("kind", "cordon, drain, pause, quiesce, separated by commas"),
+            _query("scope", "node, job, queue or fleet"),
+            _query("target", "the node's, job's or queue's name; empty for the fleet"),
+            _query("by", "who lifts them"),
+            _query("reason", "why"),
+        ),
         problems=(400, 404, 503),
     ),
     Route(

@@ -16,7 +16,7 @@ __all__ = ["HEARS", "performer"]
 
 # Usage samples would push all other facts out of the event log, so finished spans are the only telemetry here.
 HEARS: Final = tuple(
-    Subscription(type=row.body, durable=False, replay=row.stream is Stream.NODE)
+    Subscription(type=row.body, durable=False, replay=row.stream in (Stream.NODE, Stream.POLICY))
     for row in EVENTS
     if row.stream not in (None, Stream.CMD) or row.subject.parameters == ("service",)
 )

@@ -22,6 +22,7 @@ from colo_common.events.requests import (
     Refusal,
 )
 from colo_common.events.reservation import ReservationChanged
+from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.freshness import FORGET_NODE_MS
 from colo_scheduler.audit import StateAudit
 from colo_scheduler.cluster.cluster import Cluster
@@ -63,6 +64,7 @@ from colo_scheduler.planning.plan import PlanInput
 from colo_scheduler.planning.plans import Plans
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.preemption.proposals import Proposals
+from colo_scheduler.requests.paused import PausedRequests
 from colo_scheduler.requests.queue import RequestQueue
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.requests.validation import InvalidRequest, dead_letters_of, sorted_out
@@ -94,6 +96,7 @@ class SchedulerCore:
         self.cluster = Cluster(self.policy.facts_max_age_ms, self.policy.tie_rotation, NodeSignals(self.policy.signals))
         self.shards = Shards(shards)
         self.queue = RequestQueue(self.policy.waiting_max, self.policy.backoff)
+        self.paused = PausedRequests(self.policy.waiting_max)
         self._stages = stages or Unwatched()
         self._over = Over(self.policy.over_max)
         self.commits = Commits(self.policy, self.cluster, self.queue, self._over, self.counts, self.shards)
@@ -163,8 +166,12 @@ class SchedulerCore:
                     for attempt in release.attempts:
                         self._over.add(attempt)
                         self.queue.remove(attempt)
+                        self.paused.remove(attempt)
                         self.commits.gave_up(attempt)
                         self.commits.forget(attempt)
+            case RestrictionsChanged():
+                if self.cluster.restrictions.take(event.revision, event.restrictions, now_ms):
+                    return self._restricted(now_ms)
             case LedgerAnswered() | HoldsReleased() | LedgerRows() | LedgerLoaded() | LedgerChanges() | LedgerRefused():
                 return self._from_ledger(event, now_ms)
             case RequestReceived():
@@ -222,6 +229,7 @@ class SchedulerCore:
             self._ledger_retry.deadline_ms,
             self.reserve.deadline_ms(),
             self._forgetting.deadline_ms(),
+            self.cluster.restrictions.deadline_ms(),
         ):
             if moment is not None and (first_ms is None or moment < first_ms):
                 first_ms = moment
@@ -248,6 +256,8 @@ class SchedulerCore:
                 job, is_own = placement_request.job, self.shards.owns(placement_request.job)
             if not is_own:
                 self.counts["wants_of_others"] += 1
+            elif self.paused.holds_back(placement_request, self.cluster.restrictions):
+                pass
             elif attempt in over or attempt in held:
                 self.counts["wants_repeated"] += 1
             elif not queue.add(placement_request):
@@ -279,6 +289,7 @@ class SchedulerCore:
         self._asking.shared(event, has_new=bool(new), now_ms=now_ms)
         if lost:
             self.queue.remove_where(lambda placement_request: not self.shards.owns(placement_request.job))
+            self.paused.remove_where(lambda placement_request: not self.shards.owns(placement_request.job))
         if not new:
             return []
         self.counts["shards_taken"] += len(new)
@@ -295,6 +306,7 @@ class SchedulerCore:
         """The attempt is over: it waits no more and its place is released. The ledger also remembers attempts that held nothing."""
         self._over.add(attempt)
         self.queue.remove(attempt)
+        self.paused.remove(attempt)
         self.commits.gave_up(attempt)
         self._confirming.pop(attempt, None)
         self._releasing[attempt] = None
@@ -328,6 +340,12 @@ class SchedulerCore:
         if not is_news:
             self.counts["facts_outdated"] += 1
 
+    def _restricted(self, now_ms: int) -> list[Effect]:
+        """Follow a change of what operators forbid: of nodes, and of the jobs and queues whose requests wait."""
+        self.cluster.restrict()
+        released = self.paused.follow(self.queue, self.cluster.restrictions)
+        return self._placement_request(released, now_ms)
+
     # ---- the timer
 
     def _wake(self, now_ms: int) -> list[Effect]:
@@ -338,6 +356,8 @@ class SchedulerCore:
         if records:
             return records
         forgotten = self._forgetting.wake(now_ms)
+        if self.cluster.restrictions.expire(now_ms):
+            effects += self._restricted(now_ms)
         self.queue.wake_due(now_ms)
         wake_by_capacity(self.queue, self.cluster)
         effects += self._flush()

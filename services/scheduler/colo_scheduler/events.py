@@ -8,6 +8,7 @@ from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTo
 from colo_common.events.placement import PlacementsReleased
 from colo_common.events.requests import PendingReply
 from colo_common.events.reservation import ReservationChanged
+from colo_common.events.restriction import RestrictionsChanged
 from colo_scheduler.commit.jobs_asked import StartedKnown
 from colo_scheduler.ledger.port import (
     HoldsReleased,
@@ -37,6 +38,7 @@ Event = (
     | NodeRecovered
     | PendingReply
     | PlacementsReleased
+    | RestrictionsChanged
     | LedgerEvent
     | ShardsHeld
     | ReservationsLoaded

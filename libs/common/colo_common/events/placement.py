@@ -46,10 +46,11 @@ class ApplyPlacements(Fact, frozen=True, kw_only=True):
 
 
 class ReasonCount(Struct, frozen=True, kw_only=True, gc=False):
-    """The number of nodes that the scheduler refused for one reason."""
+    """The number of nodes that the scheduler refused for one reason. `detail`: by whom and why, where people are the reason."""
 
     reason: Reason
     nodes: Number
+    detail: str = ""
 
 
 class NearestMiss(Struct, frozen=True, kw_only=True):

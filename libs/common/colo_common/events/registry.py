@@ -42,6 +42,14 @@ from colo_common.events.placement import (
     PreemptionProposed,
 )
 from colo_common.events.reservation import ReservationChanged
+from colo_common.events.restriction import (
+    LiftRestrictions,
+    ListRestrictions,
+    RestrictionList,
+    RestrictionsApplied,
+    RestrictionsChanged,
+    SetRestriction,
+)
 from colo_common.events.service import DeadLettered, SpansFinished
 from colo_common.events.started import StartedReplicas, StartedReply
 from colo_common.events.subjects import PREFIX, Subject
@@ -61,7 +69,7 @@ __all__ = [
 
 class Stream(StrEnum):
     """JetStream streams. NODE keeps the last message of each subject for seven days; EVT, ASK and RUN keep every message for seven
-    days; CMD keeps a message until it is acknowledged.
+    days; CMD keeps a message until it is acknowledged; POLICY keeps the last message of each subject for ever.
 
     A server stores (and may have to sync) the messages of a stream one after the other. Placement requests (ASK) must not wait for
     the facts of executors (RUN: several for each placement, from every node) or for other events, so each has its own stream.
@@ -72,6 +80,7 @@ class Stream(StrEnum):
     ASK = "COLO_ASK"
     RUN = "COLO_RUN"
     CMD = "COLO_CMD"
+    POLICY = "COLO_POLICY"
 
 
 class StreamLimits(Struct, frozen=True, kw_only=True):
@@ -111,6 +120,8 @@ STREAMS: Final[dict[Stream, StreamLimits]] = {
     ),
     Stream.RUN: StreamLimits(subjects=(f"{PREFIX}.evt.enforcement.>",), max_age_s=7 * 86_400),
     Stream.CMD: StreamLimits(subjects=(f"{PREFIX}.cmd.>",), max_age_s=86_400, work_queue=True),
+    # What an operator forbade holds until it is lifted, so the message that says so does not grow too old.
+    Stream.POLICY: StreamLimits(subjects=(f"{PREFIX}.evt.policy.>",), max_msgs_per_subject=1),
 }
 
 
@@ -233,12 +244,29 @@ EVENTS: Final[tuple[Event, ...]] = (
         Stream.RUN,
         "an executor started and adopted running replicas",
     ),
+    _event(
+        "evt.enforcement.{node}.restricted",
+        RestrictionsApplied,
+        "executor",
+        Stream.RUN,
+        "the node follows the restrictions of a revision",
+    ),
+    _event(
+        "evt.policy.restrictions",
+        RestrictionsChanged,
+        "gateway",
+        Stream.POLICY,
+        "what operators forbid, as one table, with who and why",
+    ),
     _event("evt.eviction.requested", EvictionRequested, "evictor", Stream.EVT, "which replica must leave, and why"),
     _event("evt.eviction.finished", EvictionFinished, "evictor", Stream.EVT, "the victim has ended"),
     _event("evt.dead-letter.{service}", DeadLettered, "any", Stream.EVT, "a message could not be handled"),
 )
 
 REQUESTS: Final[tuple[RequestSpec, ...]] = (
+    _request_spec("req.gateway.restrict", SetRestriction, RestrictionList, "gateway", "put a restriction in force"),
+    _request_spec("req.gateway.lift", LiftRestrictions, RestrictionList, "gateway", "lift restrictions"),
+    _request_spec("req.gateway.restrictions", ListRestrictions, RestrictionList, "gateway", "restrictions in force"),
     _request_spec("req.jobs.submit", rq.SubmitJob, rq.JobAccepted, "jobs", "accept a job"),
     _request_spec("req.jobs.cancel", rq.CancelJob, rq.JobAccepted, "jobs", "stop a job for good"),
     _request_spec("req.jobs.get", rq.GetJob, rq.JobDetail, "jobs", "one job with replicas and story"),

@@ -12,6 +12,10 @@ class Reason(StrEnum):
     TOPOLOGY_UNKNOWN = "topology-unknown"
     NODE_NOT_FRESH = "node-not-fresh"
     NODE_EXCLUDED = "node-excluded"
+    BATCH_QUIESCED = "batch-quiesced"
+    NODE_PAUSED = "node-paused"
+    NODE_DRAINED = "node-drained"
+    NODE_CORDONED = "node-cordoned"
     QOS_NOT_ADMITTED = "qos-not-admitted"
     RUNTIME_ABSENT = "runtime-absent"
     BATCH_CPU_SHORT = "batch-cpu-short"
@@ -71,6 +75,10 @@ SENTENCES: dict[Reason, str] = {
     Reason.TOPOLOGY_UNKNOWN: "the node has not reported its topology yet",
     Reason.NODE_NOT_FRESH: "the node's facts are not fresh, so nothing may be added to it",
     Reason.NODE_EXCLUDED: "the node refused or evicted this replica a short while ago",
+    Reason.BATCH_QUIESCED: "an operator stopped all batch work",
+    Reason.NODE_PAUSED: "an operator paused batch work on the node",
+    Reason.NODE_DRAINED: "an operator drains the node",
+    Reason.NODE_CORDONED: "an operator cordoned the node, so it gets no new work",
     Reason.QOS_NOT_ADMITTED: "the node admits no work of this QoS class",
     Reason.RUNTIME_ABSENT: "the node has no runtime for such work",
     Reason.BATCH_CPU_SHORT: "not enough batch CPU is allocatable on the node",

@@ -16,6 +16,7 @@ from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTo
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import QosClass
+from colo_common.model.restriction import Restrictions
 from colo_scheduler.cluster.batch_capacity import BatchCapacity
 from colo_scheduler.cluster.derived import Derived
 from colo_scheduler.cluster.facts import NodeFacts
@@ -26,6 +27,7 @@ from colo_scheduler.cluster.node import Node, costs_of, gives_more, move_shares
 from colo_scheduler.cluster.pool import Pool, PoolName
 from colo_scheduler.cluster.preemptible_index import Importance, PreemptibleIndex
 from colo_scheduler.cluster.promise import Promised, batch_of, free_of, prod_of
+from colo_scheduler.cluster.restricted import restricted_bits
 from colo_scheduler.cluster.signals import NodeSignals
 from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.cluster.unmanaged import claimed_of, leaves_more, room_of, shared_cpus_of
@@ -65,6 +67,7 @@ class Cluster:
         self._inventory_index = InventoryIndex(self._size)
         self._derived = Derived()
         self._next_generation = 0
+        self.restrictions = Restrictions()
         self.disagreeing: dict[str, tuple[str, ...]] = {}
         """The nodes with which the ledger does not agree, and the disagreements."""
         self.batch_capacity = BatchCapacity(self._size, self._columns)
@@ -83,6 +86,7 @@ class Cluster:
         for node in [self.nodes[row] for row in self.rows.values()]:
             self._write_topology(node)
             self._write_facts(node)
+            self._facts.restrict(node.row, restricted_bits(self.restrictions, node.name))
 
     def node(self, name: str) -> Node:
         """The node of that name, made when it is new. Raises InvalidInput above MAX_NODES nodes."""
@@ -95,6 +99,7 @@ class Cluster:
         self.nodes[node.row] = node
         self.rows[name] = node.row
         self._write_facts(node)
+        self._facts.restrict(node.row, restricted_bits(self.restrictions, name))
         return node
 
     def _vacant_row(self) -> int:
@@ -217,6 +222,14 @@ class Cluster:
         if fact.freshness.may_grow:
             self._grow(node)
         return True
+
+    def restrict(self) -> None:
+        """Follow a change of `restrictions`; a node of which something is lifted may hold more than before."""
+        for name, row in self.rows.items():
+            bits, before = restricted_bits(self.restrictions, name), int(self._facts.restricted[row])
+            self._facts.restrict(row, bits)
+            if before & ~bits:
+                self._grow(self.nodes[row])
 
     # ---- holds
 

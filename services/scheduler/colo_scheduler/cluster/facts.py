@@ -31,7 +31,8 @@ class NodeFacts:
     """Arrays of shape (size,), `socket` (size, columns). A fact older than `max_age_ms` counts as not fresh (0: never).
 
     `taken`: a node has the row. `split_score`: the most that a node scores for few zones, as a 32-bit float, when it holds a
-    request in more than one zone. `online`: the node runs online work; `colocated`: its operator admits batch work.
+    request in more than one zone. `online`: the node runs online work; `colocated`: its operator admits batch work. `restricted`:
+    the bits of `restricted.py` for what operators forbid there.
     """
 
     def __init__(self, size: int, columns: int, max_age_ms: int) -> None:
@@ -61,6 +62,7 @@ class NodeFacts:
         self.rank: IntArray = np.zeros(size, dtype=np.int64)
         self.online: BoolArray = np.zeros(size, dtype=np.bool_)
         self.colocated: BoolArray = np.ones(size, dtype=np.bool_)
+        self.restricted: IntArray = np.zeros(size, dtype=np.int64)
         self.layout: IntArray = np.zeros(size, dtype=np.int64)
         self._may_grow: BoolArray = np.zeros(size, dtype=np.bool_)
         self._at_ms: IntArray = np.zeros(size, dtype=np.int64)
@@ -73,6 +75,7 @@ class NodeFacts:
         self.taken[row] = False
         self.known[row] = self.fresh[row] = self.settled[row] = self.simulated[row] = self.online[row] = False
         self.colocated[row] = True
+        self.restricted[row] = 0
         self.socket[row] = NO_SOCKET
         self.split_score[row] = self.layout[row] = self._at_ms[row] = 0
         self._may_grow[row] = False
@@ -100,6 +103,12 @@ class NodeFacts:
         self.online[row] = any(each.name == _ONLINE and each.present for each in reported.capabilities)
         self.colocated[row] = reported.rules.is_colocated
         self.note(row)
+
+    def restrict(self, row: int, bits: int) -> None:
+        """Take what operators forbid on the node."""
+        if self.restricted[row] != bits:
+            self.restricted[row] = bits
+            self.note(row)
 
     def _forget_layouts(self) -> None:
         """Keep only the layouts that some row has, and the empty layout at its index."""

@@ -9,9 +9,11 @@ import numpy as np
 
 from colo_common.events.placement import NearestMiss, ReasonCount
 from colo_common.model.reasons import Reason
+from colo_common.model.restriction import restriction_text
 from colo_common.model.shortage import CONDITION
 from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.pool import Pool, pool_of
+from colo_scheduler.cluster.restricted import restriction_behind
 from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.devices.layout import ask_of
 from colo_scheduler.numa.zones import IntArray, cpu_held_together, parts_of_rows
@@ -26,6 +28,7 @@ __all__ = ["Report", "full_report", "least_busy", "report_of"]
 
 _NOBODY: Mapping[int, Rejection] = {}
 _REASONS = tuple(Reason)
+_RESTRICTIONS_SHOWN = 3
 _BY_NATURE = frozenset({Reason.CPUS_NOT_WHOLE_CORES})
 """Reasons that follow from the request and the node's hardware: no work that ends there changes them."""
 
@@ -180,6 +183,17 @@ def _devices_short(view: View, request: RequestClass, rows: IntArray) -> Iterato
             yield np.where(free[rows] < need, free[rows], -1), need, device.kind
 
 
+def _with_detail(cluster: Cluster, count: ReasonCount) -> ReasonCount:
+    """The count with who and why, of at most three restrictions."""
+    found = restriction_behind(cluster.restrictions, count.reason)
+    if not found:
+        return count
+    texts = [f"{each.target} {restriction_text(each)}".strip() for each in found[:_RESTRICTIONS_SHOWN]]
+    more = len(found) - len(texts)
+    detail = "; ".join([*texts, *([f"and {more} more"] if more > 0 else [])])
+    return ReasonCount(reason=count.reason, nodes=count.nodes, detail=detail)
+
+
 def full_report(
     cluster: Cluster, view: View, request: RequestClass, refused: Mapping[int, Rejection] = _NOBODY
 ) -> Report:
@@ -189,6 +203,8 @@ def full_report(
     request counts as too large.
     """
     report = report_of(view, request, refused)
+    if len(cluster.restrictions):
+        report = report._replace(counts=tuple([_with_detail(cluster, count) for count in report.counts]))
     if report.nodes and sum(count.nodes for count in report.counts if count.reason in _BY_NATURE) == report.nodes:
         return report._replace(is_unresolvable=True)
     nearest = too_large(cluster, view, request) if request.is_admitted else None

@@ -17,6 +17,7 @@ from colo_common.model.constraints import Toleration
 from colo_common.model.node_selector import Requirement
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.facts import BoolArray, NodeFacts
+from colo_scheduler.cluster.restricted import BATCH_BITS, PROD_BITS
 from colo_scheduler.devices.layout import NOTHING_ASKED, DeviceAsk, ask_of, never_holds
 from colo_scheduler.eligibility.selector import Selector
 from colo_scheduler.numa.zones import IntArray
@@ -43,6 +44,10 @@ VerdictArray = npt.NDArray[np.int8]
 ORDER: Final = (
     Reason.TOPOLOGY_UNKNOWN,
     Reason.NODE_NOT_FRESH,
+    Reason.BATCH_QUIESCED,
+    Reason.NODE_PAUSED,
+    Reason.NODE_DRAINED,
+    Reason.NODE_CORDONED,
     Reason.NODE_EXCLUDED,
     Reason.QOS_NOT_ADMITTED,
     Reason.RUNTIME_ABSENT,
@@ -143,6 +148,17 @@ def is_colocated(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
     return np.ones(rows.size, dtype=np.bool_) if shape.is_prod else facts.colocated[rows]
 
 
+def _is_open(reason: Reason) -> Callable[[NodeFacts, IntArray, Shape], BoolArray]:
+    """The test that no operator closed the node to such work by the restriction that this reason stands for."""
+
+    def passes(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
+        bits = (PROD_BITS if shape.is_prod else BATCH_BITS).get(reason, 0)
+        closed: BoolArray = (facts.restricted[rows] & bits) != 0
+        return ~closed
+
+    return passes
+
+
 def has_kinds(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
     """The node has a device of every requested kind with all requested labels, healthy or not."""
     return _could_hold(facts, rows, shape, Reason.DEVICE_UNKNOWN)
@@ -172,6 +188,7 @@ def is_settled(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
 STATIC_FILTERS: Final = (
     StaticFilter(Reason.TOPOLOGY_UNKNOWN, is_known),
     StaticFilter(Reason.NODE_NOT_FRESH, is_fresh),
+    *(StaticFilter(reason, _is_open(reason)) for reason in BATCH_BITS),
     StaticFilter(Reason.RUNTIME_ABSENT, has_runtime),
     StaticFilter(Reason.LABELS_DIFFER, has_labels),
     StaticFilter(Reason.TAINT_NOT_TOLERATED, is_tolerated),

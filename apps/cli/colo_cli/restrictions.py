@@ -1,0 +1,139 @@
+"""The command `colo get restrictions`, and what the commands that restrict share: who asks, and what was done."""
+
+import getpass
+import json
+import os
+import urllib.parse
+from typing import Annotated, Any, Final
+
+from cyclopts import Parameter
+
+from colo_cli.client import Client
+from colo_cli.failure import Failure
+from colo_cli.output import Format, ago, print_data, print_table, span_text
+
+__all__ = [
+    "As",
+    "Output",
+    "ask_to_lift",
+    "ask_to_restrict",
+    "done_text",
+    "print_changes",
+    "restriction_line",
+    "restrictions",
+]
+
+_AUDIT_SHOWN: Final = 10
+_DONE: Final = {"cordon": "cordoned", "drain": "drained", "pause": "paused", "quiesce": "quiesced"}
+Output = Annotated[Format, Parameter(name=["--output", "-o"])]
+As = Annotated[str, Parameter(name="--as")]
+
+
+def restrictions(*, output: Output = "table", api: str | None = None) -> int:
+    """List what operators forbid now, who and why, and the newest changes.
+
+    Args:
+        output: table, json or yaml.
+        api: Address of the gateway.
+    """
+    answer = Client(api).get("/v1/restrictions")
+    if output != "table":
+        print_data(answer, output)
+        return 0
+    now_ms = answer["now_ms"]
+    rows = [
+        [
+            each["kind"]
+            + (" (batch only)" if each.get("batch_only") else "")
+            + (" (evicts)" if each.get("evicts") else ""),
+            f"{each['scope']} {each['target']}".strip() if "target" in each else each["scope"],
+            each.get("by", "") or "-",
+            each.get("reason", "") or "-",
+            f"{ago(each['since_ms'], now_ms)} ago",
+            "when lifted" if each.get("until_ms") is None else f"in {span_text(max(0, each['until_ms'] - now_ms))}",
+        ]
+        for each in answer["restrictions"]
+    ]
+    print_table(["RESTRICTION", "TARGET", "BY", "WHY", "SINCE", "ENDS"], rows, "nothing is restricted")
+    if answer["audit"]:
+        print("\nchanges, newest first:")
+        for change in answer["audit"][:_AUDIT_SHOWN]:
+            print(f"  {ago(change['at_ms'], now_ms)} ago: {done_text(change)}")
+    return 0
+
+
+def _who(given: str) -> str:
+    """Who asks: --as, COLO_USER, or the name of the operating system's user; "" when nobody knows."""
+    name = given or os.environ.get("COLO_USER", "")
+    if name:
+        return name
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
+
+
+def ask_to_restrict(api: str | None, kind: str, scope: str, target: str = "", **fields: Any) -> dict[str, Any]:
+    """Put a restriction in force; fields that are None or empty are left out. The reply of the gateway."""
+    given = {"kind": kind, "scope": scope, "target": target, **fields, "by": _who(fields.get("by", ""))}
+    body = json.dumps({name: value for name, value in given.items() if value not in (None, "", False)}).encode()
+    answer: dict[str, Any] = Client(api).call("POST", "/v1/restrictions", body, **{"Content-Type": "application/json"})
+    return answer
+
+
+def ask_to_lift(
+    api: str | None, kinds: tuple[str, ...], scope: str, target: str, *, by: str, reason: str
+) -> dict[str, Any]:
+    """Lift these kinds of restriction from a target. The reply of the gateway."""
+    query = {"kind": ",".join(kinds), "scope": scope, "target": target, "by": _who(by), "reason": reason}
+    answer: dict[str, Any] = Client(api).call("DELETE", f"/v1/restrictions?{urllib.parse.urlencode(query)}")
+    return answer
+
+
+def print_changes(answer: dict[str, Any], nothing: str, output: Format) -> None:
+    """Print what was done, or the sentence for nothing to do."""
+    if output != "table":
+        print_data(answer, output)
+        return
+    for change in answer["changes"]:
+        print(done_text(change))
+    if not answer["changes"]:
+        print(nothing)
+
+
+def done_text(change: dict[str, Any]) -> str:
+    """One change in plain words: "node n1 cordoned by ana: kernel upgrade, until it is lifted"."""
+    each = change["restriction"]
+    what = f"{each['scope']} {each.get('target', '')}".strip()
+    by = f" by {change['by']}" if change.get("by") else ""
+    why = f": {change['reason']}" if change.get("reason") else ""
+    if change["action"] == "expired":
+        return f"{what}: the {each['kind']} is over, its time has passed"
+    if change["action"] == "lifted":
+        return f"{what}: {each['kind']} lifted{by}{why}"
+    changed = " (changed)" if change["action"] == "changed" else ""
+    return f"{what} {_kind_text(each)}{by}{why}{_end_text(each)}{changed}"
+
+
+def restriction_line(each: dict[str, Any]) -> str:
+    """A restriction in force in plain words: "cordoned by ana: kernel upgrade"."""
+    by = f" by {each['by']}" if each.get("by") else ""
+    return f"{_kind_text(each)}{by}" + (f": {each['reason']}" if each.get("reason") else "")
+
+
+def _kind_text(each: dict[str, Any]) -> str:
+    return _DONE[each["kind"]] + (" of batch work" if each.get("batch_only") else "")
+
+
+def _end_text(each: dict[str, Any]) -> str:
+    if each.get("until_ms") is None:
+        return ""
+    return f", for {span_text(each['until_ms'] - each['since_ms'])}"
+
+
+def one_of(kinds: dict[str, str]) -> tuple[str, str]:
+    """The scope and the name of the one that is given. Raises Failure for none or several."""
+    given = [(scope, name) for scope, name in kinds.items() if name]
+    if len(given) != 1:
+        raise Failure(f"give exactly one of {', '.join(kinds)}", 2)
+    return given[0]

@@ -1,0 +1,120 @@
+"""The HTTP routes of restrictions: cordon, drain, pause and quiesce."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from aiohttp import web
+
+from colo_common.events import requests as rq
+from colo_common.events.restriction import LiftRestrictions, ListRestrictions, SetRestriction
+from colo_common.model.duration import parse_duration_ms
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.plain_values import mapping_of, name_among, text_of
+from colo_common.model.restriction import Restriction, RestrictionKind, RestrictionScope
+from colo_gateway.ask import Asker
+from colo_gateway.body import BODY_BYTES_MAX, TooLarge, read_mapping
+from colo_gateway.responses import answer_of, invalid_of, names_of, problem_of
+from colo_gateway.restriction_rules import FOR_MOST_MS, GRACE_MOST_MS
+
+__all__ = ["RestrictionRoutes"]
+
+_FIELDS: Final = ("kind", "scope", "target", "by", "reason", "for", "grace", "batch_only", "evicts")
+_LIFT_KEYS: Final = ("kind", "scope", "target", "by", "reason")
+_KINDS: Final = tuple(kind.value for kind in RestrictionKind)
+_SCOPES: Final = tuple(scope.value for scope in RestrictionScope)
+
+
+class RestrictionRoutes:
+    """The handlers of the restriction routes. Each sends one request to the gateway that answers first; all share one table."""
+
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
+
+    def routes(self) -> list[web.RouteDef]:
+        """All restriction routes, for the aiohttp application."""
+        return [
+            web.get("/v1/restrictions", self.list_all),
+            web.post("/v1/restrictions", self.set),
+            web.delete("/v1/restrictions", self.lift),
+        ]
+
+    async def list_all(self, request: web.Request) -> web.Response:
+        """GET /v1/restrictions."""
+        try:
+            mapping_of(dict(request.query), "query", ("",), within="")
+        except InvalidInput as error:
+            return invalid_of(error)
+        return answer_of(await self._asker.ask(ListRestrictions()))
+
+    async def set(self, request: web.Request) -> web.Response:
+        """POST /v1/restrictions."""
+        try:
+            asked = _asked(await read_mapping(request))
+        except InvalidInput as error:
+            return invalid_of(error)
+        except TooLarge:
+            return problem_of(413, "body", f"must have at most {BODY_BYTES_MAX} bytes")
+        unknown = await self._unknown(asked.restriction)
+        return unknown or answer_of(await self._asker.ask(asked))
+
+    async def lift(self, request: web.Request) -> web.Response:
+        """DELETE /v1/restrictions."""
+        try:
+            given = mapping_of(dict(request.query), "query", _LIFT_KEYS, within="")
+            kinds = tuple(RestrictionKind(name_among(name, _KINDS, "kind")) for name in names_of(request.query, "kind"))
+            lift = LiftRestrictions(
+                kinds=kinds,
+                scope=RestrictionScope(name_among(given.get("scope", ""), _SCOPES, "scope")),
+                target=given.get("target", ""),
+                by=given.get("by", ""),
+                reason=given.get("reason", ""),
+            )
+        except InvalidInput as error:
+            return invalid_of(error)
+        return answer_of(await self._asker.ask(lift))
+
+    async def _unknown(self, restriction: Restriction) -> web.Response | None:
+        """The refusal of a job or queue that does not exist."""
+        match restriction.scope:
+            case RestrictionScope.JOB:
+                found = await self._asker.ask(rq.GetJob(job=restriction.target))
+                return None if isinstance(found, rq.JobDetail) else answer_of(found)
+            case RestrictionScope.QUEUE:
+                queues = await self._asker.ask(rq.ListQueues())
+                if not isinstance(queues, rq.QueueList):
+                    return answer_of(queues)
+                names = [queue.queue for queue in queues.queues]
+                if restriction.target not in names:
+                    rule = f"there is no such queue; queues: {' '.join(names)[:200]}"
+                    return problem_of(404, "queue", rule, restriction.target)
+            case _:
+                pass
+        return None
+
+
+def _asked(body: Mapping[str, Any]) -> SetRestriction:
+    """The request of a body. Raises InvalidInput with the name of the field as the sender wrote it."""
+    given = mapping_of(body, "body", _FIELDS, within="")
+    for name in ("kind", "scope"):
+        if name not in given:
+            raise InvalidInput(name, "must be given", "")
+    grace, for_ = given.get("grace"), given.get("for")
+    restriction = Restriction(
+        kind=RestrictionKind(name_among(text_of(given["kind"], "kind"), _KINDS, "kind")),
+        scope=RestrictionScope(name_among(text_of(given["scope"], "scope"), _SCOPES, "scope")),
+        target=text_of(given.get("target", ""), "target"),
+        by=text_of(given.get("by", ""), "by"),
+        reason=text_of(given.get("reason", ""), "reason"),
+        grace_ms=None if grace is None else parse_duration_ms(grace, "grace", max_ms=GRACE_MOST_MS),
+        batch_only=_flag(given, "batch_only"),
+        evicts=_flag(given, "evicts"),
+    )
+    for_ms = None if for_ is None else parse_duration_ms(for_, "for", max_ms=FOR_MOST_MS)
+    return SetRestriction(restriction=restriction, for_ms=for_ms)
+
+
+def _flag(given: Mapping[str, Any], name: str) -> bool:
+    value = given.get(name, False)
+    if not isinstance(value, bool):
+        raise InvalidInput(name, "must be true or false", value)
+    return value

@@ -1,0 +1,107 @@
+"""An operator's hands as people use them, against running services: cordon, drain, pause, quiesce."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from tests.support.running import RunningColo, running_colo
+from tests.support.waiting import eventually
+from tests.system.test_cli import Printed, colo_command
+
+pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="module")]
+
+LIMIT_S = 30
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def colo(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningColo]:
+    directory: Path = tmp_path_factory.mktemp("colo")
+    async with running_colo(directory, nodes=3) as running:
+
+        async def promised() -> bool:
+            nodes = (await running.get("/v1/nodes"))["nodes"]
+            return len(nodes) == 3 and all(node["batch_cpu_mcpu"] > 3000 for node in nodes)
+
+        await eventually(promised, "every node promises batch work something", limit_s=LIMIT_S)
+        yield running
+
+
+async def typed(colo: RunningColo, *words: str) -> Printed:
+    return await colo_command(*words, api=colo.api)
+
+
+async def names(colo: RunningColo) -> list[str]:
+    return [node["node"] for node in (await colo.get("/v1/nodes"))["nodes"]]
+
+
+async def planned(colo: RunningColo, replicas: int = 6) -> dict[str, Any]:
+    job = {"name": "plan", "cpu": "1", "memory": "64Mi", "work": "60 cpu-min", "replicas": replicas}
+    told = await colo_command("plan", "-f", "-", "-o", "json", api=colo.api, stdin=yaml.safe_dump(job).encode())
+    found: dict[str, Any] = json.loads(told.out)
+    return found
+
+
+async def test_a_cordon_says_who_and_why_wherever_it_matters(colo: RunningColo) -> None:
+    first, *others = await names(colo)
+    told = await typed(colo, "cordon", first, "--reason", "kernel upgrade", "--as", "ana")
+    assert (told.code, told.out, told.err) == (0, f"node {first} cordoned by ana: kernel upgrade\n", "")
+    again = await typed(colo, "cordon", first, "--reason", "kernel upgrade", "--as", "ana")
+    assert (again.code, again.out) == (0, f"node {first} is cordoned already\n")
+    for other in others:
+        assert (await typed(colo, "cordon", other, "--as", "bo")).code == 0
+
+    async def refused() -> bool:
+        return not (await planned(colo))["placed"]
+
+    await eventually(refused, "no node takes new work", limit_s=LIMIT_S)
+    (task,) = (await planned(colo))["tasks"]
+    (count,) = task["counts"]
+    assert (count["reason"], count["nodes"]) == ("node-cordoned", 3)
+    assert f"{first} cordoned by ana: kernel upgrade" in count["detail"]
+    listed = await typed(colo, "get", "restrictions")
+    assert "kernel upgrade" in listed.out
+    assert f"node {first} cordoned by ana: kernel upgrade" in listed.out.partition("changes, newest first")[2]
+    assert (await colo.get("/v1/restrictions"))["revision"] == 3
+
+    for node in (first, *others):
+        assert (await typed(colo, "uncordon", node, "--as", "ana")).out == f"node {node}: cordon lifted by ana\n"
+    assert (await typed(colo, "uncordon", first)).out == f"node {first} is not cordoned\n"
+    assert (await typed(colo, "get", "restrictions")).out.startswith("nothing is restricted")
+
+    async def open_again() -> bool:
+        return bool((await planned(colo))["fits"])
+
+    await eventually(open_again, "the nodes take work again", limit_s=LIMIT_S)
+
+
+async def test_what_makes_no_sense_is_refused_by_field_and_rule(colo: RunningColo) -> None:
+    first = (await names(colo))[0]
+    wrong = await typed(colo, "cordon", first + "x")
+    assert (wrong.code, wrong.err) == (1, f"colo: node: is not known; did you mean {first}? (got {first}x)\n")
+    late = await typed(colo, "cordon", first, "--for", "soon")
+    assert late.code == 2
+    assert late.err.startswith("colo: for: must be a time such as")
+    for body, field in (
+        ({"kind": "cordon", "scope": "queue", "target": "default"}, "scope"),
+        ({"kind": "cordon", "scope": "node", "target": first, "why": "x"}, "why"),
+        ({"kind": "cordn", "scope": "node", "target": first}, "kind"),
+        ({"kind": "pause", "scope": "node", "target": first, "grace": "5s"}, "grace_ms"),
+        ({"kind": "cordon", "scope": "node", "target": first, "by": "a\nb"}, "by"),
+    ):
+        answer = await colo.call("POST", "/v1/restrictions", body)
+        assert (answer.status, answer.body["field"]) == (400, field), answer.body
+    for body, field in (
+        ({"kind": "pause", "scope": "job", "target": "nobody-0"}, "job"),
+        ({"kind": "pause", "scope": "queue", "target": "none"}, "queue"),
+    ):
+        answer = await colo.call("POST", "/v1/restrictions", body)
+        assert (answer.status, answer.body["field"]) == (404, field), answer.body
+    assert (await colo.call("DELETE", "/v1/restrictions?kind=cordon&scope=node&why=x")).body["field"] == "why"
+    assert (await colo.call("GET", "/v1/restrictions?all=1")).status == 400
