@@ -31,6 +31,7 @@ IMPURE: Final = {
     "streams": "streams events over HTTP",
     "colo_gateway.api": "answers HTTP",
     "colo_gateway.reservations": "answers HTTP",
+    "colo_gateway.restrictions.routes": "answers HTTP",
     "colo_scheduler.commit.pending": "asks another service",
     "colo_scheduler.commit.starts": "asks another service",
     "colo_scheduler.ledger.redis": "speaks to Redis",

@@ -43,15 +43,15 @@ async def names(colo: RunningColo) -> list[str]:
 
 async def planned(colo: RunningColo, replicas: int = 6) -> dict[str, Any]:
     job = {"name": "plan", "cpu": "1", "memory": "64Mi", "work": "60 cpu-min", "replicas": replicas}
-    told = await colo_command("plan", "-f", "-", "-o", "json", api=colo.api, stdin=yaml.safe_dump(job).encode())
-    found: dict[str, Any] = json.loads(told.out)
+    printed = await colo_command("plan", "-f", "-", "-o", "json", api=colo.api, stdin=yaml.safe_dump(job).encode())
+    found: dict[str, Any] = json.loads(printed.out)
     return found
 
 
 async def test_a_cordon_says_who_and_why_wherever_it_matters(colo: RunningColo) -> None:
     first, *others = await names(colo)
-    told = await typed(colo, "cordon", first, "--reason", "kernel upgrade", "--as", "ana")
-    assert (told.code, told.out, told.err) == (0, f"node {first} cordoned by ana: kernel upgrade\n", "")
+    printed = await typed(colo, "cordon", first, "--reason", "kernel upgrade", "--as", "ana")
+    assert (printed.code, printed.out, printed.err) == (0, f"node {first} cordoned by ana: kernel upgrade\n", "")
     again = await typed(colo, "cordon", first, "--reason", "kernel upgrade", "--as", "ana")
     assert (again.code, again.out) == (0, f"node {first} is cordoned already\n")
     for other in others:

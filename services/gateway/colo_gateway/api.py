@@ -23,7 +23,7 @@ from colo_gateway.openapi import openapi
 from colo_gateway.replies import JobExplained, JobTrace, Submitted, VersionReply
 from colo_gateway.reservations import ReservationRoutes
 from colo_gateway.responses import answer_of, integer_of, invalid_of, json_of, names_of, problem_of
-from colo_gateway.restriction_routes import RestrictionRoutes
+from colo_gateway.restrictions.routes import RestrictionRoutes
 from colo_gateway.sse import stream_events
 from colo_gateway.streams import Streams
 from colo_gateway.traces import span_tree

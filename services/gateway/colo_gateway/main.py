@@ -10,7 +10,7 @@ from colo_gateway.api import Api, refuse_as_problem
 from colo_gateway.ask import Asker
 from colo_gateway.body import BODY_BYTES_MAX
 from colo_gateway.core import GatewayCore
-from colo_gateway.restriction_shell import restrictions_service
+from colo_gateway.restrictions.shell import restrictions_service
 from colo_gateway.settings import GatewaySettings
 from colo_gateway.shell import HEARS, performer
 from colo_gateway.streams import Streams

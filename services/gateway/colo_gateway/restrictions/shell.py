@@ -24,7 +24,7 @@ from colo_common.runtime.backoff import Backoff
 from colo_common.runtime.core import Subscription
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
-from colo_gateway.restriction_core import (
+from colo_gateway.restrictions.core import (
     ROW_ID,
     ROW_KIND,
     LoadRestrictions,

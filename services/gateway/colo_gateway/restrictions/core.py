@@ -32,8 +32,8 @@ from colo_common.model.restriction import (
     RestrictionKind,
     RestrictionScope,
 )
-from colo_gateway.quiesce_progress import QuiesceFollower
-from colo_gateway.restriction_rules import check_target, check_text, restriction_asked
+from colo_gateway.restrictions.progress import QuiesceFollower
+from colo_gateway.restrictions.rules import check_target, check_text, restriction_asked
 
 __all__ = ["ROW_ID", "ROW_KIND", "LoadRestrictions", "RestrictionCore", "RestrictionRow", "RestrictionsLoaded"]
 

@@ -14,7 +14,7 @@ from colo_common.model.restriction import Restriction, RestrictionKind, Restrict
 from colo_gateway.ask import Asker
 from colo_gateway.body import BODY_BYTES_MAX, TooLarge, read_mapping
 from colo_gateway.responses import answer_of, invalid_of, names_of, problem_of
-from colo_gateway.restriction_rules import FOR_MOST_MS, GRACE_MOST_MS
+from colo_gateway.restrictions.rules import FOR_MOST_MS, GRACE_MOST_MS
 
 __all__ = ["RestrictionRoutes"]
 
