@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct, structs
 
 from colo_common.events.effects import Publish, RequestReceived
+from colo_common.events.fleet import ListNodeReplicas, ListTenants
 from colo_common.events.job import JobSubmitted
 from colo_common.events.requests import (
     CancelJob,
@@ -31,6 +32,7 @@ from colo_jobs.policy import JobsPolicy
 from colo_jobs.queries import get_job, list_jobs, list_queues, no_such_job, started_of
 from colo_jobs.records import encode
 from colo_jobs.transaction import Counters, JobTransaction
+from colo_jobs.use import list_tenants, on_node
 
 __all__ = ["AcceptedRequest", "Answers", "accepted"]
 
@@ -93,6 +95,10 @@ class Answers:
                 return list_jobs(self._index.jobs, body)
             case ListQueues():
                 return list_queues(self._index, now_ms)
+            case ListTenants():
+                return list_tenants(self._index)
+            case ListNodeReplicas():
+                return on_node(self._index, body, now_ms)
             case PendingReplicas(offset=offset, limit=limit):
                 if offset < 0 or limit < 1:
                     return Refusal(code=400, field="offset", rule="offset is at least 0 and limit at least 1")

@@ -22,6 +22,7 @@ from colo_common.model.lifecycle import JOB, REPLICA
 from colo_common.model.plain_values import name_among
 from colo_jobs.index import Index
 from colo_jobs.job import HOLDING, WAITING, Job
+from colo_jobs.use import Use, use_by_queue
 
 __all__ = ["get_job", "list_jobs", "list_queues", "started_of", "summary_of"]
 
@@ -29,6 +30,7 @@ LIST_MAX: Final = 1_000
 # More replicas would make a reply larger than a message may be; live and failed ones are shown first.
 REPLICAS_SHOWN_MAX: Final = 2_000
 STARTED_MAX: Final = 1_000
+_NO_USE: Final = Use()
 # States of an attempt that has ended, and of one that no node has started.
 _OVER: Final = frozenset(REPLICA.terminal) | {"Backoff"}
 _BEFORE_START: Final = frozenset({"Pending", "Assigned", "Starting"})
@@ -78,6 +80,7 @@ def list_queues(index: Index, now_ms: int) -> QueueList:
         if job.spec.queue in not_found:
             oldest[job.spec.queue] = job.waits_since_ms(number)
             not_found.discard(job.spec.queue)
+    used = use_by_queue(index.jobs.values())
     return QueueList(
         queues=tuple(
             QueueSummary(
@@ -86,6 +89,13 @@ def list_queues(index: Index, now_ms: int) -> QueueList:
                 running=queue.running,
                 capacity=queue.limits.max_waiting,
                 oldest_wait_ms=max(now_ms - oldest.get(name, now_ms), 0),
+                jobs=queue.jobs,
+                held_cpu_mcpu=(use := used.get(name, _NO_USE)).held_cpu_mcpu,
+                held_memory_bytes=use.held_memory_bytes,
+                waiting_cpu_mcpu=use.waiting_cpu_mcpu,
+                waiting_memory_bytes=use.waiting_memory_bytes,
+                online_cpu_mcpu=use.online_cpu_mcpu,
+                online_memory_bytes=use.online_memory_bytes,
             )
             for name, queue in sorted(index.queues.items())
         )
@@ -134,6 +144,7 @@ def summary_of(job: Job) -> JobSummary:
         stopped=job.count("Stopped"),
         submitted_at_ms=job.record.submitted_at_ms,
         ended_at_ms=job.record.ended_at_ms,
+        tenant=job.spec.tenant,
     )
 
 

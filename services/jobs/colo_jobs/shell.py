@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from colo_common.events.effects import Effect
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
+from colo_common.events.fleet import ListNodeReplicas, ListTenants
 from colo_common.events.node import FreshnessChanged
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
 from colo_common.events.requests import (
@@ -55,7 +56,8 @@ HEARS: Final = (
     Subscription(type=FreshnessChanged, durable=False, replay=True),
 )
 ANSWERS: Final[tuple[type[Struct], ...]] = (
-    SubmitJob, CancelJob, GetJob, ListJobs, ListQueues, PendingReplicas, StartedReplicas,
+    SubmitJob, CancelJob, GetJob, ListJobs, ListQueues, ListTenants, ListNodeReplicas, PendingReplicas,
+    StartedReplicas,
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from typing import assert_never
 from msgspec import Struct
 
 from colo_common.events.effects import Effect, Publish, Reply, RequestReceived, Wake
+from colo_common.events.fleet import GetFleet, GetNode
 from colo_common.events.node import (
     AllocatableChanged,
     FreshnessChanged,
@@ -27,7 +28,7 @@ from colo_overcommit.held_by_batch import HeldByBatch, HoldsListed
 from colo_overcommit.hysteresis import has_load_moved, moves_between, should_publish
 from colo_overcommit.known_node import KnownNode
 from colo_overcommit.policy import OvercommitPolicy
-from colo_overcommit.queries import explain_node, list_nodes
+from colo_overcommit.queries import explain_node, fleet_totals, get_node, list_nodes
 from colo_overcommit.reserved import reserved_by_zone
 from colo_overcommit.watch import Watch
 
@@ -148,6 +149,7 @@ class OvercommitCore:
             known.reserved = reserved
             known.is_colocated = event.rules.is_colocated
             known.simulated = event.simulated
+            known.labels, known.taints, known.capabilities = event.labels, event.taints, event.capabilities
             if known.sampled_at_ms is None and known.expected_since_ms is None:
                 # A node that died before this service started sends no sample. It must turn lost: its replicas wait.
                 known.expected_since_ms = now_ms
@@ -282,10 +284,14 @@ class OvercommitCore:
 
     def _answer(self, request: RequestReceived, now_ms: int) -> Struct:
         match request.body:
-            case ListNodes():
-                return list_nodes(self.nodes, now_ms)
+            case ListNodes() as asked:
+                return list_nodes(self.nodes, asked, now_ms)
+            case GetFleet():
+                return fleet_totals(self.nodes)
+            case GetNode(node=node):
+                return get_node(node, self.nodes, now_ms)
             case ExplainAllocatable(node=node):
-                return explain_node(node, self.nodes.get(node), now_ms)
+                return explain_node(node, self.nodes, now_ms)
             case _:
                 return Refusal(code=404, field="request", rule="is not answered here", got=type(request.body).__name__)
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from colo_common.events.node import AllocatableChanged, NodeUsageSampled
+from colo_common.events.node import AllocatableChanged, Capability, NodeUsageSampled
+from colo_common.model.constraints import Taint
 from colo_common.model.freshness import Freshness
 from colo_common.model.topology import NodeTopology
 from colo_overcommit.allocatable import Limit, ZoneInputs
@@ -34,6 +35,9 @@ class KnownNode(Struct, kw_only=True):
     is_colocated: bool = True
     is_changed: bool = False
     simulated: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    capabilities: tuple[Capability, ...] = ()
     sample: NodeUsageSampled | None = None
     inputs: tuple[ZoneInputs, ...] = ()
     samples: int = 0

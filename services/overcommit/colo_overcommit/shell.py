@@ -5,6 +5,7 @@ from typing import Final
 
 import structlog
 
+from colo_common.events.fleet import GetFleet, GetNode
 from colo_common.events.node import NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
 from colo_common.events.requests import ExplainAllocatable, HoldEntry, HoldsReply, ListHolds, ListNodes
@@ -28,7 +29,7 @@ HEARS: Final = (
     Subscription(type=PlacementsReleased, durable=False, may_wait_ms=_WAIT_MS),
     Subscription(type=ReservationChanged, durable=False, may_wait_ms=_WAIT_MS),
 )
-ANSWERS: Final = (ListNodes, ExplainAllocatable)
+ANSWERS: Final = (ListNodes, GetFleet, GetNode, ExplainAllocatable)
 _PAGE: Final = 1_000
 _PAGES_MAX: Final = 1_000
 _RETRY_S: Final = 0.5

@@ -17,6 +17,16 @@ from colo_common.events.enforcement import (
 )
 from colo_common.events.eviction import EvictionFinished, EvictionRequested, EvictReplica
 from colo_common.events.fact import Fact
+from colo_common.events.fleet import (
+    FleetTotals,
+    GetFleet,
+    GetNode,
+    ListNodeReplicas,
+    ListTenants,
+    NodeDetail,
+    NodeReplicas,
+    TenantList,
+)
 from colo_common.events.job import (
     JobStateChanged,
     JobSubmitted,
@@ -272,9 +282,13 @@ REQUESTS: Final[tuple[RequestSpec, ...]] = (
     _request_spec("req.jobs.get", rq.GetJob, rq.JobDetail, "jobs", "one job with replicas and story"),
     _request_spec("req.jobs.list", rq.ListJobs, rq.JobList, "jobs", "jobs, newest first"),
     _request_spec("req.jobs.queues", rq.ListQueues, rq.QueueList, "jobs", "queues with counts"),
+    _request_spec("req.jobs.tenants", ListTenants, TenantList, "jobs", "what tenants hold and wait for"),
+    _request_spec("req.jobs.on-node", ListNodeReplicas, NodeReplicas, "jobs", "the replicas on a node"),
     _request_spec("req.jobs.pending", rq.PendingReplicas, rq.PendingReply, "jobs", "replicas that need a place"),
     _request_spec("req.jobs.started", StartedReplicas, StartedReply, "jobs", "which attempts a node has started"),
     _request_spec("req.overcommit.nodes", rq.ListNodes, rq.NodeList, "overcommit", "nodes with usage and allocatable"),
+    _request_spec("req.overcommit.fleet", GetFleet, FleetTotals, "overcommit", "sums over all nodes"),
+    _request_spec("req.overcommit.node", GetNode, NodeDetail, "overcommit", "one node with its zones and workloads"),
     _request_spec(
         "req.overcommit.explain", rq.ExplainAllocatable, rq.NodeExplained, "overcommit", "why this allocatable"
     ),

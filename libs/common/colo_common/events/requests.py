@@ -6,6 +6,7 @@ from colo_common.events.job import PlacementRequest
 from colo_common.events.node import AllocatableChanged, Explanation
 from colo_common.events.placement import NearestMiss, NodeScore, ProposedPreemption, ReasonCount
 from colo_common.model.freshness import Freshness
+from colo_common.model.node_selector import Requirement
 from colo_common.model.placement import DeviceShare, Placement, ZoneHugePages, ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reservation import ReservationSpec
@@ -162,6 +163,7 @@ class JobSummary(Struct, frozen=True, kw_only=True):
     stopped: int
     submitted_at_ms: int
     ended_at_ms: int | None = None
+    tenant: str = "default"
 
 
 class JobDetail(Struct, frozen=True, kw_only=True):
@@ -188,7 +190,8 @@ class ListQueues(Struct, frozen=True, kw_only=True):
 class QueueSummary(Struct, frozen=True, kw_only=True):
     """A queue's counts now. `capacity` is the most replicas that may wait; a job beyond that is refused (429).
 
-    `oldest_wait_ms` is the wait of the replica that has waited longest, 0 when none waits.
+    `oldest_wait_ms` is the wait of the replica that has waited longest, 0 when none waits. `jobs` have not ended. `held_*` is what
+    placed replicas of bands below prod have requested, `waiting_*` what waiting replicas of all bands request.
     """
 
     queue: str
@@ -196,6 +199,13 @@ class QueueSummary(Struct, frozen=True, kw_only=True):
     running: int
     capacity: int
     oldest_wait_ms: int = 0
+    jobs: int = 0
+    held_cpu_mcpu: int = 0
+    held_memory_bytes: int = 0
+    waiting_cpu_mcpu: int = 0
+    waiting_memory_bytes: int = 0
+    online_cpu_mcpu: int = 0
+    online_memory_bytes: int = 0
 
 
 class QueueList(Struct, frozen=True, kw_only=True):
@@ -222,7 +232,14 @@ class PendingReply(Struct, frozen=True, kw_only=True):
 
 
 class ListNodes(Struct, frozen=True, kw_only=True):
-    """Ask for all nodes that the overcommit service knows."""
+    """Nodes whose labels meet every requirement of `selector`, in the order of `sort` (NODE_SORTS; "-" before a key reverses it).
+
+    Of nodes that are equal by the first key the second decides, and in the end the name. `limit` 0: all nodes.
+    """
+
+    sort: tuple[str, ...] = ()
+    selector: tuple[Requirement, ...] = ()
+    limit: int = 0
 
 
 class NodeSummary(Struct, frozen=True, kw_only=True):
@@ -230,7 +247,9 @@ class NodeSummary(Struct, frozen=True, kw_only=True):
 
     `batch_cpu_mcpu` and `batch_memory_bytes` are the published allocatable, 0 before the first; `held_*` is the part that
     placements hold; `batch_cpu_used_mcpu` is the measured usage of batch work. Usage is that of the newest sample, 0 before the
-    first; `sample_age_ms` is the time since the sample was received, None before the first.
+    first; `sample_age_ms` is the time since the sample was received, None before the first. `headroom_*` is what could be promised
+    beyond what is held; negative: batch work holds more than could be promised now. `reason` says in words why the node promises
+    nothing more, "" when it does.
     """
 
     node: str
@@ -246,12 +265,17 @@ class NodeSummary(Struct, frozen=True, kw_only=True):
     held_memory_bytes: int
     batch_cpu_used_mcpu: int = 0
     simulated: bool = False
+    headroom_cpu_mcpu: int = 0
+    headroom_memory_bytes: int = 0
+    reason: str = ""
+    labels: dict[str, str] = {}
 
 
 class NodeList(Struct, frozen=True, kw_only=True):
-    """Every node that has reported its topology, by name in ascending order."""
+    """Nodes that have reported their topology, in the requested order; `total` counts all that match, also beyond the limit."""
 
     nodes: tuple[NodeSummary, ...]
+    total: int = 0
 
 
 class ExplainAllocatable(Struct, frozen=True, kw_only=True):

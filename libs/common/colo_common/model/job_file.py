@@ -2,6 +2,7 @@
 
     name: render
     queue: default            # optional, as is everything down to tasks
+    tenant: default           # who the job is for
     qos: BE                   # SYSTEM LSE LSR LS BE
     band: batch               # prod mid batch free
     priority: 0
@@ -55,7 +56,7 @@ __all__ = ["check_job_id", "job_from_mapping", "validate_spec"]
 # The name of the task that a job file writes at its top level.
 SHORTHAND_TASK: Final = "main"
 
-_JOB_KEYS: Final = ("name", "queue", "qos", "band", "priority", "labels", "tasks")
+_JOB_KEYS: Final = ("name", "queue", "tenant", "qos", "band", "priority", "labels", "tasks")
 _TASK_KEYS: Final = (
     "name", "replicas", "cpu", "memory", "batch-cpu", "batch-memory", "command", "env", "work", "work_cpu_seconds",
     "grace", "max_retry", "min_succeeded", "max_failed", "place",
@@ -92,6 +93,7 @@ def job_from_mapping(mapping: object) -> JobSpec:
     spec = JobSpec(
         name=check_name(job["name"], "name"),
         queue=check_name(job.get("queue", "default"), "queue"),
+        tenant=check_name(job.get("tenant", "default"), "tenant"),
         qos=qos,
         band=parse_band(job["band"], "band") if "band" in job else default_band(qos),
         priority=_whole(job, "priority", "priority", 0),

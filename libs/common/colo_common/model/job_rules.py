@@ -71,6 +71,7 @@ def validate_spec(spec: JobSpec, *, is_shorthand: bool = False) -> None:
     """
     check_name(spec.name, "name")
     check_name(spec.queue, "queue")
+    check_name(spec.tenant, "tenant")
     check_pair(spec.qos, spec.band, "band")
     _check_range(spec.priority, "priority", -LIMITS.PRIORITY_MAX, LIMITS.PRIORITY_MAX)
     _check_labels(spec.labels)

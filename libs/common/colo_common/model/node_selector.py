@@ -17,7 +17,7 @@ from msgspec import Struct
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.plain_values import mapping_of, text_of
 
-__all__ = ["Operator", "Requirement", "check_requirements", "number_of", "requirements_of"]
+__all__ = ["Operator", "Requirement", "check_requirements", "meets", "number_of", "requirements_of"]
 
 _REQUIREMENTS_MOST: Final = 64
 _VALUES_MOST: Final = 100
@@ -69,6 +69,25 @@ def number_of(text: str) -> int | None:
     """A whole number in at most 18 decimal digits with an optional minus sign, None for any other text."""
     digits = text.removeprefix("-")
     return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MOST else None
+
+
+def meets(requirement: Requirement, value: str | None) -> bool:
+    """Whether a label's value meets a requirement; None is a node without the label."""
+    match requirement.operator:
+        case Operator.IN:
+            return value is not None and value in requirement.values
+        case Operator.NOT_IN:
+            return value is None or value not in requirement.values
+        case Operator.EXISTS:
+            return value is not None
+        case Operator.DOES_NOT_EXIST:
+            return value is None
+        case Operator.GT | Operator.LT:
+            number = None if value is None else number_of(value)
+            bound = number_of(requirement.values[0]) if requirement.values else None
+            if number is None or bound is None:
+                return False
+            return number > bound if requirement.operator is Operator.GT else number < bound
 
 
 def check_requirements(requirements: tuple[Requirement, ...], field: str) -> None:

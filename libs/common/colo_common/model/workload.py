@@ -45,7 +45,10 @@ class TaskSpec(Struct, frozen=True, kw_only=True):
 
 
 class JobSpec(Struct, frozen=True, kw_only=True):
-    """A whole job. All its tasks share queue, QoS class and priority band; a higher `priority` goes first in its queue."""
+    """A whole job. All its tasks share queue, QoS class and priority band; a higher `priority` goes first in its queue.
+
+    `tenant` is who the job is for: what it holds is counted there.
+    """
 
     name: str
     tasks: tuple[TaskSpec, ...]
@@ -54,6 +57,7 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     band: PriorityBand = PriorityBand.BATCH
     priority: int = 0
     labels: dict[str, str] = field(default_factory=dict)
+    tenant: str = "default"
 
     @property
     def replica_count(self) -> int:

@@ -8,9 +8,9 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.node_selector import Operator, Requirement, number_of
+from colo_common.model.node_selector import Operator, Requirement, meets
 
-__all__ = ["LABEL_KEYS_MAX", "LabelColumns", "Selector", "meets", "selects"]
+__all__ = ["LABEL_KEYS_MAX", "LabelColumns", "Selector", "selects"]
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -39,25 +39,6 @@ class Selector(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Labels and requirements alike, labels first in order of key."""
         equal = (Requirement(key=k, operator=Operator.IN, values=(v,)) for k, v in sorted(self.labels.items()))
         return (*equal, *self.requirements)
-
-
-def meets(requirement: Requirement, value: str | None) -> bool:
-    """Whether a label's value meets a requirement; None is a node without the label."""
-    match requirement.operator:
-        case Operator.IN:
-            return value is not None and value in requirement.values
-        case Operator.NOT_IN:
-            return value is None or value not in requirement.values
-        case Operator.EXISTS:
-            return value is not None
-        case Operator.DOES_NOT_EXIST:
-            return value is None
-        case Operator.GT | Operator.LT:
-            number = None if value is None else number_of(value)
-            bound = number_of(requirement.values[0]) if requirement.values else None
-            if number is None or bound is None:
-                return False
-            return number > bound if requirement.operator is Operator.GT else number < bound
 
 
 def selects(selector: Selector, labels: Mapping[str, str]) -> bool:

@@ -1,0 +1,119 @@
+"""What jobs hold and wait for, summed by queue and by tenant, and the replicas that hold a place on a node."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec import Struct, field
+
+from colo_common.events.fleet import (
+    ListNodeReplicas,
+    NodeReplicas,
+    PlacedReplica,
+    TenantList,
+    TenantSummary,
+)
+from colo_common.model.qos import PriorityBand
+from colo_jobs.index import Index
+from colo_jobs.job import HOLDING, WAITING, Job
+
+__all__ = ["Use", "list_tenants", "on_node", "use_by_queue"]
+
+TENANTS_MAX: Final = 1_000
+NODE_REPLICAS_MAX: Final = 1_000
+
+
+class Use(Struct, kw_only=True):
+    """Sums over jobs that have not ended. Work of band prod holds nothing of the batch allocatable: it is counted as online."""
+
+    jobs: int = 0
+    waiting: int = 0
+    running: int = 0
+    held_cpu_mcpu: int = 0
+    held_memory_bytes: int = 0
+    waiting_cpu_mcpu: int = 0
+    waiting_memory_bytes: int = 0
+    online_cpu_mcpu: int = 0
+    online_memory_bytes: int = 0
+    queues: set[str] = field(default_factory=set)
+
+    def add(self, job: Job) -> None:
+        """Add what the replicas of a job request, by their states now."""
+        self.jobs += 1
+        self.queues.add(job.spec.queue)
+        for task, counts in zip(job.spec.tasks, job.counts, strict=True):
+            waiting, holding = sum(counts[state] for state in WAITING), sum(counts[state] for state in HOLDING)
+            cpu_mcpu, memory_bytes = task.request.cpu_mcpu, task.request.memory_bytes
+            self.waiting += waiting
+            self.running += holding
+            self.waiting_cpu_mcpu += waiting * cpu_mcpu
+            self.waiting_memory_bytes += waiting * memory_bytes
+            if job.spec.band is PriorityBand.PROD:
+                self.online_cpu_mcpu += holding * cpu_mcpu
+                self.online_memory_bytes += holding * memory_bytes
+            else:
+                self.held_cpu_mcpu += holding * cpu_mcpu
+                self.held_memory_bytes += holding * memory_bytes
+
+
+def use_by_queue(jobs: Iterable[Job]) -> dict[str, Use]:
+    """The use of each queue that has a job which has not ended."""
+    found: dict[str, Use] = {}
+    for job in jobs:
+        if not job.is_ended:
+            found.setdefault(job.spec.queue, Use()).add(job)
+    return found
+
+
+def list_tenants(index: Index) -> TenantList:
+    """The tenants that have a job which has not ended, at most 1,000, the one that holds most CPU first."""
+    found: dict[str, Use] = {}
+    for job in index.jobs.values():
+        if not job.is_ended:
+            found.setdefault(job.spec.tenant, Use()).add(job)
+    ordered = sorted(found.items(), key=lambda item: (-item[1].held_cpu_mcpu, item[0]))
+    return TenantList(
+        tenants=tuple(
+            TenantSummary(
+                tenant=tenant,
+                jobs=use.jobs,
+                waiting=use.waiting,
+                running=use.running,
+                held_cpu_mcpu=use.held_cpu_mcpu,
+                held_memory_bytes=use.held_memory_bytes,
+                waiting_cpu_mcpu=use.waiting_cpu_mcpu,
+                waiting_memory_bytes=use.waiting_memory_bytes,
+                online_cpu_mcpu=use.online_cpu_mcpu,
+                online_memory_bytes=use.online_memory_bytes,
+                queues=tuple(sorted(use.queues)),
+            )
+            for tenant, use in ordered[:TENANTS_MAX]
+        ),
+        total=len(ordered),
+    )
+
+
+def on_node(index: Index, request: ListNodeReplicas, now_ms: int) -> NodeReplicas:
+    """The replicas that hold a place on the node, by name, at most 1,000."""
+    keys = sorted(index.on_node.get(request.node, ()))
+    return NodeReplicas(
+        replicas=tuple(_placed(index.jobs[job], number) for job, number in keys[:NODE_REPLICAS_MAX]),
+        total=len(keys),
+        now_ms=now_ms,
+    )
+
+
+def _placed(job: Job, number: int) -> PlacedReplica:
+    replica, request = job.replica(number), job.task_spec(number).request
+    return PlacedReplica(
+        replica=job.name(number),
+        attempt=replica.attempt,
+        state=replica.state,
+        queue=job.spec.queue,
+        tenant=job.spec.tenant,
+        qos=job.spec.qos,
+        band=job.spec.band,
+        cpu_mcpu=request.cpu_mcpu,
+        memory_bytes=request.memory_bytes,
+        zones=replica.zones,
+        since_ms=replica.started_at_ms,
+    )
