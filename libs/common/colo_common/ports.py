@@ -11,6 +11,7 @@ from colo_common.events.effects import Write
 
 __all__ = [
     "Answerer",
+    "Backlog",
     "Bus",
     "Clock",
     "Delivery",
@@ -25,6 +26,7 @@ __all__ = [
     "SpanSink",
     "Store",
     "StoreConflict",
+    "Survey",
     "Unavailable",
 ]
 
@@ -194,6 +196,27 @@ class Bus(Protocol):
 
     async def close(self) -> None:
         """Flush, then close the connection."""
+        ...
+
+
+class Backlog(Struct, frozen=True, kw_only=True):
+    """How far a durable consumer is behind: messages not delivered yet, and delivered ones that nobody has acknowledged."""
+
+    stream: str
+    consumer: str
+    pending: int
+    unacknowledged: int
+
+
+class Survey(Protocol):
+    """Questions to everybody on the bus, and to the bus about its consumers. Raises as Bus does."""
+
+    async def ask_all(self, subject: str, data: bytes, timeout_s: float) -> Sequence[bytes]:
+        """Every answer that comes in time, () when nobody listens. Ends early when answers came and no further one follows."""
+        ...
+
+    async def backlogs(self, streams: Sequence[str], timeout_s: float) -> Sequence[Backlog]:
+        """The durable consumers of these streams, at most 256 of each; a stream that is missing has none."""
         ...
 
 

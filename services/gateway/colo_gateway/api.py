@@ -25,6 +25,7 @@ from colo_gateway.reservations import ReservationRoutes
 from colo_gateway.responses import answer_of, integer_of, invalid_of, json_of, names_of, problem_of
 from colo_gateway.restrictions.routes import RestrictionRoutes
 from colo_gateway.sse import stream_events
+from colo_gateway.state import StateRoutes
 from colo_gateway.streams import Streams
 from colo_gateway.traces import span_tree
 
@@ -36,7 +37,7 @@ _NAME_MAX: Final = 256
 
 
 class Api:
-    """The handlers of all routes except those of reservations and restrictions."""
+    """The handlers of all routes except those of reservations, restrictions and of the present state."""
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class Api:
         asker: Asker,
         core: GatewayCore,
         streams: Streams,
+        state: StateRoutes,
         telemetry: Telemetry,
         version: str,
         trace_ratio: float,
@@ -51,6 +53,7 @@ class Api:
         self._asker = asker
         self._core = core
         self._streams = streams
+        self._state = state
         self._telemetry = telemetry
         self._version = version
         self._trace_ratio = trace_ratio
@@ -68,8 +71,7 @@ class Api:
             web.post("/v1/plan", self.plan),
             *ReservationRoutes(self._asker).routes(),
             *RestrictionRoutes(self._asker).routes(),
-            web.get("/v1/queues", self.list_queues),
-            web.get("/v1/nodes", self.list_nodes),
+            *self._state.routes(),
             web.get("/v1/nodes/{node}/explain", self.explain_node),
             web.get("/v1/stream", self.stream),
             web.get("/v1/version", self.get_version),
@@ -184,16 +186,6 @@ class Api:
             rule = f"there is no such queue; queues: {' '.join(sorted(names))[:200]}"
             return problem_of(400, "queue", rule, spec.queue)
         return answer_of(await self._asker.ask(rq.PlanJob(spec=spec, most=most)))
-
-    async def list_queues(self, request: web.Request) -> web.Response:
-        """GET /v1/queues."""
-        del request
-        return answer_of(await self._asker.ask(rq.ListQueues()))
-
-    async def list_nodes(self, request: web.Request) -> web.Response:
-        """GET /v1/nodes."""
-        del request
-        return answer_of(await self._asker.ask(rq.ListNodes()))
 
     async def explain_node(self, request: web.Request) -> web.Response:
         """GET /v1/nodes/{node}/explain."""

@@ -11,17 +11,17 @@ __all__ = ["Asker"]
 
 
 class Asker:
-    """Sends requests with one timeout for all of them."""
+    """Sends requests with one timeout for all of them; a request may have a shorter one."""
 
     def __init__(self, bus: Bus, timeout_s: float) -> None:
         self._bus = bus
         self._timeout_s = timeout_s
 
-    async def ask(self, body: Struct, traceparent: str = "") -> Struct:
+    async def ask(self, body: Struct, traceparent: str = "", *, timeout_s: float | None = None) -> Struct:
         """The reply, or a Refusal: the service's own, 503 without an answer in time, 502 for a reply that does not decode."""
         owner = request_spec_of(type(body)).owner
         try:
-            return await ask(self._bus, body, self._timeout_s, traceparent=traceparent)
+            return await ask(self._bus, body, timeout_s or self._timeout_s, traceparent=traceparent)
         except Unavailable:
             return Refusal(code=503, field=owner, rule="does not answer now")
         except Refused as error:

@@ -5,6 +5,7 @@ from collections import Counter
 from msgspec import Struct
 
 from colo_common.events.effects import Effect, Wake
+from colo_common.events.enforcement import EnforcementChanged
 from colo_common.events.fact import Fact
 from colo_common.events.registry import subject_of
 from colo_common.events.restriction import RestrictionsChanged
@@ -12,6 +13,7 @@ from colo_common.events.service import SpansFinished
 from colo_common.model.audit import Audit
 from colo_common.model.restriction import Restrictions
 from colo_gateway.event_log import EventLog, EventLogEntry
+from colo_gateway.recent import Recent
 from colo_gateway.traces import Traces
 
 __all__ = ["Event", "GatewayCore", "Shown"]
@@ -19,6 +21,7 @@ __all__ = ["Event", "GatewayCore", "Shown"]
 Event = Fact | Wake
 # About 1 ms.
 _CHECKED_AT_ONCE = 10_000
+_NODES_MOST = 50_000
 
 
 class Shown(Struct, frozen=True, kw_only=True):
@@ -28,12 +31,14 @@ class Shown(Struct, frozen=True, kw_only=True):
 
 
 class GatewayCore:
-    """Keeps the event log, the traces, the restrictions in force and a count of each type of fact."""
+    """Keeps the event log, the traces, the restrictions in force, counts of the last ten minutes and the newest batch ceilings."""
 
     def __init__(self, *, event_log_size: int, trace_size: int) -> None:
         self.event_log = EventLog(event_log_size)
         self.traces = Traces(trace_size)
         self._audit = Audit(self.event_log.pieces, _CHECKED_AT_ONCE)
+        self.recent = Recent()
+        self.ceilings: dict[str, EnforcementChanged] = {}
         self.received: Counter[str] = Counter()
         self.restrictions = Restrictions()
 
@@ -44,12 +49,22 @@ class GatewayCore:
             return []
         if isinstance(event, RestrictionsChanged):
             self.restrictions.take(event.revision, event.restrictions, now_ms)
+        self.recent.add(event, now_ms)
+        if isinstance(event, EnforcementChanged):
+            self._keep_ceiling(event)
         name = type(event).__name__
         self.received[name] += 1
         if isinstance(event, SpansFinished):
             self.traces.keep(event.spans)
             return []
         return [Shown(entry=self.event_log.append(name, subject_of(event), event))]
+
+    def _keep_ceiling(self, event: EnforcementChanged) -> None:
+        """Keep the newest ceiling of a node, for the most recently changed nodes."""
+        self.ceilings.pop(event.node, None)
+        self.ceilings[event.node] = event
+        if len(self.ceilings) > _NODES_MOST:
+            del self.ceilings[next(iter(self.ceilings))]
 
     def deadline_ms(self) -> int | None:
         """When the next restriction is over by itself."""

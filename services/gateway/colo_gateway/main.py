@@ -1,10 +1,12 @@
 """The gateway as a process."""
 
 import sys
+from typing import Final
 
 from aiohttp import web
 
-from colo_common.runtime.process import ServiceProcess, build_version, run
+from colo_common.runtime.build import build_version
+from colo_common.runtime.process import ServiceProcess, run
 from colo_common.runtime.service import Service
 from colo_gateway.api import Api, refuse_as_problem
 from colo_gateway.ask import Asker
@@ -13,15 +15,24 @@ from colo_gateway.core import GatewayCore
 from colo_gateway.restrictions.shell import restrictions_service
 from colo_gateway.settings import GatewaySettings
 from colo_gateway.shell import HEARS, performer
+from colo_gateway.state import StateRoutes
 from colo_gateway.streams import Streams
+from colo_gateway.survey import ServiceSurvey
 
 __all__ = ["main"]
+
+
+# A question to every instance of a service; an instance that answers later counts as stuck.
+_SURVEY_S: Final = 0.6
 
 
 async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
     """Add the service to the process, and the API to the HTTP server of its health pages."""
     core = GatewayCore(event_log_size=settings.event_log_size, trace_size=settings.trace_size)
     streams = Streams(limit=settings.streams_max, queue_size=settings.stream_queue)
+    asker = Asker(process.bus, settings.ask_timeout_s)
+    survey = ServiceSurvey(process.survey, _SURVEY_S)
+    process.background(survey.watch())
     process.add(
         Service(
             name="gateway",
@@ -31,14 +42,23 @@ async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
             subscriptions=HEARS,
             perform=performer(streams),
             metrics=process.metrics,
+            more_problems=survey.needed,
         )
     )
     # A service of its own: while the store is away, only changes of restrictions wait for it, and the event stream goes on.
     process.add(restrictions_service(process.bus, process.store, process.clock, metrics=process.metrics))
     api = Api(
-        asker=Asker(process.bus, settings.ask_timeout_s),
+        asker=asker,
         core=core,
         streams=streams,
+        state=StateRoutes(
+            asker=asker,
+            core=core,
+            survey=survey,
+            now_ms=process.clock.now_ms,
+            clock_speed=settings.clock_speed,
+            version=build_version(),
+        ),
         telemetry=process.telemetry,
         version=build_version(),
         trace_ratio=settings.trace_ratio,

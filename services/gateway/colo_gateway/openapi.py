@@ -6,8 +6,11 @@ import msgspec
 from msgspec import Struct
 
 from colo_common.events import requests as rq
+from colo_common.events.fleet import NODE_SORTS
+from colo_common.events.kernel import NodeKernelGroups
 from colo_common.events.restriction import RestrictionList
 from colo_gateway.replies import JobExplained, JobTrace, Problem, Submitted, VersionReply
+from colo_gateway.state_replies import FitsReply, NodeReply, QueuesReply, ServicesReply, StatusReply, TenantsReply
 
 __all__ = ["ROUTES", "Route", "openapi"]
 
@@ -195,19 +198,76 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     Route(
         method="get",
+        path="/v1/status",
+        name="getStatus",
+        about="One screen about everything: services, nodes, queues, promises, evictions, what is wrong and what to do.",
+        reply=StatusReply,
+        problems=(),
+    ),
+    Route(
+        method="get",
+        path="/v1/services",
+        name="listServices",
+        about="Control services: instances, since when, how far behind, ready or why not.",
+        reply=ServicesReply,
+        problems=(),
+    ),
+    Route(
+        method="get",
+        path="/v1/tenants",
+        name="listTenants",
+        about="Tenants with what they hold of the fleet's batch allocatable.",
+        reply=TenantsReply,
+        problems=(503,),
+    ),
+    Route(
+        method="get",
         path="/v1/queues",
         name="listQueues",
-        about="Queues with counts.",
-        reply=rq.QueueList,
+        about="Queues with counts and what they hold of the fleet's batch allocatable.",
+        reply=QueuesReply,
         problems=(503,),
+    ),
+    Route(
+        method="post",
+        path="/v1/fits",
+        name="whatFits",
+        about="How many replicas of each task of a job file, or of a bare shape (cpu, memory, qos), would fit now, and where.",
+        reply=FitsReply,
+        parameters=(_query("most", "how many replicas are tried: 1 to 1000, 1000 when absent", "integer"),),
+        problems=(400, 413, 503),
+        has_body=True,
     ),
     Route(
         method="get",
         path="/v1/nodes",
         name="listNodes",
-        about="Nodes with usage and allocatable.",
+        about="Nodes with usage, allocatable, what is held, headroom and the reason where there is none.",
         reply=rq.NodeList,
-        problems=(503,),
+        parameters=(
+            _query("sort", f"{' '.join(NODE_SORTS)}, separated by commas; -KEY reverses; by name when absent"),
+            _query("selector", 'only nodes with these labels: "disk=ssd,zone!=b,gpu,!spot,rack in (r1,r2),cores>16"'),
+            _query("limit", "1 to 1000, 1000 when absent", "integer"),
+        ),
+        problems=(400, 503),
+    ),
+    Route(
+        method="get",
+        path="/v1/nodes/{node}",
+        name="getNode",
+        about="One node: zones, promises, replicas, the ceiling of its batch tier, its last changes.",
+        reply=NodeReply,
+        parameters=(_path("node", "the node's name"),),
+        problems=(400, 404, 503),
+    ),
+    Route(
+        method="get",
+        path="/v1/nodes/{node}/cpus",
+        name="getNodeCpus",
+        about="Every control group with processes, foreign ones too: CPUs, memory zones, weight, quota as the kernel has them.",
+        reply=NodeKernelGroups,
+        parameters=(_path("node", "the node's name"),),
+        problems=(400, 404, 503),
     ),
     Route(
         method="get",

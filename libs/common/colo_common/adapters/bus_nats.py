@@ -4,8 +4,11 @@ import asyncio
 import warnings
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
+from secrets import token_hex
 from typing import Any, Final
 
+import nats.errors
+import nats.js.errors
 import nats.micro.service
 from nats.aio.msg import Msg
 from nats.micro.request import Handler, Request
@@ -17,12 +20,16 @@ from colo_common.adapters.nats_publish import Publisher
 from colo_common.adapters.nats_pull import PullConsumer
 from colo_common.events.registry import STREAMS, Stream, StreamLimits
 from colo_common.events.subjects import PREFIX, matches
-from colo_common.ports import Answerer, Delivery, Outgoing, Sink, Source, Unavailable
+from colo_common.ports import Answerer, Backlog, Delivery, Outgoing, Sink, Source, Unavailable
 
 __all__ = ["NatsBus"]
 
 # Requests of one endpoint that are answered concurrently; more wait in the subscription.
 _ANSWERS_AT_ONCE: Final = 256
+# After an answer to a question to all, how long to wait for one more.
+_FURTHER_S: Final = 0.05
+#: The status of the server's message that nobody listens.
+_NOBODY: Final = "503"
 # Size of the cache from subject to stream; when it is full it is cleared.
 _SUBJECTS_MOST: Final = 65_536
 
@@ -121,10 +128,12 @@ class NatsBus:
         running: set[asyncio.Task[None]] = set()
         try:
             for subject, answerer in answerers.items():
+                # The members of a service share its requests; how each of them is, every member answers.
+                is_for_each = subject.startswith(f"{PREFIX}.req.service.")
                 await micro.add_endpoint(
                     name="-".join(subject.split(".")[-2:]),
                     subject=subject,
-                    queue_group=config.name,
+                    queue_group=f"{config.name}-{token_hex(6)}" if is_for_each else config.name,
                     handler=_handler(answerer, running),
                 )
             # A connection that is lost here subscribes again by itself when it is back.
@@ -139,6 +148,63 @@ class NatsBus:
                 with suppress(TimeoutError, *NATS_ERRORS):
                     async with asyncio.timeout(2):
                         await micro.stop()
+
+    async def ask_all(self, subject: str, data: bytes, timeout_s: float) -> list[bytes]:
+        """See Survey.ask_all."""
+        self._connection.check()
+        client = self._connection.client
+        inbox = client.new_inbox()
+        answers: list[bytes] = []
+        subscription = None
+        try:
+            with keeps_cancellation():
+                subscription = await client.subscribe(inbox)
+                await client.publish(subject, data, reply=inbox)
+                wait_s = timeout_s
+                ends_s = asyncio.get_running_loop().time() + timeout_s
+                while wait_s > 0:
+                    message = await subscription.next_msg(timeout=wait_s)
+                    if (message.headers or {}).get("Status") == _NOBODY:
+                        break
+                    answers.append(message.data)
+                    wait_s = min(_FURTHER_S, ends_s - asyncio.get_running_loop().time())
+        except nats.errors.TimeoutError:
+            pass
+        except NATS_ERRORS as error:
+            raise port_error(error, f"ask all {subject}") from error
+        finally:
+            if subscription is not None:
+                with suppress(*NATS_ERRORS):
+                    await subscription.unsubscribe()
+        return answers
+
+    async def backlogs(self, streams: Sequence[str], timeout_s: float) -> list[Backlog]:
+        """See Survey.backlogs."""
+        self._connection.check()
+        jetstream = self._connection.client.jsm(timeout=timeout_s)
+
+        async def of(stream: str) -> list[Backlog]:
+            try:
+                found = await jetstream.consumers_info(stream)
+            except nats.js.errors.NotFoundError:
+                return []
+            return [
+                Backlog(
+                    stream=stream,
+                    consumer=each.config.durable_name,
+                    pending=each.num_pending or 0,
+                    unacknowledged=each.num_ack_pending or 0,
+                )
+                for each in found
+                if each.config.durable_name
+            ]
+
+        try:
+            with keeps_cancellation():
+                each = await asyncio.gather(*(of(stream) for stream in streams))
+        except NATS_ERRORS as error:
+            raise port_error(error, "consumers") from error
+        return [backlog for part in each for backlog in part]
 
     @property
     def connections(self) -> int:

@@ -25,7 +25,7 @@ _KINDS: Final = {
 
 _PARAMETERS: Final = {
     "node": "the node's name, each '.' written as '_'",
-    "service": "the name of the publishing service",
+    "service": "the name of the service",
 }
 
 

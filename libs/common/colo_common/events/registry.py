@@ -36,6 +36,7 @@ from colo_common.events.job import (
     ReplicasWithdrawn,
     StopReplicas,
 )
+from colo_common.events.kernel import ListKernelGroups, NodeKernelGroups
 from colo_common.events.node import (
     AllocatableChanged,
     FreshnessChanged,
@@ -62,6 +63,7 @@ from colo_common.events.restriction import (
 )
 from colo_common.events.service import DeadLettered, SpansFinished
 from colo_common.events.started import StartedReplicas, StartedReply
+from colo_common.events.status import GetServiceStatus, ServiceStatus
 from colo_common.events.subjects import PREFIX, Subject
 
 __all__ = [
@@ -73,6 +75,7 @@ __all__ = [
     "Stream",
     "event_of",
     "request_spec_of",
+    "request_subject",
     "subject_of",
 ]
 
@@ -305,6 +308,16 @@ REQUESTS: Final[tuple[RequestSpec, ...]] = (
     _request_spec(
         "req.scheduler.reservations", rq.ListReservations, rq.ReservationList, "scheduler", "reservations by name"
     ),
+    _request_spec(
+        "req.node.{node}.groups",
+        ListKernelGroups,
+        NodeKernelGroups,
+        "collector",
+        "what the kernel holds for each control group of a node",
+    ),
+    _request_spec(
+        "req.service.{service}.status", GetServiceStatus, ServiceStatus, "any", "how each instance of a service is"
+    ),
 )
 
 # One entry for each concrete subject: enough for every event type with a node, of a few thousand nodes.
@@ -321,6 +334,12 @@ def event_of(body: type[Fact]) -> Event:
 def request_spec_of(body: type[Struct]) -> RequestSpec:
     """The row of a request type; KeyError when it is not registered."""
     return _BY_REQUEST[body]
+
+
+def request_subject(body: Struct) -> str:
+    """The concrete subject of a request; its subject parameters are fields of the same name. KeyError when it is not registered."""
+    subject = _BY_REQUEST[type(body)].subject
+    return subject.of(**{name: getattr(body, name) for name in subject.parameters})
 
 
 def subject_of(fact: Fact) -> str:

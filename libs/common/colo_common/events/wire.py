@@ -54,7 +54,7 @@ _EVENTS_BY_SHAPE: Final[dict[tuple[int | str, ...], tuple[Event, ...]]] = {
     shape: tuple(events) for shape, events in groupby(sorted(EVENTS, key=_shape), key=_shape)
 }
 _REQUEST_DECODERS: Final[dict[str, tuple[RequestSpec, msgspec.json.Decoder[Any]]]] = {
-    request_spec.subject.of(): (request_spec, msgspec.json.Decoder(request_spec.body)) for request_spec in REQUESTS
+    request_spec.subject.template: (request_spec, msgspec.json.Decoder(request_spec.body)) for request_spec in REQUESTS
 }
 _REPLY_DECODERS: Final[dict[type[Struct], msgspec.json.Decoder[Any]]] = {
     request_spec.body: msgspec.json.Decoder(
@@ -116,7 +116,7 @@ def encode_reply(body: Struct) -> bytes:
 
 def decode_reply(request: type[Struct], data: bytes) -> Struct:
     """Decode the reply to a request of this type: its reply type or a Refusal. Raises InvalidInput for any other content."""
-    subject = request_spec_of(request).subject.of()
+    subject = request_spec_of(request).subject.template
     answer = _decoded(subject, _REPLY_DECODERS[request], data)
     if (answer.ok is None) == (answer.refused is None):
         raise InvalidInput(f"{subject} $", "an answer holds exactly one of `ok` and `refused`", data)
@@ -169,9 +169,12 @@ def _place(subject: str) -> tuple[Event, _Decoder, tuple[tuple[str, str], ...]]:
 
 def _request_spec(subject: str) -> tuple[RequestSpec, msgspec.json.Decoder[Any]]:
     found = _REQUEST_DECODERS.get(subject)
-    if found is None:
-        raise InvalidInput("subject", f"must be a registered request subject of {PREFIX}", subject)
-    return found
+    if found is not None and not found[0].subject.parameters:
+        return found
+    for request_spec in REQUESTS:
+        if request_spec.subject.parameters and request_spec.subject.parse(subject) is not None:
+            return _REQUEST_DECODERS[request_spec.subject.template]
+    raise InvalidInput("subject", f"must be a registered request subject of {PREFIX}", subject)
 
 
 def _decoded(subject: str, decoder: _Decoder, data: bytes) -> Any:

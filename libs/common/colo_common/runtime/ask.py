@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from colo_common.events.registry import request_spec_of
+from colo_common.events.registry import request_subject
 from colo_common.events.requests import Refusal
 from colo_common.events.wire import decode_reply, encode_request
 from colo_common.model.invalid import InvalidInput
@@ -17,7 +17,7 @@ async def ask(bus: Bus, body: Struct, timeout_s: float = 5.0, *, traceparent: st
     Raises Unavailable when nobody answers in time (a Refusal of code 503 is turned into it), and Refused for an answer that cannot
     be read. KeyError when the request's type is not registered.
     """
-    subject = request_spec_of(type(body)).subject.of()
+    subject = request_subject(body)
     headers = {"traceparent": traceparent} if traceparent else None
     data = await bus.ask(subject, encode_request(body), timeout_s, headers)
     try:

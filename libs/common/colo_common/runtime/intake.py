@@ -51,12 +51,18 @@ class Intake:
 
         return put
 
-    def answerers(self, request_types: Sequence[type[Struct]]) -> dict[str, Answerer]:
-        """An answerer for the subject of each request type. Raises KeyError for a type that is not registered."""
-        return {
-            subject: self._answerer(subject)
-            for subject in (request_spec_of(body).subject.of() for body in request_types)
-        }
+    def answerers(
+        self, request_types: Sequence[type[Struct]], parameters: Mapping[str, str] | None = None
+    ) -> dict[str, Answerer]:
+        """An answerer for the subject of each request type; `parameters` fill the subjects that have some.
+
+        Raises KeyError for a type that is not registered, and InvalidInput when a parameter of a subject is not given.
+        """
+        found = {}
+        for subject in (request_spec_of(body).subject for body in request_types):
+            given = {name: value for name, value in (parameters or {}).items() if name in subject.parameters}
+            found[subject.of(**given)] = self._answerer(subject.of(**given))
+        return found
 
     def reply(self, request: str, body: bytes) -> None:
         """Answer a request that still waits."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import importlib.metadata
 import os
 import signal
 import socket
@@ -17,8 +16,9 @@ from msgspec import Struct
 from colo_common.adapters.bus_nats import NatsBus
 from colo_common.adapters.clock import SystemClock
 from colo_common.model.invalid import InvalidInput
-from colo_common.ports import Bus, Clock, PortError, Refused, Store, Unavailable
+from colo_common.ports import Bus, Clock, PortError, Refused, Store, Survey, Unavailable
 from colo_common.runtime import logs
+from colo_common.runtime.build import build_version
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
 from colo_common.runtime.settings import Common, common_of, keys_of, load
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import redis.asyncio
     from aiohttp import web
 
-__all__ = ["ServiceProcess", "build_version", "run"]
+__all__ = ["ServiceProcess", "run"]
 
 Settings = TypeVar("Settings", bound=Struct)
 
@@ -40,23 +40,16 @@ _CLOSE_S: Final = 3.0
 _COLLECT_AFTER: Final = (10_000, 10, 1_000)
 
 
-def build_version() -> str:
-    """The version of the installed distribution, or 0.0.0 where it is not installed."""
-    try:
-        return importlib.metadata.version("colo")
-    except importlib.metadata.PackageNotFoundError:
-        return "0.0.0"
-
-
 class ServiceProcess:
     """What the services of one process share: bus, clock, store, metrics, telemetry. Built before them, closed after them."""
 
     def __init__(
-        self, name: str, common: Common, *, bus: Bus, clock: Clock, metrics: Metrics, telemetry: Telemetry
+        self, name: str, common: Common, *, bus: NatsBus, clock: Clock, metrics: Metrics, telemetry: Telemetry
     ) -> None:
         self.name = name
         self.common = common
-        self.bus = bus
+        self.bus: Bus = bus
+        self._survey = bus
         self.clock = clock
         self.metrics = metrics
         self.telemetry = telemetry
@@ -68,6 +61,11 @@ class ServiceProcess:
         self._closers: list[Callable[[], Awaitable[None]]] = []
         self._redis: redis.asyncio.Redis | None = None
         self._store: Store | None = None
+
+    @property
+    def survey(self) -> Survey:
+        """Questions to everybody on the bus."""
+        return self._survey
 
     @property
     def redis(self) -> "redis.asyncio.Redis":

@@ -20,6 +20,7 @@ from colo_common.runtime.record import Recorder
 from colo_common.runtime.retry import Retrier, ShuttingDown
 from colo_common.runtime.sources import sources_of
 from colo_common.runtime.stamp import Stamp, outgoing_from_row
+from colo_common.runtime.status import StatusAnswer
 
 __all__ = ["Service"]
 
@@ -57,6 +58,7 @@ class Service:
         subscriptions: Sequence[Subscription],
         store: Store | None = None,
         answers: Sequence[type[Struct]] = (),
+        answers_for: Mapping[str, str] | None = None,
         perform: Performer | None = None,
         perform_many: ManyPerformer | None = None,
         load: Loader | None = None,
@@ -73,7 +75,8 @@ class Service:
         """`perform` performs the service's own effects one by one; `perform_many`, if given, all of a round at once instead.
 
         `load` returns events for the core before any message is received, `leave` returns its last events when the service stops.
-        `more_problems` names parts of the service's own and why each is not ready, "" when it is.
+        `answers_for` are the parameters of the subjects of `answers`, such as the node. `more_problems` names parts of the
+        service's own and why each is not ready, "" when it is.
         """
         self.name = name
         self.core = core
@@ -81,6 +84,7 @@ class Service:
         self._store = store
         self._subscriptions = tuple(subscriptions)
         self._answers = tuple(answers)
+        self._answers_for = dict(answers_for or {})
         self._load = load
         self._leave = leave
         self._batch = batch
@@ -197,7 +201,18 @@ class Service:
             sink = self._intake.sink(source, min(self._clock.real_s(source.may_wait_ms), _WAIT_MOST_S))
             self._listeners.append(self._spawn(self._bus.listen(source, sink)))
         if self._answers or self._discoverable:
-            self._spawn(self._bus.answer(self.name, self._intake.answerers(self._answers)))
+            answerers = self._intake.answerers(self._answers, self._answers_for)
+            if self._discoverable:
+                status = StatusAnswer(
+                    self.name,
+                    self.boot_id,
+                    self._clock,
+                    self._metrics,
+                    problems=self.problems,
+                    inbox_items=lambda: len(self._inbox),
+                )
+                answerers |= status.answerers()
+            self._spawn(self._bus.answer(self.name, answerers))
         self._log.info(
             "service-started", boot_id=self.boot_id, subscriptions=len(self._subscriptions), answers=len(self._answers)
         )

@@ -1,0 +1,33 @@
+"""How one running service is: the question that every instance of a service answers, from its shell."""
+
+from msgspec import Struct
+
+__all__ = ["GetServiceStatus", "ServiceStatus"]
+
+
+class GetServiceStatus(Struct, frozen=True, kw_only=True):
+    """How the instances of this service are. Every instance answers, also one whose inbox is full or whose store is away."""
+
+    service: str
+
+
+class ServiceStatus(Struct, frozen=True, kw_only=True):
+    """One instance. `problems` has one sentence for each part that is not ready, by part; it is empty when the instance is ready.
+
+    `host`, `pid` and `boot_id` tell instances of a service apart. `started_at_ms` and `now_ms` are by the instance's clock.
+    `inbox_items` wait for its core, `outgoing_messages` for the bus; counts are since its start.
+    """
+
+    service: str
+    boot_id: str
+    host: str
+    pid: int
+    version: str
+    started_at_ms: int
+    now_ms: int
+    problems: dict[str, str]
+    inbox_items: int
+    outgoing_messages: int
+    handled: int
+    dead_letters: int
+    refusals: int

@@ -1,0 +1,81 @@
+"""What is wrong, and which command shows more or puts it right: one finding for each condition, the gravest first."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from colo_common.events.fleet import FleetTotals
+from colo_common.events.requests import QueueSummary
+from colo_common.model.freshness import Freshness
+from colo_gateway.recent import RecentCounts
+from colo_gateway.state_replies import Finding, ServiceEntry
+
+__all__ = ["BROKEN_PCT_MOST", "LAG_MOST", "findings_of"]
+
+#: A consumer that is more messages behind than this is behind its work, and not only between two deliveries.
+LAG_MOST: Final = 5_000
+#: Batch work may hold so much more than could be promised, in percent of all that it holds, before promises count as broken.
+BROKEN_PCT_MOST: Final = 1
+_FULL_PCT: Final = 90
+_NAMED_MOST: Final = 3
+
+
+def findings_of(
+    services: Sequence[ServiceEntry],
+    fleet: FleetTotals | None,
+    queues: Sequence[QueueSummary] | None,
+    recent: RecentCounts,
+) -> tuple[Finding, ...]:
+    """The findings about services, nodes, promises, queues and dead letters, in this order."""
+    found = [finding for entry in services for finding in _of_service(entry)]
+    if fleet is not None:
+        found += _of_nodes(fleet)
+    for queue in queues or ():
+        if queue.waiting * 100 >= queue.capacity * _FULL_PCT:
+            what = f"queue {queue.queue} is nearly full: {queue.waiting} of {queue.capacity} replicas may wait"
+            found.append(Finding(what=what, do=f"colo get jobs --queue {queue.queue} --state Pending"))
+    letters = sum(recent.dead_letters.values())
+    if letters:
+        who = _named([f"{service} {count}" for service, count in recent.dead_letters.items()])
+        found.append(
+            Finding(
+                what=f"{letters} messages could not be handled ({who})", do="colo watch --types DeadLettered --since 0"
+            )
+        )
+    return tuple(found)
+
+
+def _of_service(entry: ServiceEntry) -> list[Finding]:
+    found = []
+    if not entry.is_ready:
+        found.append(Finding(what=f"{entry.service} is not ready: {entry.why}", do="colo get services"))
+    if entry.pending is not None and entry.pending > LAG_MOST:
+        what = f"{entry.service} is {entry.pending} messages behind"
+        found.append(Finding(what=what, do="colo get services -o wide"))
+    return found
+
+
+def _of_nodes(fleet: FleetTotals) -> list[Finding]:
+    found = []
+    for state, meaning in (
+        (Freshness.LOST, "send no samples; their replicas were queued again"),
+        (Freshness.STALE, "send samples late; batch work only shrinks there"),
+    ):
+        count = fleet.nodes.get(state.value, 0)
+        if count:
+            names = f" ({_named(fleet.late)})" if fleet.late else ""
+            found.append(Finding(what=f"{count} nodes {meaning}{names}", do="colo get nodes --sort age"))
+    if not sum(fleet.nodes.values()):
+        found.append(Finding(what="no node has reported itself", do="colo doctor"))
+    if fleet.overdrawn_cpu_mcpu * 100 > fleet.held_cpu_mcpu * BROKEN_PCT_MOST:
+        worst = fleet.overdrawn[0].node
+        what = (
+            f"batch work holds {fleet.overdrawn_cpu_mcpu / 1000:.1f} CPU more than could be promised now,"
+            f" on {fleet.overdrawn_nodes} nodes"
+        )
+        found.append(Finding(what=what, do=f"colo explain overcommit {worst}"))
+    return found
+
+
+def _named(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED_MOST
+    return ", ".join(names[:_NAMED_MOST]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,82 @@
+"""What would fit now: reads the question, a job file or a bare shape, and makes the answer from the scheduler's plans."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import structs
+
+from colo_common.events.requests import JobPlanned, PlanJob
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.job_file import job_from_mapping
+from colo_common.model.workload import JobSpec
+from colo_gateway.state_replies import FitsReply, TaskFits
+
+__all__ = ["FITS_MOST", "fits_reply", "questions_of", "spec_of_question"]
+
+FITS_MOST: Final = 1_000
+"""So many replicas of a task are tried unless the question says how many."""
+_NOTHING_RUN: Final = ("command", "work", "work_cpu_seconds")
+_TASKS_MOST: Final = 20
+
+
+def spec_of_question(mapping: Mapping[str, Any]) -> JobSpec:
+    """The job that is asked about. A bare shape (`cpu`, `memory`, `qos`, a place) needs no name and nothing to run; without
+    `memory` only the CPU decides. Raises InvalidInput as a job file does.
+    """
+    asked = dict(mapping)
+    asked.setdefault("name", "fits")
+    if "tasks" not in asked:
+        asked = _runnable(asked)
+        if not {"memory", "batch-memory"} & asked.keys():
+            asked["memory"] = "1Mi"
+    elif isinstance(asked["tasks"], list):
+        asked["tasks"] = [_runnable(dict(task)) if isinstance(task, Mapping) else task for task in asked["tasks"]]
+    spec = job_from_mapping(asked)
+    if len(spec.tasks) > _TASKS_MOST:
+        raise InvalidInput("tasks", f"must be at most {_TASKS_MOST} in this question", len(spec.tasks))
+    return spec
+
+
+def questions_of(spec: JobSpec, most: int) -> tuple[PlanJob, ...]:
+    """One plan for each task, with `most` replicas of it and of nothing else."""
+    return tuple(
+        PlanJob(
+            spec=structs.replace(
+                spec, tasks=(structs.replace(task, replicas=most, min_succeeded=None, max_failed=None),)
+            ),
+            most=0,
+        )
+        for task in spec.tasks
+    )
+
+
+def fits_reply(spec: JobSpec, most: int, plans: Sequence[JobPlanned]) -> FitsReply:
+    """The answer from the plans of all tasks, in their order."""
+    tasks = []
+    for task, plan in zip(spec.tasks, plans, strict=True):
+        (planned,) = plan.tasks
+        tasks.append(
+            TaskFits(
+                task=task.name,
+                cpu_mcpu=task.request.cpu_mcpu,
+                memory_bytes=task.request.memory_bytes,
+                wanted=task.replicas,
+                fits=planned.placed,
+                most=most,
+                nodes=planned.nodes,
+                counts=planned.counts,
+                nearest=planned.nearest,
+                never=planned.never,
+            )
+        )
+    first = plans[0]
+    return FitsReply(
+        at_ms=first.at_ms, qos=spec.qos.value, nodes=first.nodes, waiting=first.waiting, tasks=tuple(tasks)
+    )
+
+
+def _runnable(task: dict[str, Any]) -> dict[str, Any]:
+    """The task with something to run, which no place depends on."""
+    if not any(key in task for key in _NOTHING_RUN):
+        task["work"] = "1 cpu-s"
+    return task

@@ -1,0 +1,105 @@
+"""What happened in the last ten minutes, as counts: evictions, dead letters, refused placements."""
+
+from collections import Counter, deque
+from typing import Final
+
+from msgspec import Struct
+
+from colo_common.events.eviction import EvictionRequested
+from colo_common.events.fact import Fact
+from colo_common.events.placement import PlacementRejected
+from colo_common.events.service import DeadLettered
+
+__all__ = ["WINDOW_MS", "Recent", "RecentCounts"]
+
+WINDOW_MS: Final = 600_000
+_BUCKET_MS: Final = 10_000
+#: Names counted apart in one bucket; further ones are counted under "other".
+_NAMES_MOST: Final = 1_000
+_OTHER: Final = "other"
+
+
+class RecentCounts(Struct, frozen=True, kw_only=True):
+    """Counts of the last `window_ms`, which is shorter than ten minutes while the gateway has not heard for so long.
+
+    Evictions are counted by reason and by node, dead letters by the service that could not handle the message. `rejections` are
+    decisions of the scheduler that no node fits a replica now.
+    """
+
+    window_ms: int
+    evictions: int
+    evictions_by_reason: dict[str, int]
+    evictions_by_node: dict[str, int]
+    dead_letters: dict[str, int]
+    rejections: int
+
+
+class _Bucket:
+    __slots__ = ("begins_ms", "letters", "nodes", "reasons", "rejections")
+
+    def __init__(self, begins_ms: int) -> None:
+        self.begins_ms = begins_ms
+        self.reasons: Counter[str] = Counter()
+        self.nodes: Counter[str] = Counter()
+        self.letters: Counter[str] = Counter()
+        self.rejections = 0
+
+
+class Recent:
+    """Sixty buckets of ten seconds of the service's clock; a fact is counted when it is received."""
+
+    def __init__(self) -> None:
+        self._buckets: deque[_Bucket] = deque(maxlen=WINDOW_MS // _BUCKET_MS + 1)
+        self._since_ms: int | None = None
+
+    def add(self, fact: Fact, now_ms: int) -> None:
+        """Count the fact, if it is of a counted type."""
+        if self._since_ms is None:
+            self._since_ms = now_ms
+        match fact:
+            case EvictionRequested():
+                bucket = self._bucket(now_ms)
+                _count(bucket.reasons, fact.reason.value)
+                _count(bucket.nodes, fact.node)
+            case DeadLettered():
+                _count(self._bucket(now_ms).letters, fact.service)
+            case PlacementRejected():
+                self._bucket(now_ms).rejections += 1
+            case _:
+                return
+
+    def counts(self, now_ms: int) -> RecentCounts:
+        """The counts of the last ten minutes."""
+        reasons: Counter[str] = Counter()
+        nodes: Counter[str] = Counter()
+        letters: Counter[str] = Counter()
+        rejections = 0
+        for bucket in self._buckets:
+            if bucket.begins_ms + _BUCKET_MS > now_ms - WINDOW_MS:
+                reasons.update(bucket.reasons)
+                nodes.update(bucket.nodes)
+                letters.update(bucket.letters)
+                rejections += bucket.rejections
+        since_ms = now_ms if self._since_ms is None else self._since_ms
+        return RecentCounts(
+            window_ms=max(min(now_ms - since_ms, WINDOW_MS), 0),
+            evictions=reasons.total(),
+            evictions_by_reason=_ordered(reasons),
+            evictions_by_node=_ordered(nodes),
+            dead_letters=_ordered(letters),
+            rejections=rejections,
+        )
+
+    def _bucket(self, now_ms: int) -> _Bucket:
+        begins_ms = now_ms // _BUCKET_MS * _BUCKET_MS
+        if not self._buckets or self._buckets[-1].begins_ms < begins_ms:
+            self._buckets.append(_Bucket(begins_ms))
+        return self._buckets[-1]
+
+
+def _count(counter: Counter[str], name: str) -> None:
+    counter[name if name in counter or len(counter) < _NAMES_MOST else _OTHER] += 1
+
+
+def _ordered(counter: Counter[str]) -> dict[str, int]:
+    return dict(sorted(counter.items(), key=lambda item: (-item[1], item[0])))

@@ -1,0 +1,98 @@
+"""Asks every control service how it is, and the bus how far each is behind."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from colo_common.events.registry import STREAMS, Stream, request_subject
+from colo_common.events.status import GetServiceStatus, ServiceStatus
+from colo_common.events.wire import decode_reply, encode_request
+from colo_common.model.invalid import InvalidInput
+from colo_common.ports import Backlog, PortError, Survey
+from colo_gateway.state_replies import ServiceEntry
+
+__all__ = ["CONTROL_SERVICES", "ServiceSurvey", "service_entry"]
+
+#: In the order in which work passes them. Collectors and executors run one a node: their nodes' freshness speaks for them.
+CONTROL_SERVICES: Final = ("gateway", "jobs", "scheduler", "overcommit", "evictor")
+#: Services without which the API cannot answer.
+NEEDED: Final = ("jobs", "scheduler", "overcommit")
+_NO_ANSWER: Final = "nobody answers: it is stopped, still starting, or stuck"
+# Orders to the executors have a consumer for each node, which say nothing about a control service.
+_STREAMS: Final = tuple(stream.value for stream in STREAMS if stream not in (Stream.CMD, Stream.NODE))
+_REST_S: Final = 1.0
+_IMPATIENT_S: Final = 0.2
+
+
+class ServiceSurvey:
+    """Surveys of the control services. `needed` is what the newest background survey found, for the readiness of the gateway."""
+
+    def __init__(self, bus: Survey, timeout_s: float) -> None:
+        self._bus = bus
+        self._timeout_s = timeout_s
+        self._needed: dict[str, str] = dict.fromkeys(NEEDED, "has not been asked yet")
+
+    def needed(self) -> Mapping[str, str]:
+        """For each service that the API needs, "" or why it cannot be asked."""
+        return self._needed
+
+    async def watch(self) -> None:
+        """Keep `needed` up to date until cancelled."""
+        while True:
+            found = await asyncio.gather(*(self._instances(service) for service in NEEDED))
+            self._needed = {
+                service: "" if instances else _NO_ANSWER for service, instances in zip(NEEDED, found, strict=True)
+            }
+            await asyncio.sleep(_REST_S if all(found) else _IMPATIENT_S)
+
+    async def entries(self, dead_letters: Mapping[str, int]) -> tuple[tuple[ServiceEntry, ...], tuple[str, ...]]:
+        """Every control service, and a sentence for what could not be found out. Takes `timeout_s` at most."""
+        asked = (self._instances(service) for service in CONTROL_SERVICES)
+        backlogs, *instances = await asyncio.gather(self._backlogs(), *asked)
+        missing = () if backlogs is not None else ("how far services are behind: the bus does not say",)
+        entries = tuple(
+            service_entry(service, found, backlogs, dead_letters.get(service, 0))
+            for service, found in zip(CONTROL_SERVICES, instances, strict=True)
+        )
+        return entries, missing
+
+    async def _instances(self, service: str) -> list[ServiceStatus]:
+        question = GetServiceStatus(service=service)
+        try:
+            answers = await self._bus.ask_all(request_subject(question), encode_request(question), self._timeout_s)
+        except PortError:
+            return []
+        found = []
+        for data in answers:
+            try:
+                answer = decode_reply(GetServiceStatus, data)
+            except InvalidInput:
+                continue
+            if isinstance(answer, ServiceStatus):
+                found.append(answer)
+        return sorted(found, key=lambda one: (one.started_at_ms, one.boot_id))
+
+    async def _backlogs(self) -> Sequence[Backlog] | None:
+        try:
+            return await self._bus.backlogs(_STREAMS, self._timeout_s)
+        except PortError:
+            return None
+
+
+def service_entry(
+    service: str, instances: Sequence[ServiceStatus], backlogs: Sequence[Backlog] | None, dead_letters: int
+) -> ServiceEntry:
+    """The entry of a service from what its instances and the bus say."""
+    own = [each for each in backlogs or () if each.consumer.startswith(f"colo-{service}-")]
+    ready = [one for one in instances if not one.problems]
+    problems = {f"{part}: {problem}": None for one in instances for part, problem in one.problems.items()}
+    return ServiceEntry(
+        service=service,
+        is_ready=bool(ready),
+        why="" if ready else "; ".join(problems) or _NO_ANSWER,
+        instances=tuple(instances),
+        pending=None if backlogs is None else sum(each.pending for each in own),
+        unacknowledged=None if backlogs is None else sum(each.unacknowledged for each in own),
+        consumers=tuple(own),
+        dead_letters=dead_letters,
+    )
