@@ -32,6 +32,8 @@ IMPURE: Final = {
     "colo_gateway.api": "answers HTTP",
     "colo_gateway.reservations": "answers HTTP",
     "colo_gateway.restrictions.routes": "answers HTTP",
+    "colo_gateway.state": "answers HTTP",
+    "colo_gateway.survey": "asks the bus",
     "colo_scheduler.commit.pending": "asks another service",
     "colo_scheduler.commit.starts": "asks another service",
     "colo_scheduler.ledger.redis": "speaks to Redis",

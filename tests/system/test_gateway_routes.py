@@ -9,14 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from colo_common.adapters.bus_nats import NatsBus
 from colo_common.events.requests import NodeExplained
-from colo_common.runtime.process import build_version
+from colo_common.runtime.build import build_version
 from colo_common.runtime.telemetry import Telemetry
 from colo_gateway.api import Api
 from colo_gateway.ask import Asker
 from colo_gateway.body import BODY_BYTES_MAX
 from colo_gateway.core import GatewayCore
+from colo_gateway.state import StateRoutes
 from colo_gateway.streams import Streams
+from colo_gateway.survey import ServiceSurvey
 from colo_overcommit.explain import recompute
 from tests.support.bus_memory import MemoryBus
 from tests.support.running import SERVICES, RunningColo
@@ -307,10 +310,15 @@ async def test_a_stream_without_a_position_shows_what_comes_and_only_what_is_wan
 async def test_the_openapi_document_lists_exactly_what_is_served(colo: RunningColo) -> None:
     document = await colo.get("/v1/openapi.json")
     described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
+    asker, core = Asker(MemoryBus(), 1.0), GatewayCore(event_log_size=1, trace_size=1)
+    survey = ServiceSurvey(NatsBus("nats://127.0.0.1:9", name="nobody"), 1.0)
     api = Api(
-        asker=Asker(MemoryBus(), 1.0),
-        core=GatewayCore(event_log_size=1, trace_size=1),
+        asker=asker,
+        core=core,
         streams=Streams(limit=1, queue_size=1),
+        state=StateRoutes(
+            asker=asker, core=core, survey=survey, now_ms=lambda: 0, clock_speed=1.0, version=build_version()
+        ),
         telemetry=Telemetry("gateway"),
         version="1",
         trace_ratio=1.0,

@@ -47,8 +47,8 @@ class ServiceSurvey:
 
     async def entries(self, dead_letters: Mapping[str, int]) -> tuple[tuple[ServiceEntry, ...], tuple[str, ...]]:
         """Every control service, and a sentence for what could not be found out. Takes `timeout_s` at most."""
-        asked = (self._instances(service) for service in CONTROL_SERVICES)
-        backlogs, *instances = await asyncio.gather(self._backlogs(), *asked)
+        asked = asyncio.gather(*(self._instances(service) for service in CONTROL_SERVICES))
+        backlogs, instances = await asyncio.gather(self._backlogs(), asked)
         missing = () if backlogs is not None else ("how far services are behind: the bus does not say",)
         entries = tuple(
             service_entry(service, found, backlogs, dead_letters.get(service, 0))
