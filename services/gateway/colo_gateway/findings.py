@@ -33,12 +33,12 @@ def findings_of(
         if queue.waiting * 100 >= queue.capacity * _FULL_PCT:
             what = f"queue {queue.queue} is nearly full: {queue.waiting} of {queue.capacity} replicas may wait"
             found.append(Finding(what=what, do=f"colo get jobs --queue {queue.queue} --state Pending"))
-    letters = sum(recent.dead_letters.values())
-    if letters:
+    dead = sum(recent.dead_letters.values())
+    if dead:
         who = _named([f"{service} {count}" for service, count in recent.dead_letters.items()])
         found.append(
             Finding(
-                what=f"{letters} messages could not be handled ({who})", do="colo watch --types DeadLettered --since 0"
+                what=f"{dead} messages could not be handled ({who})", do="colo watch --types DeadLettered --since 0"
             )
         )
     return tuple(found)

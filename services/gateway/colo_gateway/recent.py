@@ -35,13 +35,13 @@ class RecentCounts(Struct, frozen=True, kw_only=True):
 
 
 class _Bucket:
-    __slots__ = ("begins_ms", "letters", "nodes", "reasons", "rejections")
+    __slots__ = ("begins_ms", "dead", "nodes", "reasons", "rejections")
 
     def __init__(self, begins_ms: int) -> None:
         self.begins_ms = begins_ms
         self.reasons: Counter[str] = Counter()
         self.nodes: Counter[str] = Counter()
-        self.letters: Counter[str] = Counter()
+        self.dead: Counter[str] = Counter()
         self.rejections = 0
 
 
@@ -62,7 +62,7 @@ class Recent:
                 _count(bucket.reasons, fact.reason.value)
                 _count(bucket.nodes, fact.node)
             case DeadLettered():
-                _count(self._bucket(now_ms).letters, fact.service)
+                _count(self._bucket(now_ms).dead, fact.service)
             case PlacementRejected():
                 self._bucket(now_ms).rejections += 1
             case _:
@@ -72,13 +72,13 @@ class Recent:
         """The counts of the last ten minutes."""
         reasons: Counter[str] = Counter()
         nodes: Counter[str] = Counter()
-        letters: Counter[str] = Counter()
+        dead: Counter[str] = Counter()
         rejections = 0
         for bucket in self._buckets:
             if bucket.begins_ms + _BUCKET_MS > now_ms - WINDOW_MS:
                 reasons.update(bucket.reasons)
                 nodes.update(bucket.nodes)
-                letters.update(bucket.letters)
+                dead.update(bucket.dead)
                 rejections += bucket.rejections
         since_ms = now_ms if self._since_ms is None else self._since_ms
         return RecentCounts(
@@ -86,7 +86,7 @@ class Recent:
             evictions=reasons.total(),
             evictions_by_reason=_ordered(reasons),
             evictions_by_node=_ordered(nodes),
-            dead_letters=_ordered(letters),
+            dead_letters=_ordered(dead),
             rejections=rejections,
         )
 

@@ -84,8 +84,11 @@ def service_entry(
 ) -> ServiceEntry:
     """The entry of a service from what its instances and the bus say."""
     own = [each for each in backlogs or () if each.consumer.startswith(f"colo-{service}-")]
-    ready = [one for one in instances if not one.problems]
-    problems = {f"{part}: {problem}": None for one in instances for part, problem in one.problems.items()}
+    # The gateway is not ready while a service is away that it asks; here that service speaks for itself.
+    others = set(CONTROL_SERVICES) - {service}
+    problems_of = [{part: why for part, why in one.problems.items() if part not in others} for one in instances]
+    ready = [problems for problems in problems_of if not problems]
+    problems = {f"{part}: {why}": None for each in problems_of for part, why in each.items()}
     return ServiceEntry(
         service=service,
         is_ready=bool(ready),
