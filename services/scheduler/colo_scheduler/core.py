@@ -56,7 +56,7 @@ from colo_scheduler.ledger.port import (
 )
 from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.ledger.shards import Shards, ShardsHeld
-from colo_scheduler.placement.decide import Choice, ClassDecision, Stages, Unwatched, cost_of_one, decide
+from colo_scheduler.placement.decide import Choice, ClassDecision, Stages, Unwatched, decide, turns
 from colo_scheduler.placement.explain import Report, full_report
 from colo_scheduler.placement.records import Records
 from colo_scheduler.placement.wake import wake_by_capacity
@@ -396,14 +396,10 @@ class SchedulerCore:
     def _decide(self, now_ms: int) -> list[Effect]:
         """Decide at most `batch_max` requests, class by class; chosen places are held at once and sent to the ledger."""
         effects: list[Effect] = []
-        budget = self.policy.batch_max
-        view: View | None = None
-        while budget > 0 and (request := self.queue.next_class()) is not None:
-            view = view or self.cluster.view(now_ms)
-            cost = cost_of_one(view, request)
-            placement_requests = self.queue.take(request, min(max(1, budget // cost), self.policy.quantum))
-            budget -= len(placement_requests) * cost
-            effects.extend(self._decide_class(view, request, placement_requests))
+        if self.queue.next_class() is not None:
+            view = self.cluster.view(now_ms)
+            for turn in turns(self.queue, view, self.policy.batch_max, self.policy.quantum):
+                effects.extend(self._decide_class(view, turn.request, turn.placement_requests))
         return self.commits.calls() + effects
 
     def _decide_class(

@@ -5,7 +5,7 @@ its own node only, so after each choice only the chosen node is scored again, an
 every replica. A request for more than amounts is searched for one replica after the other (`search.py`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -21,10 +21,11 @@ from colo_scheduler.placement.score_history import ScoreHistory, SearchHistory, 
 from colo_scheduler.placement.scoring import scoring_for
 from colo_scheduler.placement.search import SEARCH_COST, Search, needs_search
 from colo_scheduler.policy import SchedulerPolicy
+from colo_scheduler.requests.queue import RequestQueue
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.scorers.weights import ScorerWeights
 
-__all__ = ["Choice", "ClassDecision", "Stages", "Unwatched", "cost_of_one", "decide", "decide_class"]
+__all__ = ["Choice", "ClassDecision", "Stages", "Turn", "Unwatched", "decide", "decide_class", "turns"]
 
 
 class Stages(Protocol):
@@ -63,6 +64,14 @@ class Choice(NamedTuple):
     inside: tuple[Attempt, ...] = ()
 
 
+class Turn(NamedTuple):
+    """Requests of one class that are decided together, in order, and the part of the budget that they use."""
+
+    request: RequestClass
+    placement_requests: list[PlacementRequest]
+    cost: int
+
+
 class ClassDecision(NamedTuple):
     """Choices, one a replica in order. `counts`: how many nodes each reason refused before the first choice; empty when no replica
     was to be placed.
@@ -83,9 +92,17 @@ class ClassDecision(NamedTuple):
         return first.scores if first is not None else ()
 
 
-def cost_of_one(view: View, request: RequestClass) -> int:
-    """The cost of one replica of the class in a batch: an exact fit takes longer, and other requests must not wait for it."""
-    return SEARCH_COST if needs_search(view, request) else 1
+def turns(queue: RequestQueue, view: View, budget: int, quantum: int) -> Iterator[Turn]:
+    """Take the waiting requests that a budget is enough for, class by class: each turn is the first class and its first requests.
+
+    The caller places a turn, or puts it back, before it asks for the next one. A turn has at most `quantum` requests and at least
+    one. A request costs 1, and SEARCH_COST where it needs an exact fit, so that other work does not wait for it.
+    """
+    while budget > 0 and (request := queue.next_class()) is not None:
+        cost = SEARCH_COST if needs_search(view, request) else 1
+        placement_requests = queue.take(request, min(max(1, budget // cost), quantum))
+        budget -= len(placement_requests) * cost
+        yield Turn(request, placement_requests, len(placement_requests) * cost)
 
 
 def decide(

@@ -24,7 +24,7 @@ from colo_scheduler.cluster.pool import pool_of
 from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.commit.commit import placement_of
 from colo_scheduler.ledger.port import Attempt
-from colo_scheduler.placement.decide import Choice, ClassDecision, cost_of_one, decide
+from colo_scheduler.placement.decide import Choice, ClassDecision, decide, turns
 from colo_scheduler.placement.explain import Report, full_report
 from colo_scheduler.placement.search import SEARCH_COST
 from colo_scheduler.policy import SchedulerPolicy
@@ -58,13 +58,6 @@ class PlanInput(NamedTuple):
     reserved: ReservationSnapshot | None = None
 
 
-class _Turn(NamedTuple):
-    """The replicas of one turn that are still to be decided."""
-
-    request: RequestClass
-    placement_requests: list[PlacementRequest]
-
-
 class Plan:
     """One plan in progress, step by step: decides as the core does, and takes capacity from its own input only."""
 
@@ -75,7 +68,6 @@ class Plan:
         self._policy = policy
         self._coming = _requests_of(ask.spec, self._view.now_ms)
         self._queue = RequestQueue(ask.spec.replica_count, policy.backoff)
-        self._turn: _Turn | None = None
         self._missing: list[tuple[RequestClass, list[PlacementRequest]]] = []
         self._used_once: list[Placement] = []
         self._is_placed = False
@@ -96,7 +88,10 @@ class Plan:
             return False
         budget = STEP_REPLICAS
         while budget > 0 and not self._is_placed:
-            budget -= self._place_some(budget)
+            for turn in turns(self._queue, self._view, budget, self._policy.quantum):
+                self._decide(turn.request, turn.placement_requests)
+                budget -= turn.cost
+            self._is_placed = self._queue.next_class() is None and not self._try_what_is_left()
         while budget > 0 and self._missing:
             budget -= self._preempt_some(budget)
         return self._is_placed and not self._missing
@@ -109,32 +104,6 @@ class Plan:
             if (task := _task_of(_short(placement_request))) not in self._classes:
                 self._classes[task] = class_of(placement_request)
         return len(some)
-
-    def _place_some(self, budget: int) -> int:
-        """Decide replicas of one class; returns the part of the budget used."""
-        turn = self._turn or self._next_turn()
-        if turn is None:
-            self._is_placed = not self._try_what_is_left()
-            return 0
-        cost = cost_of_one(self._view, turn.request)
-        most = max(1, budget // cost)
-        now, rest = turn.placement_requests[:most], turn.placement_requests[most:]
-        self._turn = _Turn(turn.request, rest) if rest else None
-        self._decide(turn.request, now, rest)
-        return len(now) * cost
-
-    def _next_turn(self) -> _Turn | None:
-        """The next class, and as many of its replicas as the core takes in one turn; owners get their reserved places at once."""
-        while (request := self._queue.next_class()) is not None:
-            placement_requests = self._queue.take(request, self._policy.quantum)
-            if self._reserved is not None:
-                _, placement_requests = serve(
-                    self._reserved, self._view, request, placement_requests, self._take_reserved
-                )
-            if placement_requests:
-                return _Turn(request, placement_requests)
-            self._queue.placed(request)
-        return None
 
     def _try_what_is_left(self) -> bool:
         """The rest of a one-use reservation is free once its owner holds a place: replicas without one are then tried again."""
@@ -149,9 +118,16 @@ class Plan:
                 self._queue.add(placement_request)
         return bool(missing)
 
-    def _decide(
-        self, request: RequestClass, placement_requests: list[PlacementRequest], rest: list[PlacementRequest]
-    ) -> None:
+    def _decide(self, request: RequestClass, placement_requests: list[PlacementRequest]) -> None:
+        """Place one turn: owners in their reservations, then the others on nodes."""
+        if self._reserved is not None:
+            _, placement_requests = serve(self._reserved, self._view, request, placement_requests, self._take_reserved)
+        if placement_requests:
+            self._decide_on_nodes(request, placement_requests)
+        self._queue.placed(request)
+
+    def _decide_on_nodes(self, request: RequestClass, placement_requests: list[PlacementRequest]) -> None:
+        """Choose nodes for a turn. When one finds none, all waiting replicas of its class are missing and none is tried again."""
         decision = decide(
             self._view,
             request,
@@ -164,10 +140,7 @@ class Plan:
         if len(decision.choices) < len(placement_requests):
             self._reports[request] = self._report(request, placement_requests[0], decision)
             others = self._queue.take(request, self._ask.spec.replica_count)
-            self._missing.append((request, [*placement_requests[len(decision.choices) :], *rest, *others]))
-            self._turn = None
-        if self._turn is None:
-            self._queue.placed(request)
+            self._missing.append((request, [*placement_requests[len(decision.choices) :], *others]))
 
     def _take(self, placement_requests: list[PlacementRequest], number: int, choice: Choice) -> None:
         placement_request = placement_requests[number]
