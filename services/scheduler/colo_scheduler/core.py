@@ -113,7 +113,7 @@ class SchedulerCore:
         self._reserves = reserves
         self._audit = StateAudit(self.cluster, self.queue, self.commits.held, self.reserve)
         self._plans = Plans(self.cluster, self.policy)
-        self._proposals = Proposals(self.cluster, self.commits, self.queue, self._records, self.counts)
+        self._proposals = Proposals(self.cluster, self.commits, self.queue, self._over, self._records, self.counts)
         self._asking = Asking(self.policy, self.commits, self.queue)
         self._refresh_at_ms: int | None = None
         self._soon_ms = 0

@@ -1,8 +1,8 @@
 """Proposes victims whose removal would let a rejected replica fit; a proposal is only published, no replica leaves by it.
 
 A search reads the holds of many nodes, so it is no part of a decision: it starts only after a published rejection, while nothing
-waits to be decided or planned, and runs in steps of bounded size, one a Wake. A result of several steps is tested again before it
-is published; where it does not hold any more the search begins again, a few times.
+waits to be decided or planned, and runs in steps of bounded size, one a Wake. A result is tested again before it is published;
+where it does not hold any more, or a victim leaves on its own, the search begins again, a few times.
 """
 
 from collections import Counter, OrderedDict
@@ -23,7 +23,7 @@ from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.commit.commit import Commits
-from colo_scheduler.commit.held import HeldAttempt
+from colo_scheduler.commit.held import HeldAttempt, Over
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.placement.explain import Report
@@ -82,11 +82,19 @@ class Proposals:
     """The classes with a search due, at most 64 beside the running search; of more, the class that waits longest is dropped."""
 
     def __init__(
-        self, cluster: Cluster, commits: Commits, queue: RequestQueue, records: Records, counts: Counter[str]
+        self,
+        cluster: Cluster,
+        commits: Commits,
+        queue: RequestQueue,
+        over: Over,
+        records: Records,
+        counts: Counter[str],
     ) -> None:
+        """`over`: the attempts that have ended or were withdrawn; the place of one is held until the ledger has released it."""
         self._cluster = cluster
         self._queue = queue
         self._placements = _Placements(commits.held)
+        self._over = over
         self._records = records
         self._counts = counts
         self._asked: OrderedDict[RequestClass, _Asked] = OrderedDict()
@@ -129,11 +137,17 @@ class Proposals:
         if not search.is_done:
             return []
         found = search.found
-        if found is not None and one.steps > 1 and victims_on(view, one.request, self._placements, found.row) != found:
+        if found is not None and self._is_outdated(one, view, found):
             one.search = None
             return []
         self._under_way = None
         return self._say(one, found, now_ms)
+
+    def _is_outdated(self, one: _UnderWay, view: View, found: Victims) -> bool:
+        """Whether the node changed since a search of several steps read it, or a victim leaves on its own."""
+        if any((placement.replica, placement.attempt) in self._over for placement in found.leaving):
+            return True
+        return one.steps > 1 and victims_on(view, one.request, self._placements, found.row) != found
 
     def _next(self) -> _UnderWay | None:
         """The class that waits longest, among those whose replica still waits."""
