@@ -15,6 +15,7 @@ from colo_common.model.qos import PriorityBand, QosClass, default_band
 from colo_overcommit.core import Event, OvercommitCore
 from colo_overcommit.policy import OvercommitPolicy
 from tests.support.builders import GIB, a_batch_workload, a_node, a_placement, a_sample, a_topology, decided
+from tests.support.restriction_words import restrictions_changed
 from tests.support.scripts import Args, ScriptFailed
 
 __all__ = ["OvercommitStory"]
@@ -88,6 +89,10 @@ class OvercommitStory:
         )
         band = default_band(qos)
         return self._tell(decided(replace(placement, qos=qos, band=band)))
+
+    def do_restrict(self, args: Args) -> str:
+        """REVISION KIND:SCOPE:TARGET...: what operators forbid from now on"""
+        return self._tell(restrictions_changed(args, self._now_ms))
 
     def do_release(self, args: Args) -> str:
         """node replica"""

@@ -105,3 +105,60 @@ async def test_what_makes_no_sense_is_refused_by_field_and_rule(colo: RunningCol
         assert (answer.status, answer.body["field"]) == (404, field), answer.body
     assert (await colo.call("DELETE", "/v1/restrictions?kind=cordon&scope=node&why=x")).body["field"] == "why"
     assert (await colo.call("GET", "/v1/restrictions?all=1")).status == 400
+
+
+async def submitted(colo: RunningColo, name: str, **fields: Any) -> str:
+    job = {"name": name, "cpu": "1", "memory": "64Mi", "work": "6000 cpu-min", **fields}
+    return await colo.submit(job)
+
+
+async def batch_used_mcpu(colo: RunningColo) -> int:
+    return sum(node["batch_cpu_used_mcpu"] for node in (await colo.get("/v1/nodes"))["nodes"])
+
+
+async def test_a_quiesce_stops_all_batch_work_within_a_second_and_back(colo: RunningColo) -> None:
+    job = await submitted(colo, "long", replicas=6)
+
+    async def all_run() -> bool:
+        return bool(
+            (await colo.get(f"/v1/jobs/{job}"))["summary"]["running"] == 6 and await batch_used_mcpu(colo) > 4000
+        )
+
+    await eventually(all_run, "six replicas run and use CPU", limit_s=LIMIT_S)
+    printed = await typed(colo, "quiesce", "--reason", "incident 42", "--as", "ana", "-o", "json")
+    assert printed.code == 0, (printed.out, printed.err)
+    answer = json.loads(printed.out)
+    progress = answer["quiesce"]
+    assert (progress["nodes"], progress["confirmed"], progress["missing"]) == (3, 3, [])
+    assert progress["suspended"] == 6
+    assert answer["took_ms"] <= 1_000
+    assert progress["slowest_ms"] <= 1_000
+
+    async def idle() -> bool:
+        return await batch_used_mcpu(colo) == 0
+
+    await eventually(idle, "batch work uses no CPU", limit_s=LIMIT_S)
+    # Said wherever somebody asks: the job's story, a plan, a second quiesce.
+    explained = await typed(colo, "explain", "job", job)
+    assert "suspended: " in explained.out
+    assert "quiesced by ana: incident 42" in explained.out
+    (task,) = (await planned(colo, 1))["tasks"]
+    assert [count["reason"] for count in task["counts"]] == ["batch-quiesced"]
+    assert task["counts"][0]["detail"] == "quiesced by ana: incident 42"
+    again = await typed(colo, "quiesce", "--reason", "incident 42", "--as", "ana")
+    assert again.out.startswith("all batch work is quiesced already\nquiesced by ana: incident 42\n3 of 3 nodes")
+
+    # A gateway and a bus that come back lift nothing.
+    await colo.kill("gateway")
+    await colo.restart("gateway")
+    listed = await colo.get("/v1/restrictions")
+    assert [(each["kind"], each["by"]) for each in listed["restrictions"]] == [("quiesce", "ana")]
+    assert await batch_used_mcpu(colo) == 0
+
+    ended = await typed(colo, "unquiesce", "--as", "bo")
+    assert ended.code == 0, (ended.out, ended.err)
+    assert ended.out.startswith("fleet: quiesce lifted by bo\n3 of 3 nodes confirmed it")
+    await eventually(all_run, "the replicas run on", limit_s=LIMIT_S)
+    replicas = (await colo.get(f"/v1/jobs/{job}"))["replicas"]
+    assert {(each["attempt"], each["evictions"], each["retries"]) for each in replicas} == {(1, 0, 0)}
+    await colo.cancel_all()

@@ -29,6 +29,7 @@ _COMMANDS = (
     ("cancel", "Stop a job for good."),
     ("reserve", "Hold a place for owners who come later."),
     ("cordon", "Give a node no new work; what runs there stays."),
+    ("quiesce", "Stop all batch work everywhere within a second; `unquiesce` ends it."),
     ("watch", "One line for each fact, as it happens."),
     ("trace", "The spans of a placement as a tree, without a tracing back end."),
     ("version", "Print the version."),
@@ -49,6 +50,7 @@ for _name, _help in (
 ):
     explain.command(f"colo_cli.explain:{_name}", name=_name, help=_help)
 get.command("colo_cli.restrictions:restrictions", name="restrictions", help="What operators forbid, who and why.")
+app.command("colo_cli.quiesce:unquiesce", name="unquiesce", help="End a quiesce: batch work runs on.")
 app.command("colo_cli.cordon:uncordon", name="uncordon", help="Let a node take new work again.")
 explain.command(
     "colo_cli.reserve:reservation", name="reservation", help="What a reservation holds, or what it waits for."

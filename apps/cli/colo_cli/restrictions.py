@@ -73,7 +73,7 @@ def _who(given: str) -> str:
         return ""
 
 
-def ask_to_restrict(api: str | None, kind: str, scope: str, target: str = "", **fields: Any) -> dict[str, Any]:
+def ask_to_restrict(api: str | None, kind: str, scope: str, target: str = "", /, **fields: Any) -> dict[str, Any]:
     """Put a restriction in force; fields that are None or empty are left out. The reply of the gateway."""
     given = {"kind": kind, "scope": scope, "target": target, **fields, "by": _who(fields.get("by", ""))}
     body = json.dumps({name: value for name, value in given.items() if value not in (None, "", False)}).encode()

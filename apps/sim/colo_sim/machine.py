@@ -329,6 +329,16 @@ class SimMachine:
             self._end(found, EXIT_KILLED, "killed")
         return found is not None
 
+    def suspend_replica(self, replica: str, *, is_suspended: bool) -> bool:
+        """Take all CPU from a batch replica, or give it back. Returns False when no such batch replica runs."""
+        found = self._replicas.get(replica)
+        if found is None:
+            return False
+        if found.is_suspended != is_suspended:
+            found.suspend(is_suspended=is_suspended)
+            self._changed()
+        return True
+
     def crash_replica(self, replica: str, code: int = 1) -> bool:
         """Let a replica fail by itself now. Returns False when no such replica runs."""
         found = self._found(replica)

@@ -20,10 +20,12 @@ class Replica:
         "cpu_mcpu",
         "exit_code",
         "exit_ms",
+        "is_suspended",
         "memory_bytes",
         "memory_now_bytes",
         "name",
         "rate_mcpu",
+        "request_mcpu",
         "since_ms",
         "started_ms",
         "used_mcpu_ms",
@@ -45,6 +47,8 @@ class Replica:
         self.attempt = attempt
         self.zones = zones
         self.cpu_mcpu = cpu_mcpu
+        self.request_mcpu = cpu_mcpu
+        self.is_suspended = False
         self.memory_bytes = memory_bytes
         self.work_mcpu_ms = work_mcpu_ms
         self.started_ms = now
@@ -54,6 +58,11 @@ class Replica:
         self.memory_now_bytes = 0
         self.exit_ms = NEVER_MS
         self.exit_code = EXIT_KILLED
+
+    def suspend(self, *, is_suspended: bool) -> None:
+        """Let it claim no CPU while it is suspended."""
+        self.is_suspended = is_suspended
+        self.cpu_mcpu = 0 if is_suspended else self.request_mcpu
 
     def used_at(self, now_ms: int) -> int:
         return self.used_mcpu_ms + self.rate_mcpu * (now_ms - self.since_ms)

@@ -26,10 +26,13 @@ from colo_executor.local import (
     LaunchFailed,
     RememberEnd,
     RememberPlacement,
+    RememberRestrictions,
     RenewLease,
     ReplicaExited,
     ReplicaLaunched,
+    ReplicasSuspended,
     SignalReplica,
+    SuspendReplicas,
 )
 from colo_executor.reflex import Reflex, ReflexPolicy
 from colo_executor.shell import ExecutorShell
@@ -164,7 +167,14 @@ class _Runtime(SimulatedRuntime):
         self._process.note(f"signals   {effect.replica}#{effect.attempt} {effect.signal}")
         await super().signal(effect)
 
-    async def remember(self, effect: RememberPlacement | RememberEnd) -> None:
+    async def suspend(self, effect: SuspendReplicas) -> ReplicasSuspended:
+        """See Runtime.suspend."""
+        await self._process.step("suspend")
+        for replica, attempt in effect.attempts:
+            self._process.note(f"{'suspends' if effect.is_suspended else 'resumes '}  {replica}#{attempt}")
+        return await super().suspend(effect)
+
+    async def remember(self, effect: RememberPlacement | RememberEnd | RememberRestrictions) -> None:
         """See Runtime.remember."""
         await self._process.step("remember")
         await super().remember(effect)

@@ -23,7 +23,7 @@ __all__ = ["CgroupError", "CgroupTree", "Drifted", "CgroupHierarchy", "find_hier
 
 _T = TypeVar("_T")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,230}")
-_CONTROLLERS: Final[tuple[str, ...]] = ("cpu", "cpuacct", "cpuset", "memory", "pids", "hugetlb")
+_CONTROLLERS: Final[tuple[str, ...]] = ("cpu", "cpuacct", "cpuset", "memory", "pids", "hugetlb", "freezer")
 _NEEDED: Final = {1: ("cpu", "cpuacct", "memory"), 2: ("cpu", "memory")}
 _DIR_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _RETRY_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
@@ -59,12 +59,17 @@ def find_hierarchy(root: str) -> CgroupHierarchy:
             names = set(file.read().split())
         mounts = {name: os.path.realpath(root) for name in _CONTROLLERS if name in names}
         if "cpu" in mounts:
-            mounts["cpuacct"] = mounts["cpu"]
+            # No controllers of their own: their files are in every group.
+            mounts["cpuacct"] = mounts["freezer"] = mounts["cpu"]
         hierarchy = CgroupHierarchy(version=2, mounts=mounts)
     else:
         found = ((name, os.path.join(root, name)) for name in _CONTROLLERS)
         mounts = {
-            name: os.path.realpath(path) for name, path in found if os.path.exists(os.path.join(path, "cgroup.procs"))
+            name: os.path.realpath(path)
+            for name, path in found
+            if os.path.exists(os.path.join(path, "cgroup.procs"))
+            # Suspension goes without a freezer, so one that is mounted for reading only stops nothing.
+            and (name != "freezer" or os.access(path, os.W_OK))
         }
         hierarchy = CgroupHierarchy(version=1, mounts=mounts)
     lacking = [name for name in _NEEDED[hierarchy.version] if name not in hierarchy.mounts]
@@ -296,8 +301,31 @@ class CgroupTree:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
 
+    def freeze(self, group: str, *, is_frozen: bool) -> None:
+        """Take all CPU from the group's processes, or give it back. Where the kernel has no freezer: SIGSTOP or SIGCONT to each.
+
+        Raises CgroupError when the kernel refuses it, FileNotFoundError when the group does not exist.
+        """
+        if "freezer" in self.hierarchy.mounts:
+            self.write(KnobWrite(path=group, knob=Knob.FROZEN, value=int(is_frozen)))
+            return
+        sent: set[int] = set()
+        # A process may fork before the signal reaches it.
+        for _ in _RETRY_S:
+            pids = set(self.pids(group))
+            if pids <= sent:
+                return
+            for pid in sorted(pids - sent):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP if is_frozen else signal.SIGCONT)
+            sent |= pids
+
     def kill(self, group: str) -> bool:
         """SIGKILL until the group is empty; False when a process stayed for about a second and a half. Blocks."""
+        if self.version == 1 and self._is_frozen(group):
+            # Under v1 a frozen process does not even die.
+            with contextlib.suppress(CgroupError, FileNotFoundError):
+                self.freeze(group, is_frozen=False)
         if self.version == 2:
             with contextlib.suppress(CgroupError, FileNotFoundError):
                 self._write(self.hierarchy.mounts["cpu"], group, "cgroup.kill", "1", None)
@@ -310,6 +338,10 @@ class CgroupTree:
                     os.kill(pid, signal.SIGKILL)
             time.sleep(wait_s)
         return not self.pids(group)
+
+    def _is_frozen(self, group: str) -> bool:
+        found = self._kept.get(group, {}).get((Knob.FROZEN, 0))
+        return found is not None and found.value == 1
 
     # ------------------------------------------------------------ putting back
 

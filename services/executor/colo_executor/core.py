@@ -12,6 +12,7 @@ from colo_common.events.fact import Fact
 from colo_common.events.job import StopReplicas
 from colo_common.events.node import LeaseRenewed
 from colo_common.events.placement import ApplyPlacements
+from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.reasons import EndCause, Reason
@@ -30,10 +31,12 @@ from colo_executor.local import (
     RenewLease,
     ReplicaExited,
     ReplicaLaunched,
+    ReplicasSuspended,
     SignalReplica,
     StopIntent,
 )
 from colo_executor.online import is_online, not_admitted
+from colo_executor.suspension import Suspension
 
 __all__ = ["Executor", "ExecutorEvent", "ExecutorPolicy"]
 
@@ -48,6 +51,8 @@ ExecutorEvent = (
     | CeilingMoved
     | Drift
     | Adopted
+    | RestrictionsChanged
+    | ReplicasSuspended
     | Wake
 )
 
@@ -77,6 +82,7 @@ class Executor:
         self.active: dict[str, ReplicaAttempt] = {}
         self.waiting: dict[str, Placement] = {}
         self.ended = Ended(policy.ended_kept)
+        self.suspension = Suspension(node)
         self._drifts = DriftReporter(node)
         self._publisher = CeilingPublisher(
             node, band_pct=policy.publish_band_pct, interval_ms=policy.publish_interval_ms
@@ -112,17 +118,24 @@ class Executor:
                 return [*self._drifts.report(event, now_ms)]
             case Adopted():
                 return self._adopt(event, now_ms)
+            case RestrictionsChanged():
+                return self.suspension.changed(event, self.active, now_ms)
+            case ReplicasSuspended():
+                return self.suspension.done(event, now_ms)
             case Wake():
-                return [*self._kill_due(now_ms), *self._publisher.publish_due(self._has_batch(), now_ms)]
+                suspension = self.suspension.wake(self.active, now_ms)
+                return [*suspension, *self._kill_due(now_ms), *self._publisher.publish_due(self._has_batch(), now_ms)]
             case _:
                 assert_never(event)
 
     def deadline_ms(self) -> int | None:
-        """The time of the next SIGKILL or the next fact about the ceiling."""
+        """The time of the next SIGKILL, the next fact about the ceiling, or the end of a restriction."""
         due = [attempt.next_kill_ms for attempt in self.active.values() if attempt.next_kill_ms is not None]
         publish_ms = self._publisher.due_ms(self._has_batch())
         if publish_ms is not None:
             due.append(publish_ms)
+        if (suspension_ms := self.suspension.deadline_ms()) is not None:
+            due.append(suspension_ms)
         return min(due, default=None)
 
     def check(self) -> None:
@@ -201,6 +214,8 @@ class Executor:
         if len(self.active) >= self.policy.replicas_most:
             detail = f"the node runs {len(self.active)} replicas already, as many as it may"
             return self._refuse(placement, Reason.START_FAILED, detail, now_ms)
+        if (forbidden := self.suspension.refusal(placement)) is not None:
+            return self._refuse(placement, *forbidden, now_ms)
         self.active[placement.replica] = ReplicaAttempt(
             placement=placement, phase=AttemptPhase.LAUNCHING, since_ms=now_ms
         )
@@ -236,7 +251,9 @@ class Executor:
             return []
         next_kill_ms = intent.kill_at_ms if active.kills == 0 else active.next_kill_ms
         self.active[replica] = replace(active, phase=AttemptPhase.STOPPING, stop=intent, next_kill_ms=next_kill_ms)
-        return [SignalReplica(replica=replica, attempt=active.placement.attempt, signal="term", intent=intent)]
+        number = active.placement.attempt
+        term = SignalReplica(replica=replica, attempt=number, signal="term", intent=intent)
+        return [*self.suspension.stopping(replica, number), term]
 
     def _kill_due(self, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
@@ -263,7 +280,10 @@ class Executor:
         )
         self.active[event.replica] = active
         effects: list[Effect] = [self._started(active)]
-        return effects if intent is None else effects + self._stop_active(event.replica, active, intent)
+        if intent is not None:
+            return effects + self._stop_active(event.replica, active, intent)
+        # A job may be paused, or the node quiesced, while its replica was being started.
+        return effects + self.suspension.follow(self.active, now_ms)
 
     def _launch_failed(self, event: LaunchFailed, now_ms: int) -> list[Effect]:
         active = self.active.get(event.replica)
@@ -277,6 +297,7 @@ class Executor:
         if active is None or active.placement.attempt != event.attempt:
             return []
         del self.active[event.replica]
+        self.suspension.exited(event.replica, event.attempt)
         cause, stop = self._cause(event, active), active.stop
         fact = ReplicaEnded(
             at_ms=now_ms,
@@ -325,6 +346,7 @@ class Executor:
         alive = tuple((found.placement.replica, found.placement.attempt) for found in event.replicas if found.alive)
         recovered = NodeRecovered(at_ms=now_ms, node=self.node, running=alive)
         effects.insert(0, Publish(fact=recovered, id=f"executor:recovered:{self.node}:{now_ms}"))
+        effects += self.suspension.adopted(event, self.active, now_ms)
         for placement in event.waiting:
             effects += self._apply(placement, 0, now_ms)
         return effects

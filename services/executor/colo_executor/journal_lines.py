@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from colo_common.events.enforcement import PlacementRefused, ReplicaEnded
 from colo_common.model.placement import Placement, attempt_key
+from colo_common.model.restriction import Restriction
 from colo_executor.local import StopIntent
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Launched",
     "PreImage",
     "RefusedEntry",
+    "Restricted",
     "Stopping",
     "compacted",
     "decode",
@@ -81,7 +83,14 @@ class RefusedEntry(Struct, frozen=True, kw_only=True, tag="refused"):
     fact: PlacementRefused
 
 
-Entry = Booted | PreImage | Created | Accepted | Launched | Stopping | EndedEntry | RefusedEntry
+class Restricted(Struct, frozen=True, kw_only=True, tag="restricted"):
+    """The restrictions of table `revision` that concern the node, in place of those of an earlier entry."""
+
+    revision: int
+    restrictions: tuple[Restriction, ...]
+
+
+Entry = Booted | PreImage | Created | Accepted | Launched | Stopping | EndedEntry | RefusedEntry | Restricted
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
@@ -131,6 +140,7 @@ class JournalState:
         self.launched: dict[str, Launched] = {}
         self.stopping: dict[str, StopIntent] = {}
         self.ended: dict[str, EndedEntry | RefusedEntry] = {}
+        self.restricted = Restricted(revision=0, restrictions=())
         self._kept = kept
         for entry in entries:
             self.add(entry)
@@ -156,6 +166,8 @@ class JournalState:
                 self.launched[key] = entry
             case Stopping():
                 self.stopping[attempt_key(entry.replica, entry.attempt)] = entry.intent
+            case Restricted():
+                self.restricted = entry
             case EndedEntry() | RefusedEntry():
                 self._end(attempt_key(entry.fact.replica, entry.fact.attempt), entry)
 
@@ -171,6 +183,8 @@ class JournalState:
 def compacted(state: JournalState) -> list[Entry]:
     """The shortest list of entries that folds to the same state."""
     entries: list[Entry] = [Booted(boot_id=state.boot_id)]
+    if state.restricted.revision:
+        entries.append(state.restricted)
     entries += [Created(path=path) for path in state.created]
     entries += [PreImage(path=path, value=value) for path, value in state.pre_images.items()]
     entries += state.ended.values()

@@ -53,6 +53,7 @@ class Knob(StrEnum):
     MEMORY_LIMIT = "memory-limit-bytes"
     OOM_GROUP = "memory-oom-group"  # 0 | 1
     PIDS_LIMIT = "pids-limit"
+    FROZEN = "frozen"  # 0 | 1
     HUGE_PAGES_LIMIT = "huge-pages-limit-bytes"  # of one page size: what may be touched
     HUGE_PAGES_RESERVED_LIMIT = "huge-pages-reserved-limit-bytes"  # of one page size: what may be mapped
 
@@ -79,6 +80,7 @@ _FILES: Final[dict[Knob, KnobFile]] = {
     Knob.MEMORY_LIMIT: KnobFile(controller="memory", v1="memory.limit_in_bytes", v2="memory.max"),
     Knob.OOM_GROUP: KnobFile(controller="memory", v1="", v2="memory.oom.group"),
     Knob.PIDS_LIMIT: KnobFile(controller="pids", v1="pids.max", v2="pids.max"),
+    Knob.FROZEN: KnobFile(controller="freezer", v1="freezer.state", v2="cgroup.freeze"),
     Knob.HUGE_PAGES_LIMIT: KnobFile(controller="hugetlb", v1="hugetlb.{size}.limit_in_bytes", v2="hugetlb.{size}.max"),
     Knob.HUGE_PAGES_RESERVED_LIMIT: KnobFile(
         controller="hugetlb", v1="hugetlb.{size}.rsvd.limit_in_bytes", v2="hugetlb.{size}.rsvd.max"
@@ -138,6 +140,8 @@ def text_of(knob: Knob, version: int, value: int | str) -> str:
     match knob:
         case Knob.CPU_WEIGHT:
             return str(value if version == 1 else weight_v2(value))
+        case Knob.FROZEN if version == 1:
+            return "FROZEN" if value else "THAWED"
         case Knob.CPU_QUOTA if version == 2:
             return f"{'max' if value == UNLIMITED else value} {PERIOD_US}"
         case _ if value == UNLIMITED and (knob in _LIMITS or knob is Knob.PIDS_LIMIT):
@@ -154,6 +158,9 @@ def agrees(knob: Knob, version: int, wrote: str, shown: str) -> bool:
     wrote, shown = wrote.strip(), shown.strip()
     if wrote == shown:
         return True
+    if knob is Knob.FROZEN:
+        # v1 shows this until the last process has stopped.
+        return (wrote, shown) == ("FROZEN", "FREEZING")
     if knob in _LIMITS and wrote == "-1":
         return shown.isdigit() and int(shown) >= _V1_UNLIMITED_BYTES
     if knob is Knob.MEMORY_LIMIT and shown.isdigit():

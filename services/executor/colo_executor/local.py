@@ -7,6 +7,7 @@ from msgspec import Struct
 from colo_common.events.enforcement import KnobValue, PlacementRefused, ReplicaEnded
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import EndCause, Reason
+from colo_common.model.restriction import Restriction
 
 __all__ = [
     "Adopted",
@@ -25,7 +26,10 @@ __all__ = [
     "ReplicaLaunched",
     "SetCeiling",
     "SignalReplica",
+    "ReplicasSuspended",
+    "RememberRestrictions",
     "StopIntent",
+    "SuspendReplicas",
 ]
 
 
@@ -130,6 +134,31 @@ class ReplicaLaunched(Struct, frozen=True, kw_only=True):
     knobs: tuple[KnobValue, ...] = ()
 
 
+class SuspendReplicas(Struct, frozen=True, kw_only=True):
+    """Effect: freeze every process of these attempts (pairs of replica and attempt), or let them run again.
+
+    Answered by ReplicasSuspended. An attempt that has exited is no error.
+    """
+
+    attempts: tuple[tuple[str, int], ...]
+    is_suspended: bool
+
+
+class ReplicasSuspended(Struct, frozen=True, kw_only=True):
+    """These attempts are suspended, or run again. `failed` has an attempt and a sentence for each that is not as it should be."""
+
+    attempts: tuple[tuple[str, int], ...]
+    is_suspended: bool
+    failed: tuple[tuple[str, int, str], ...] = ()
+
+
+class RememberRestrictions(Struct, frozen=True, kw_only=True):
+    """Effect: journal the restrictions that concern this node, so that an executor without a bus honours them too."""
+
+    revision: int
+    restrictions: tuple[Restriction, ...]
+
+
 class LaunchFailed(Struct, frozen=True, kw_only=True):
     """Nothing was started, nothing was left behind."""
 
@@ -174,8 +203,13 @@ class AdoptedReplica(Struct, frozen=True, kw_only=True):
 
 
 class Adopted(Struct, frozen=True, kw_only=True):
-    """The journal's content at a start: launched attempts, waiting placements, and ends that may not have been published."""
+    """The journal's content at a start: launched attempts, waiting placements, and ends that may not have been published.
+
+    `restrictions` are those of table `revision` that concern the node.
+    """
 
     replicas: tuple[AdoptedReplica, ...] = ()
     waiting: tuple[Placement, ...] = ()
     ended: tuple[ReplicaEnded | PlacementRefused, ...] = ()
+    revision: int = 0
+    restrictions: tuple[Restriction, ...] = ()

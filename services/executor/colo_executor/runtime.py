@@ -12,9 +12,12 @@ from colo_executor.local import (
     LaunchFailed,
     RememberEnd,
     RememberPlacement,
+    RememberRestrictions,
     ReplicaExited,
     ReplicaLaunched,
+    ReplicasSuspended,
     SignalReplica,
+    SuspendReplicas,
 )
 
 __all__ = ["Runtime"]
@@ -50,8 +53,12 @@ class Runtime(Protocol):
         """Ask the attempt to end, or kill it. An attempt that has exited is no error."""
         ...
 
-    async def remember(self, effect: RememberPlacement | RememberEnd) -> None:
-        """Keep the placement or the end over a crash of the executor."""
+    async def suspend(self, effect: SuspendReplicas) -> ReplicasSuspended:
+        """Freeze the attempts or let them run again; one that has exited is no error."""
+        ...
+
+    async def remember(self, effect: RememberPlacement | RememberEnd | RememberRestrictions) -> None:
+        """Keep the placement, the end or the restrictions over a crash of the executor."""
         ...
 
     def poll_exits(self) -> tuple[ReplicaExited, ...]:

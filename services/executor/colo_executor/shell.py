@@ -27,9 +27,12 @@ from colo_executor.local import (
     LaunchReplica,
     RememberEnd,
     RememberPlacement,
+    RememberRestrictions,
     RenewLease,
+    ReplicasSuspended,
     SetCeiling,
     SignalReplica,
+    SuspendReplicas,
 )
 from colo_executor.reflex import Reflex, ReflexEvent, ReflexPolicy
 from colo_executor.runtime import Runtime
@@ -101,6 +104,9 @@ class ExecutorShell:
         self._drifts = metrics.counter(
             "colo_executor_drifts_total", "kernel values that somebody else changed", ("outcome",)
         )
+        self._suspensions = metrics.counter(
+            "colo_executor_suspensions_total", "replicas that were suspended or resumed", ("outcome",)
+        )
         self._launches = metrics.counter("colo_executor_launches_total", "attempts to start a replica", ("outcome",))
 
     @property
@@ -147,7 +153,9 @@ class ExecutorShell:
             case SignalReplica():
                 self._log.info("signal", replica=effect.replica, attempt=effect.attempt, signal=effect.signal)
                 await self._runtime.signal(effect)
-            case RememberPlacement() | RememberEnd():
+            case SuspendReplicas():
+                return [await self._suspend(effect)]
+            case RememberPlacement() | RememberEnd() | RememberRestrictions():
                 await self._runtime.remember(effect)
             case RenewLease():
                 self._renewals.append(effect)
@@ -187,6 +195,15 @@ class ExecutorShell:
             target_mcpu=ceiling_mcpu,
             capacity_mcpu=self._runtime.capacity_mcpu,
         )
+
+    async def _suspend(self, effect: SuspendReplicas) -> ReplicasSuspended:
+        result = await self._runtime.suspend(effect)
+        done = len(result.attempts) - len(result.failed)
+        self._suspensions.labels("suspended" if effect.is_suspended else "resumed").inc(done)
+        self._suspensions.labels("failed").inc(len(result.failed))
+        failed = [sentence for _, _, sentence in result.failed[:_NAMED_MOST]]
+        self._log.info("suspension", is_suspended=effect.is_suspended, done=done, failed=failed)
+        return result
 
     async def _launch(self, effect: LaunchReplica) -> Struct:
         placement = effect.placement

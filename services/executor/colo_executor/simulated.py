@@ -11,7 +11,7 @@ from colo_common.model.qos import QosClass
 from colo_common.model.reasons import Reason
 from colo_common.model.topology import NodeTopology
 from colo_executor.inventory import MachineInventory, ShareRefused, check_shares, inventory_of
-from colo_executor.journal_lines import Accepted, EndedEntry, JournalState, Launched, RefusedEntry, Stopping
+from colo_executor.journal_lines import Accepted, EndedEntry, JournalState, Launched, RefusedEntry, Restricted, Stopping
 from colo_executor.local import (
     Adopted,
     AdoptedReplica,
@@ -21,9 +21,12 @@ from colo_executor.local import (
     LaunchFailed,
     RememberEnd,
     RememberPlacement,
+    RememberRestrictions,
     ReplicaExited,
     ReplicaLaunched,
+    ReplicasSuspended,
     SignalReplica,
+    SuspendReplicas,
 )
 from colo_executor.online import is_online
 
@@ -112,6 +115,7 @@ class SimulatedMachine(Protocol):
     ) -> None: ...
     def stop_replica(self, replica: str, grace_ms: int) -> bool: ...
     def kill_replica(self, replica: str) -> bool: ...
+    def suspend_replica(self, replica: str, *, is_suspended: bool) -> bool: ...
     def poll_exits(self) -> Sequence[SimulatedExit]: ...
 
 
@@ -181,6 +185,8 @@ class SimulatedRuntime:
             replicas=tuple(replicas),
             waiting=tuple(self.journal.accepted.values()),
             ended=tuple(entry.fact for entry in self.journal.ended.values()),
+            revision=self.journal.restricted.revision,
+            restrictions=self.journal.restricted.restrictions,
         )
 
     async def launch(self, placement: Placement, now_ms: int) -> ReplicaLaunched | LaunchFailed:
@@ -227,9 +233,18 @@ class SimulatedRuntime:
         # The machine ends the grace by itself; the SIGKILL of the executor comes at the same time.
         self._machine.stop_replica(effect.replica, max(1, effect.intent.kill_at_ms - self._machine.at_ms))
 
-    async def remember(self, effect: RememberPlacement | RememberEnd) -> None:
-        """Add the placement or the end to the journal, for the next executor."""
-        if isinstance(effect, RememberPlacement):
+    async def suspend(self, effect: SuspendReplicas) -> ReplicasSuspended:
+        """Take all CPU from the attempts, or give it back."""
+        for replica, attempt in effect.attempts:
+            if attempt_key(replica, attempt) in self.journal.launched:
+                self._machine.suspend_replica(replica, is_suspended=effect.is_suspended)
+        return ReplicasSuspended(attempts=effect.attempts, is_suspended=effect.is_suspended)
+
+    async def remember(self, effect: RememberPlacement | RememberEnd | RememberRestrictions) -> None:
+        """Add the placement, the end or the restrictions to the journal, for the next executor."""
+        if isinstance(effect, RememberRestrictions):
+            self.journal.add(Restricted(revision=effect.revision, restrictions=effect.restrictions))
+        elif isinstance(effect, RememberPlacement):
             self.journal.add(Accepted(placement=effect.placement))
         elif isinstance(effect.fact, PlacementRefused):
             self.journal.add(RefusedEntry(fact=effect.fact))

@@ -4,14 +4,16 @@ from colo_common.events.eviction import EvictReplica
 from colo_common.events.job import StopReplicas
 from colo_common.events.node import LeaseRenewed
 from colo_common.events.placement import ApplyPlacements
+from colo_common.events.restriction import RestrictionsChanged
 from colo_common.runtime.core import Subscription
 
 __all__ = ["executor_hears"]
 
 
 def executor_hears(node: str) -> tuple[Subscription, ...]:
-    """Subscriptions to the node's commands and its lease; a successor continues where an earlier executor stopped."""
-    return tuple(
-        Subscription(type=body, parameters={"node": node})
-        for body in (ApplyPlacements, StopReplicas, EvictReplica, LeaseRenewed)
+    """Subscriptions to the node's commands and its lease, where a successor continues, and to the last table of restrictions."""
+    of_node = (ApplyPlacements, StopReplicas, EvictReplica, LeaseRenewed)
+    return (
+        *(Subscription(type=body, parameters={"node": node}) for body in of_node),
+        Subscription(type=RestrictionsChanged, durable=False, replay=True),
     )

@@ -80,12 +80,12 @@ class Resource(Struct, frozen=True, kw_only=True):
 
 
 class ZoneInputs(Struct, frozen=True, kw_only=True):
-    """The terms of one zone. `limit` is the source of its reclaim percentages."""
+    """The terms of one zone. `limit` is the source of its reclaim percentages: a Limit, or what an operator forbids."""
 
     zone: int
     cpu: Resource
     memory: Resource
-    limit: Limit = Limit.POLICY
+    limit: str = Limit.POLICY
 
 
 def allocatable_of_zone(inputs: ZoneInputs) -> ZoneAllocatable:
@@ -110,11 +110,13 @@ def zone_inputs(
     reserved: Mapping[int, Reserved] | None = None,
     exclusive: Mapping[int, ExclusiveCpus] | None = None,
     is_colocated: bool = True,
+    forbidden: str = "",
 ) -> tuple[ZoneInputs, ...]:
     """The terms of every zone, in the order of the topology. All CPU is real CPU, without the node's amplification.
 
     `reserved` is what the node's operator keeps back, `exclusive` the request and usage of LSE work; a zone that is not in them has
-    none. A node that is not `is_colocated` reclaims 0 percent, so its allocatable is what is held.
+    none. A node that is not `is_colocated` reclaims 0 percent, so its allocatable is what is held; so does one where an operator
+    forbids more batch work: `forbidden` says who and why.
     The usage of batch work is divided evenly over the zones it may use, rounded down; system usage and the policy's reservation are
     divided over all zones, rounded up; both make the allocatable smaller. Of the policy's and the operator's reservation the larger
     one counts. Raises InvalidInput when the sample's zones are not the topology's.
@@ -126,8 +128,9 @@ def zone_inputs(
         raise InvalidInput("zones", rule, [used.zone for used in sample.zones])
     batch_mcpu, batch_bytes = _batch_use(numbers, sample.workloads)
     part = _part_of_zone(sample, policy, len(zones))
-    limit = Limit.POLICY if is_colocated else Limit.RULES
-    cpu_pct, memory_pct = (policy.cpu_reclaim_pct, policy.memory_reclaim_pct) if is_colocated else (0, 0)
+    limit = Limit.RULES if not is_colocated else forbidden or Limit.POLICY
+    is_open = limit == Limit.POLICY
+    cpu_pct, memory_pct = (policy.cpu_reclaim_pct, policy.memory_reclaim_pct) if is_open else (0, 0)
     inputs = []
     for zone, used in zip(zones, sample.zones, strict=True):
         number = zone.zone

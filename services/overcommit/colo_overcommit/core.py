@@ -17,10 +17,12 @@ from colo_common.events.node import (
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
 from colo_common.events.requests import ExplainAllocatable, HoldEntry, HoldsReply, ListNodes, Refusal
 from colo_common.events.reservation import ReservationChanged
+from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.audit import Audit
 from colo_common.model.freshness import FORGET_NODE_MS, Freshness, freshness_of
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import Placement, attempt_key
+from colo_common.model.restriction import Restrictions, restriction_text
 from colo_overcommit.allocatable import ZoneInputs, allocatable_of_zone, zone_inputs
 from colo_overcommit.exclusive import exclusive_by_zone
 from colo_overcommit.explain import explain, recompute
@@ -42,6 +44,7 @@ Event = (
     | ReservationChanged
     | HoldsReply
     | HoldsListed
+    | RestrictionsChanged
     | RequestReceived
     | Wake
 )
@@ -70,6 +73,7 @@ class OvercommitCore:
         self.policy = policy
         self.nodes: dict[str, KnownNode] = {}
         self.dropped = Dropped()
+        self.restrictions = Restrictions()
         self._watch = Watch(policy.freshness, forget_node_ms)
         self._now_ms = 0
         self._audit = Audit(self._pieces, _CHECKED_AT_ONCE)
@@ -103,6 +107,11 @@ class OvercommitCore:
                 return []
             case NodeTopologyReported():
                 return self._topology(event, now_ms)
+            case RestrictionsChanged():
+                if self.restrictions.take(event.revision, event.restrictions, now_ms):
+                    for name, known in self.nodes.items():
+                        self._restrict(name, known)
+                return []
             case RequestReceived():
                 return [Reply(request=event.request, body=self._answer(event, now_ms))]
             case Wake():
@@ -164,6 +173,8 @@ class OvercommitCore:
         if known.is_old(sample):
             self.dropped.old_sample += 1
             return []
+        self.restrictions.expire(now_ms)
+        self._restrict(sample.node, known)
         inputs = zone_inputs(
             known.topology,
             sample,
@@ -172,6 +183,7 @@ class OvercommitCore:
             reserved=known.reserved,
             exclusive=exclusive_by_zone(known.held, known.topology, sample.workloads),
             is_colocated=known.is_colocated,
+            forbidden=known.forbidden,
         )
         known.accept(sample, inputs, now_ms)
         self._watch.sampled(sample.node, now_ms)
@@ -190,6 +202,14 @@ class OvercommitCore:
             )
         )
         return effects
+
+    def _restrict(self, node: str, known: KnownNode) -> None:
+        """Note what operators forbid on the node; the next sample publishes the allocatable that follows from it."""
+        no_batch, cordon = self.restrictions.no_batch_on(node), self.restrictions.cordon_of(node)
+        forbidden = "" if no_batch is None else restriction_text(no_batch)
+        known.is_changed = known.is_changed or forbidden != known.forbidden
+        known.forbidden = forbidden
+        known.closed = "" if cordon is None else restriction_text(cordon)
 
     def _publish(self, node: str, known: KnownNode, inputs: tuple[ZoneInputs, ...], now_ms: int) -> list[Effect]:
         """Compute the allocatable from the terms, and publish it if it differs enough from the last published one."""

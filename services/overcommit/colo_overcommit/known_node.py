@@ -26,6 +26,9 @@ class KnownNode(Struct, kw_only=True):
 
     `is_colocated`: its operator admits batch work. `is_changed`: topology or rules have changed since the last publication.
 
+    `forbidden`: by whom and why an operator forbids more batch work there, "" when nobody does; `closed`: the same of new work of
+    every kind.
+
     `expected_since_ms` is the time at which a node without a sample was first known. It turns lost by this time, because it may
     have died before this service started.
     """
@@ -34,6 +37,8 @@ class KnownNode(Struct, kw_only=True):
     reserved: Mapping[int, Reserved] = field(default_factory=dict)
     is_colocated: bool = True
     is_changed: bool = False
+    forbidden: str = ""
+    closed: str = ""
     simulated: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
@@ -77,6 +82,6 @@ class KnownNode(Struct, kw_only=True):
             share = held.get(zone.zone)
             cpu = replace(zone.cpu, reclaim_pct=0, held=share.cpu_mcpu if share else 0)
             memory = replace(zone.memory, reclaim_pct=0, held=share.memory_bytes if share else 0)
-            limit = zone.limit if zone.limit is Limit.RULES else Limit.AGE
+            limit = Limit.AGE if zone.limit == Limit.POLICY else zone.limit
             zones.append(replace(zone, cpu=cpu, memory=memory, limit=limit))
         return tuple(zones)

@@ -75,7 +75,8 @@ def fleet_totals(nodes: Mapping[str, KnownNode]) -> FleetTotals:
         ):
             sums[number] += value
         cpu, memory = max(-summary.headroom_cpu_mcpu, 0), max(-summary.headroom_memory_bytes, 0)
-        if cpu or memory:
+        # Where an operator forbids batch work the promise ends by his will, and what is held is not over it.
+        if (cpu or memory) and not known.forbidden:
             overdrawn.append(OverdrawnNode(node=name, cpu_mcpu=cpu, memory_bytes=memory))
     overdrawn.sort(key=lambda one: (-one.cpu_mcpu, -one.memory_bytes, one.node))
     return FleetTotals(
@@ -170,8 +171,10 @@ def _headroom(known: KnownNode) -> tuple[int, int]:
 def _reason(known: KnownNode, headroom_mcpu: int, headroom_bytes: int) -> str:
     if known.freshness is not Freshness.FRESH:
         return _REASONS[known.freshness]
-    if any(zone.limit is not Limit.POLICY for zone in known.inputs):
-        return next(zone.limit.value for zone in known.inputs if zone.limit is not Limit.POLICY)
+    if known.forbidden or known.closed:
+        return known.forbidden or known.closed
+    if any(zone.limit != Limit.POLICY for zone in known.inputs):
+        return next(str(zone.limit) for zone in known.inputs if zone.limit != Limit.POLICY)
     for what, headroom in (("CPU", headroom_mcpu), ("memory", headroom_bytes)):
         if headroom < 0:
             return f"batch work holds more {what} than could be promised now"

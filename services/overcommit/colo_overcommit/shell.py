@@ -10,6 +10,7 @@ from colo_common.events.node import NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
 from colo_common.events.requests import ExplainAllocatable, HoldEntry, HoldsReply, ListHolds, ListNodes
 from colo_common.events.reservation import ReservationChanged
+from colo_common.events.restriction import RestrictionsChanged
 from colo_common.ports import Bus, Clock, PortError, Unavailable
 from colo_common.runtime.ask import ask
 from colo_common.runtime.core import Core, Subscription
@@ -28,6 +29,7 @@ HEARS: Final = (
     Subscription(type=PlacementsDecided, durable=False, may_wait_ms=_WAIT_MS),
     Subscription(type=PlacementsReleased, durable=False, may_wait_ms=_WAIT_MS),
     Subscription(type=ReservationChanged, durable=False, may_wait_ms=_WAIT_MS),
+    Subscription(type=RestrictionsChanged, durable=False, replay=True),
 )
 ANSWERS: Final = (ListNodes, GetFleet, GetNode, ExplainAllocatable)
 _PAGE: Final = 1_000

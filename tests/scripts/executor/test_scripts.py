@@ -19,6 +19,7 @@ from colo_common.events.eviction import EvictReplica
 from colo_common.events.job import ReplicaStop, StopReplicas
 from colo_common.events.node import LeaseRenewed
 from colo_common.events.placement import ApplyPlacements
+from colo_common.events.restriction import RestrictionsApplied
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
@@ -34,16 +35,20 @@ from colo_executor.local import (
     LaunchReplica,
     RememberEnd,
     RememberPlacement,
+    RememberRestrictions,
     ReplicaExited,
     ReplicaLaunched,
+    ReplicasSuspended,
     SetCeiling,
     SignalReplica,
     StopIntent,
+    SuspendReplicas,
 )
 from colo_executor.reflex import ReflexPolicy
 from colo_executor.suppress import SuppressPolicy
 from tests.support.builders import a_placement
 from tests.support.executor_node import NodeExecutor
+from tests.support.restriction_words import restrictions_changed
 from tests.support.scripts import Args, Play, ScriptFailed, script_files
 
 NODE = "n1"
@@ -90,6 +95,9 @@ class Conversation:
             "written": self._written,
             "refused": self._refused,
             "drift": self._drift,
+            "restrict": lambda args: restrictions_changed(args, self.now_ms),
+            "suspended": lambda args: self._suspended(args, is_suspended=True),
+            "resumed": lambda args: self._suspended(args, is_suspended=False),
         }
         if command not in events:
             raise ScriptFailed(f"is no command; there are {', '.join(sorted(events))}")
@@ -193,7 +201,7 @@ class Conversation:
         )
 
     def _adopted(self, args: Args) -> Adopted:
-        args.only("alive", "dead", "stopping", "waiting")
+        args.only("alive", "dead", "stopping", "waiting", "paused")
         replicas = [
             AdoptedReplica(
                 placement=a_placement(name), pid=7, launched_at_ms=self.now_ms, alive=key != "dead", stop=stop
@@ -202,7 +210,23 @@ class Conversation:
             if (name := args.text(key, ""))
         ]
         waiting = args.text("waiting", "")
-        return Adopted(replicas=tuple(replicas), waiting=(a_placement(waiting, attempt=2),) if waiting else ())
+        paused = args.text("paused", "")
+        words = Args(words=("3", *([paused] if paused else [])))
+        return Adopted(
+            replicas=tuple(replicas),
+            waiting=(a_placement(waiting, attempt=2),) if waiting else (),
+            revision=3 if "paused" in args.named else 0,
+            restrictions=restrictions_changed(words, self.now_ms).restrictions,
+        )
+
+    def _suspended(self, args: Args, *, is_suspended: bool) -> ReplicasSuspended:
+        """The result of suspending or resuming; `failed` names the one that the kernel refused."""
+        args.only("failed")
+        failed = args.text("failed", "")
+        attempts = tuple((name, 1) for name in (*args.words, *([failed] if failed else [])))
+        return ReplicasSuspended(
+            attempts=attempts, is_suspended=is_suspended, failed=((failed, 1, f"{failed} EBUSY"),) if failed else ()
+        )
 
     def _intent(self) -> StopIntent:
         return StopIntent(cause=EndCause.STOPPED, reason=Reason.CANCELLED, kill_at_ms=self.now_ms + 3_000)
@@ -239,6 +263,12 @@ def _line(effect) -> str:
             return f"remember waiting {effect.placement.replica}#{effect.placement.attempt}"
         case RememberEnd():
             return f"remember end {effect.fact.replica}#{effect.fact.attempt}"
+        case SuspendReplicas():
+            names = " ".join(f"{replica}#{attempt}" for replica, attempt in effect.attempts)
+            return f"{'suspend' if effect.is_suspended else 'resume'} {names}"
+        case RememberRestrictions():
+            table = " ".join(":".join(each.key) for each in effect.restrictions)
+            return f"remember restrictions {effect.revision} {table}".rstrip()
         case SetCeiling():
             return f"set ceiling {effect.ceiling_mcpu}"
         case _:
@@ -262,6 +292,9 @@ def _fact(fact) -> str:
         case DriftCorrected():
             back = ",".join(f"{knob.path}={knob.before}->{knob.value}" for knob in fact.knobs[:2])
             return f"drift count={fact.count} named={len(fact.knobs)} {back} failed={','.join(fact.failed)}"
+        case RestrictionsApplied():
+            failed = f" failed={','.join(fact.failed)}" if fact.failed else ""
+            return f"restrictions {fact.revision} applied, {fact.suspended} suspended{failed}"
         case NodeRecovered():
             return "recovered " + ",".join(f"{replica}#{attempt}" for replica, attempt in fact.running)
         case _:

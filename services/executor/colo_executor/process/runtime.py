@@ -17,7 +17,7 @@ from colo_common.model.reasons import Reason
 from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.inventory import ShareRefused, check_shares
 from colo_executor.journal import JournalFile
-from colo_executor.journal_lines import Accepted, Booted, EndedEntry, Launched, RefusedEntry, Stopping
+from colo_executor.journal_lines import Accepted, Booted, EndedEntry, Launched, RefusedEntry, Restricted, Stopping
 from colo_executor.local import (
     Adopted,
     AdoptedReplica,
@@ -28,9 +28,12 @@ from colo_executor.local import (
     LaunchFailed,
     RememberEnd,
     RememberPlacement,
+    RememberRestrictions,
     ReplicaExited,
     ReplicaLaunched,
+    ReplicasSuspended,
     SignalReplica,
+    SuspendReplicas,
 )
 from colo_executor.online import CpusRefused, is_online, online_group
 from colo_executor.process.fast import FastReader
@@ -134,6 +137,8 @@ class ProcessRuntime:
             replicas=tuple(found),
             waiting=tuple(state.accepted.values()),
             ended=tuple(entry.fact for entry in state.ended.values()),
+            revision=state.restricted.revision,
+            restrictions=state.restricted.restrictions,
         )
 
     async def restore(self) -> tuple[ReplicaExited, ...]:
@@ -208,10 +213,17 @@ class ProcessRuntime:
         await asyncio.to_thread(self._journal.append, entry)
         await asyncio.to_thread(self._terminate, running)
 
-    async def remember(self, effect: RememberPlacement | RememberEnd) -> None:
-        """Append the placement or the end to the journal."""
-        if isinstance(effect, RememberPlacement):
-            entry: Accepted | EndedEntry | RefusedEntry = Accepted(placement=effect.placement)
+    async def suspend(self, effect: SuspendReplicas) -> ReplicasSuspended:
+        """Freeze the control groups of the attempts, or thaw them. Without a freezer, SIGSTOP or SIGCONT to every process."""
+        return await asyncio.to_thread(self._suspend, effect)
+
+    async def remember(self, effect: RememberPlacement | RememberEnd | RememberRestrictions) -> None:
+        """Append the placement, the end or the restrictions to the journal."""
+        entry: Accepted | EndedEntry | RefusedEntry | Restricted
+        if isinstance(effect, RememberRestrictions):
+            entry = Restricted(revision=effect.revision, restrictions=effect.restrictions)
+        elif isinstance(effect, RememberPlacement):
+            entry = Accepted(placement=effect.placement)
         elif isinstance(effect.fact, PlacementRefused):
             entry = RefusedEntry(fact=effect.fact)
         else:
@@ -308,6 +320,21 @@ class ProcessRuntime:
         if not is_online(running.placement):
             self._tier.boost_weight(running.token)
         running.tree.terminate(running.group)
+
+    def _suspend(self, effect: SuspendReplicas) -> ReplicasSuspended:
+        failed = []
+        for replica, attempt in effect.attempts:
+            running = self._running.get(replica_token(replica, attempt))
+            if running is None:
+                continue
+            try:
+                running.tree.freeze(running.group, is_frozen=effect.is_suspended)
+            except FileNotFoundError:
+                # It has just ended.
+                continue
+            except (CgroupError, OSError) as error:
+                failed.append((replica, attempt, str(error)))
+        return ReplicasSuspended(attempts=effect.attempts, is_suspended=effect.is_suspended, failed=tuple(failed))
 
     def _kill(self, running: _Running) -> bool:
         if is_online(running.placement):

@@ -1,0 +1,166 @@
+"""What operators forbid on this node: batch work that is suspended, and placements that are not started."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from colo_common.events.effects import Effect, Publish
+from colo_common.events.restriction import RestrictionsApplied, RestrictionsChanged
+from colo_common.model.placement import Placement
+from colo_common.model.reasons import Reason
+from colo_common.model.restriction import (
+    Restriction,
+    RestrictionKind,
+    Restrictions,
+    RestrictionScope,
+    restriction_text,
+)
+from colo_executor.attempt import AttemptPhase, ReplicaAttempt
+from colo_executor.local import Adopted, RememberRestrictions, ReplicasSuspended, SuspendReplicas
+from colo_executor.online import is_online
+
+__all__ = ["Suspension"]
+
+_RETRY_MS: Final = 1_000
+_TRIES_MOST: Final = 10
+_FAILED_SHOWN: Final = 10
+
+Attempt = tuple[str, int]
+
+
+class Suspension:
+    """Follows the restrictions: which attempts are to be suspended, which are, and what the node has confirmed.
+
+    Online work is never suspended. An attempt that is told to stop is resumed first, because a frozen process hears no signal.
+    """
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        self.restrictions = Restrictions()
+        self.suspended: set[Attempt] = set()
+        self._failed: dict[Attempt, str] = {}
+        self._waits_for = 0
+        self._is_due = False
+        self._tries = 0
+        self._retry_at_ms: int | None = None
+
+    def changed(self, event: RestrictionsChanged, active: Mapping[str, ReplicaAttempt], now_ms: int) -> list[Effect]:
+        """Take a newer table: journal the part that concerns this node, then suspend and resume what differs."""
+        before = self._of_node()
+        if not self.restrictions.take(event.revision, event.restrictions, now_ms):
+            return []
+        of_node = self._of_node()
+        effects: list[Effect] = []
+        if of_node != before:
+            effects.append(RememberRestrictions(revision=event.revision, restrictions=of_node))
+            self._is_due = self._is_due or _without_jobs(of_node) != _without_jobs(before)
+        self._tries = 0
+        return effects + self.follow(active, now_ms)
+
+    def adopted(self, event: Adopted, active: Mapping[str, ReplicaAttempt], now_ms: int) -> list[Effect]:
+        """Follow the journaled restrictions. Every adopted attempt is resumed or suspended: a crash may have come in between."""
+        self.restrictions.take(event.revision, event.restrictions, now_ms)
+        if not event.revision:
+            return []
+        self.suspended = {key for key, attempt in _suspendable(active) if not self._suspends(attempt.placement)}
+        return self.follow(active, now_ms)
+
+    def wake(self, active: Mapping[str, ReplicaAttempt], now_ms: int) -> list[Effect]:
+        """Resume what a restriction held whose time is over, and try again what failed."""
+        over = self.restrictions.expire(now_ms)
+        is_retry = self._retry_at_ms is not None and self._retry_at_ms <= now_ms
+        if not over and not is_retry:
+            return []
+        self._retry_at_ms = None
+        return self.follow(active, now_ms)
+
+    def deadline_ms(self) -> int | None:
+        """When the next restriction is over, or the next try is due."""
+        due = [at for at in (self.restrictions.deadline_ms(), self._retry_at_ms) if at is not None]
+        return min(due, default=None)
+
+    def follow(self, active: Mapping[str, ReplicaAttempt], now_ms: int) -> list[Effect]:
+        """Suspend and resume what differs from the restrictions; the confirmation, when nothing is under way."""
+        running = dict(_suspendable(active))
+        self.suspended &= running.keys()
+        target = {key for key, attempt in running.items() if self._suspends(attempt.placement)}
+        effects: list[Effect] = []
+        for attempts, is_suspended in ((target - self.suspended, True), (self.suspended - target, False)):
+            if attempts:
+                effects.append(SuspendReplicas(attempts=tuple(sorted(attempts)), is_suspended=is_suspended))
+        self._waits_for += len(effects)
+        # As intended, until the result says otherwise: the attempts are not asked for twice.
+        self.suspended = target
+        return effects or self._confirm(now_ms)
+
+    def done(self, event: ReplicasSuspended, now_ms: int) -> list[Effect]:
+        """Take the result: what failed is tried again after a second, a few times."""
+        self._waits_for = max(0, self._waits_for - 1)
+        self._is_due = True
+        for attempt in event.attempts:
+            self._failed.pop(attempt, None)
+        for replica, number, sentence in event.failed:
+            self._failed[(replica, number)] = sentence
+            (self.suspended.discard if event.is_suspended else self.suspended.add)((replica, number))
+        if event.failed and self._tries < _TRIES_MOST:
+            self._tries += 1
+            self._retry_at_ms = now_ms + _RETRY_MS
+        return self._confirm(now_ms)
+
+    def stopping(self, replica: str, number: int) -> list[Effect]:
+        """Let a suspended attempt run again, so that it hears the signal to stop."""
+        if (replica, number) not in self.suspended:
+            return []
+        self.suspended.discard((replica, number))
+        self._waits_for += 1
+        return [SuspendReplicas(attempts=((replica, number),), is_suspended=False)]
+
+    def exited(self, replica: str, number: int) -> None:
+        """Forget an attempt that has ended."""
+        self.suspended.discard((replica, number))
+        self._failed.pop((replica, number), None)
+
+    def refusal(self, placement: Placement) -> tuple[Reason, str] | None:
+        """Why the placement is not started now: the reason, and who forbade it and why."""
+        if is_online(placement):
+            return None
+        found = self.restrictions.suspension_of(self.node)
+        if found is None:
+            return None
+        is_quiesce = found.kind is RestrictionKind.QUIESCE
+        return (Reason.BATCH_QUIESCED if is_quiesce else Reason.NODE_PAUSED), restriction_text(found)
+
+    def _suspends(self, placement: Placement) -> bool:
+        if self.restrictions.suspension_of(self.node) is not None:
+            return True
+        return self.restrictions.get(RestrictionKind.PAUSE, RestrictionScope.JOB, placement.job) is not None
+
+    def _confirm(self, now_ms: int) -> list[Effect]:
+        if self._waits_for or not self._is_due:
+            return []
+        self._is_due = False
+        fact = RestrictionsApplied(
+            at_ms=now_ms,
+            node=self.node,
+            revision=self.restrictions.revision,
+            suspended=len(self.suspended),
+            failed=tuple([self._failed[key] for key in sorted(self._failed)][:_FAILED_SHOWN]),
+        )
+        name = f"executor:restricted:{self.node}:{fact.revision}:{now_ms}:{fact.suspended}"
+        return [Publish(fact=fact, id=name)]
+
+    def _of_node(self) -> tuple[Restriction, ...]:
+        """The restrictions that concern this node, with the pauses of all jobs: their replicas may come later."""
+        of_jobs = [each for each in self.restrictions if each.scope is RestrictionScope.JOB]
+        return (*self.restrictions.on_node(self.node), *of_jobs)
+
+
+def _without_jobs(restrictions: tuple[Restriction, ...]) -> tuple[Restriction, ...]:
+    return tuple([each for each in restrictions if each.scope is not RestrictionScope.JOB])
+
+
+def _suspendable(active: Mapping[str, ReplicaAttempt]) -> list[tuple[Attempt, ReplicaAttempt]]:
+    return [
+        ((replica, attempt.placement.attempt), attempt)
+        for replica, attempt in sorted(active.items())
+        if attempt.phase is AttemptPhase.RUNNING and not is_online(attempt.placement)
+    ]
