@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from colo_common.model.duration import span_text
 from colo_common.model.quantity import bytes_text, cpu_text
 
 __all__ = ["Format", "ago", "bytes_text", "counted", "cpu_text", "print_data", "print_table", "span_text"]
@@ -43,16 +44,6 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], empty: st
 def counted(number: int, what: str) -> str:
     """A count with its noun: "1 replica", "2 replicas"."""
     return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def span_text(span_ms: int) -> str:
-    """A span of time in its two largest units: "1.5s", "45s", "3m05s", "2h10m"."""
-    seconds = span_ms // 1000
-    if seconds < 120:
-        return f"{span_ms / 1000:.1f}s" if seconds < 10 else f"{seconds}s"
-    if seconds < 7200:
-        return f"{seconds // 60}m{seconds % 60:02d}s"
-    return f"{seconds // 3600}h{seconds % 3600 // 60:02d}m"
 
 
 def ago(then_ms: int, now_ms: int) -> str:

@@ -14,6 +14,7 @@ from colo_common.events.subjects import encode_node
 from colo_common.events.trace import placement_trace, trace_of
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_file import job_from_mapping
+from colo_common.ports import Clock
 from colo_common.runtime.telemetry import Telemetry
 from colo_gateway.ask import Asker
 from colo_gateway.body import BODY_BYTES_MAX, TooLarge, read_mapping
@@ -24,8 +25,10 @@ from colo_gateway.replies import JobExplained, JobTrace, Submitted, VersionReply
 from colo_gateway.reservations import ReservationRoutes
 from colo_gateway.responses import answer_of, integer_of, invalid_of, json_of, names_of, problem_of
 from colo_gateway.restrictions.routes import RestrictionRoutes
+from colo_gateway.since import since_of
 from colo_gateway.sse import stream_events
 from colo_gateway.state import StateRoutes
+from colo_gateway.story_routes import StoryRoutes
 from colo_gateway.streams import Streams
 from colo_gateway.traces import span_tree
 
@@ -47,6 +50,8 @@ class Api:
         streams: Streams,
         state: StateRoutes,
         telemetry: Telemetry,
+        clock: Clock,
+        clock_speed: float,
         version: str,
         trace_ratio: float,
     ) -> None:
@@ -55,6 +60,8 @@ class Api:
         self._streams = streams
         self._state = state
         self._telemetry = telemetry
+        self._clock = clock
+        self._clock_speed = clock_speed
         self._version = version
         self._trace_ratio = trace_ratio
         self._openapi = openapi(version)
@@ -73,6 +80,7 @@ class Api:
             *RestrictionRoutes(self._asker).routes(),
             *self._state.routes(),
             web.get("/v1/nodes/{node}/explain", self.explain_node),
+            *StoryRoutes(self._core, self._clock, self._clock_speed).routes(),
             web.get("/v1/stream", self.stream),
             web.get("/v1/version", self.get_version),
             web.get("/v1/openapi.json", self.get_openapi),
@@ -199,9 +207,16 @@ class Api:
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/stream."""
         try:
-            since = request.headers.get("Last-Event-ID") or request.query.get("since")
-            position = None if since is None else integer_of({"since": since}, "since", 0, 0, 2**62)
-            stream = await stream_events(request, self._core.event_log, self._streams, position)
+            text = request.headers.get("Last-Event-ID") or request.query.get("since")
+            since = None if text is None else since_of(text)
+            stream = await stream_events(
+                request,
+                self._core.event_log,
+                self._streams,
+                since,
+                now_ms=self._clock.now_ms(),
+                speed=self._clock_speed,
+            )
         except InvalidInput as error:
             return invalid_of(error)
         return stream if stream is not None else problem_of(503, "stream", "as many streams are open as there may be")

@@ -13,6 +13,7 @@ from colo_common.events.service import SpansFinished
 from colo_common.model.audit import Audit
 from colo_common.model.restriction import Restrictions
 from colo_gateway.event_log import EventLog, EventLogEntry
+from colo_gateway.evictions import Evictions
 from colo_gateway.recent import Recent
 from colo_gateway.traces import Traces
 
@@ -31,11 +32,12 @@ class Shown(Struct, frozen=True, kw_only=True):
 
 
 class GatewayCore:
-    """Keeps the event log, the traces, the restrictions in force, counts of the last ten minutes and the newest batch ceilings."""
+    """Keeps the event log, the traces, the newest evictions, the restrictions in force, recent counts and the newest ceilings."""
 
     def __init__(self, *, event_log_size: int, trace_size: int) -> None:
         self.event_log = EventLog(event_log_size)
         self.traces = Traces(trace_size)
+        self.evictions = Evictions()
         self._audit = Audit(self.event_log.pieces, _CHECKED_AT_ONCE)
         self.recent = Recent()
         self.ceilings: dict[str, EnforcementChanged] = {}
@@ -57,7 +59,8 @@ class GatewayCore:
         if isinstance(event, SpansFinished):
             self.traces.keep(event.spans)
             return []
-        return [Shown(entry=self.event_log.append(name, subject_of(event), event))]
+        self.evictions.note(event)
+        return [Shown(entry=self.event_log.append(name, subject_of(event), event, now_ms))]
 
     def _keep_ceiling(self, event: EnforcementChanged) -> None:
         """Keep the newest ceiling of a node, for the most recently changed nodes."""

@@ -16,12 +16,16 @@ _PIECE: Final = 5_000
 
 
 class EventLogEntry(Struct, frozen=True, kw_only=True):
-    """One fact of the stream. `position` counts the facts from 1 in the order in which the gateway received them."""
+    """One fact of the stream. `position` counts the facts from 1 in the order in which the gateway received them.
+
+    `received_ms` is when it did so; the fact itself names when it happened, which may be long before where the bus repeated it.
+    """
 
     position: int
     type: str
     subject: str
     fact: Fact
+    received_ms: int = 0
 
 
 class EventLog:
@@ -35,10 +39,10 @@ class EventLog:
         """How many facts are kept."""
         return len(self._entries)
 
-    def append(self, type_: str, subject: str, fact: Fact) -> EventLogEntry:
+    def append(self, type_: str, subject: str, fact: Fact, now_ms: int) -> EventLogEntry:
         """Add the fact with the next position; a full ring drops its oldest fact."""
         self.position += 1
-        entry = EventLogEntry(position=self.position, type=type_, subject=subject, fact=fact)
+        entry = EventLogEntry(position=self.position, type=type_, subject=subject, fact=fact, received_ms=now_ms)
         self._entries.append(entry)
         return entry
 
@@ -54,6 +58,14 @@ class EventLog:
     def first_position(self) -> int:
         """The position of the oldest kept fact, or 0 when the log is empty. Facts with lower positions were dropped."""
         return self._entries[0].position if self._entries else 0
+
+    def position_at(self, at_ms: int) -> int:
+        """The position before the first kept fact that happened at or after that time; the newest position when there is none."""
+        return next((entry.position - 1 for entry in self._entries if entry.fact.at_ms >= at_ms), self.position)
+
+    def known_since_ms(self) -> int | None:
+        """Since when every fact is kept (ms, when the oldest kept one was received); None for an empty log."""
+        return self._entries[0].received_ms if self._entries else None
 
     def pieces(self) -> Iterator[int]:
         """Check in pieces that positions ascend by one up to the newest, and yield the length of each checked piece.

@@ -60,6 +60,8 @@ async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
             version=build_version(),
         ),
         telemetry=process.telemetry,
+        clock=process.clock,
+        clock_speed=settings.clock_speed,
         version=build_version(),
         trace_ratio=settings.trace_ratio,
     )

@@ -9,6 +9,9 @@ from colo_common.events import requests as rq
 from colo_common.events.fleet import NODE_SORTS
 from colo_common.events.kernel import NodeKernelGroups
 from colo_common.events.restriction import RestrictionList
+from colo_gateway.concern import KINDS
+from colo_gateway.eviction_told import EvictionList, EvictionTold
+from colo_gateway.history import History
 from colo_gateway.replies import JobExplained, JobTrace, Problem, Submitted, VersionReply
 from colo_gateway.state_replies import FitsReply, NodeReply, QueuesReply, ServicesReply, StatusReply, TenantsReply
 
@@ -49,6 +52,12 @@ def _query(name: str, about: str, kind: str = "string") -> Parameter:
 
 _RESERVATION: Final = _path("name", "the reservation's name")
 _JOB: Final = _path("job", "the job's id, as the submission answered it")
+_FACTS: Final = (
+    _query("types", "only these fact types, separated by commas"),
+    _query("kind", f"only facts of these kinds, separated by commas: {' '.join(KINDS)}"),
+    _query("node", "only facts of this node"),
+    _query("job", "only facts of this job"),
+)
 ROUTES: Final[tuple[Route, ...]] = (
     Route(
         method="post",
@@ -280,16 +289,51 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     Route(
         method="get",
+        path="/v1/history",
+        name="getHistory",
+        about="What happened: the newest facts of a span of time, in words and whole, oldest first.",
+        reply=History,
+        parameters=(
+            _query("since", "how long ago (10s, 1m, 1h30m) or a position; 1m when absent"),
+            *_FACTS,
+            _query("limit", "at most so many lines: 1 to 1000, 100 when absent", "integer"),
+        ),
+        problems=(400,),
+    ),
+    Route(
+        method="get",
+        path="/v1/evictions",
+        name="listEvictions",
+        about="Evictions, newest first, with why, who was not chosen, and what became of each.",
+        reply=EvictionList,
+        parameters=(
+            _query("node", "only evictions on this node"),
+            _query("job", "only evictions of this job"),
+            _query("since", "not longer ago than this (10s, 1m, 1h30m)"),
+            _query("limit", "1 to 1000, 100 when absent", "integer"),
+        ),
+        problems=(400,),
+    ),
+    Route(
+        method="get",
+        path="/v1/evictions/{eviction}",
+        name="getEviction",
+        about="One eviction.",
+        reply=EvictionTold,
+        parameters=(_path("eviction", "its id, the beginning of it, or the replica that was evicted"),),
+        problems=(404, 409),
+    ),
+    Route(
+        method="get",
         path="/v1/stream",
         name="streamEvents",
         about="Facts as server-sent events; `id` is the position to resume from (Last-Event-ID or ?since=).",
         reply=None,
         media="text/event-stream",
         parameters=(
-            _query("since", "resume after this position; 0 replays what is kept", "integer"),
-            _query("types", "only these fact types, separated by commas"),
-            _query("node", "only facts of this node"),
-            _query("job", "only facts of this job"),
+            _query("since", "resume after this position, 0 replays what is kept; or begin so long ago (10s, 1m)"),
+            *_FACTS,
+            _query("form", "`fact` (when absent), or `line`: position, time, words and the fact"),
         ),
         problems=(400, 503),
     ),

@@ -6,47 +6,54 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from colo_common.events.registry import EVENTS
 from colo_common.model.plain_values import name_among
+from colo_gateway.event_line import line_of
 from colo_gateway.event_log import EventLog, EventLogEntry
-from colo_gateway.responses import names_of
-from colo_gateway.streams import EventFilter, Streams
+from colo_gateway.event_query import filter_of
+from colo_gateway.since import Since
+from colo_gateway.streams import Streams
 
-__all__ = ["stream_events"]
+__all__ = ["CLOCK_SPEED_HEADER", "stream_events"]
 
+#: How many times as fast as the clock on the wall the times of the facts run: above 1 they are simulated.
+CLOCK_SPEED_HEADER: Final = "Colo-Clock-Speed"
 _HEARTBEAT_S: Final = 15.0
-_TYPES: Final = tuple(row.body.__name__ for row in EVENTS)
+_FORMS: Final = ("fact", "line")
 
 
 async def stream_events(
-    request: web.Request, event_log: EventLog, streams: Streams, position: int | None
+    request: web.Request, event_log: EventLog, streams: Streams, since: Since | None, *, now_ms: int, speed: float
 ) -> web.StreamResponse | None:
-    """Serve one reader until it disconnects. Returns None when `streams` is at its limit. Raises InvalidInput for an unknown type.
+    """Serve one reader until it disconnects. Returns None when `streams` is at its limit. Raises InvalidInput for an unknown filter.
 
-    With `position` None the stream begins with the next fact. When facts after `position` are no longer kept, the first event is
-    `gap` with the first kept position. A reader that is too slow gets the event `overrun` and is disconnected.
+    With `since` None the stream begins with the next fact. When facts after `since` are no longer kept, the first event is `gap`
+    with the first kept position. A reader that is too slow gets the event `overrun` and is disconnected. With the query `form=line`
+    the data of an event is an EventLine instead of the fact.
     """
-    filter_ = EventFilter(
-        types=tuple(name_among(name, _TYPES, "types") for name in names_of(request.query, "types")),
-        node=request.query.get("node", ""),
-        job=request.query.get("job", ""),
-    )
+    filter_ = filter_of(request)
+    is_line = name_among(request.query.get("form", "fact"), _FORMS, "form") == "line"
     stream = streams.open(filter_)
     if stream is None:
         return None
     try:
+        position, has_gap = (None, False) if since is None else _start(event_log, since, now_ms)
         kept = [] if position is None else event_log.after(position)
         shown = event_log.position
         response = web.StreamResponse(
-            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+            headers={
+                "Content-Type": "text/event-stream",
+                "Cache-Control": "no-store",
+                "X-Accel-Buffering": "no",
+                CLOCK_SPEED_HEADER: f"{speed:g}",
+            }
         )
         await response.prepare(request)
-        first = event_log.first_position()
-        if position is not None and first > position + 1:
-            await response.write(f"event: gap\ndata: {first}\n\n".encode())
+        if has_gap:
+            await response.write(f"event: gap\ndata: {event_log.first_position()}\n\n".encode())
         for entry in kept:
-            if filter_.accepts(entry):
-                await response.write(_event(entry))
+            passed = filter_.passed(entry)
+            if passed is not None:
+                await response.write(_event(passed, is_line))
         while not stream.overrun:
             try:
                 async with asyncio.timeout(_HEARTBEAT_S):
@@ -56,13 +63,23 @@ async def stream_events(
                 continue
             # Entries up to `shown` were in the event log when it was replayed.
             if position is None or entry.position > shown:
-                await response.write(_event(entry))
+                await response.write(_event(entry, is_line))
         await response.write(b"event: overrun\ndata: resume from your last id\n\n")
         return response
     finally:
         streams.close(stream)
 
 
-def _event(entry: EventLogEntry) -> bytes:
-    body = msgspec.json.encode(entry.fact)
+def _start(event_log: EventLog, since: Since, now_ms: int) -> tuple[int, bool]:
+    """The position after which the reader begins, and whether facts between the wanted beginning and it are no longer kept."""
+    if since.ago_ms is None:
+        position = since.position or 0
+        return position, event_log.first_position() > position + 1
+    from_ms = now_ms - since.ago_ms
+    known_ms = event_log.known_since_ms()
+    return event_log.position_at(from_ms), known_ms is not None and known_ms > from_ms
+
+
+def _event(entry: EventLogEntry, is_line: bool) -> bytes:
+    body = msgspec.json.encode(line_of(entry) if is_line else entry.fact)
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (entry.position, entry.type.encode(), body)

@@ -3,33 +3,35 @@
 import asyncio
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from colo_gateway.concern import concerning, kind_of
 from colo_gateway.event_log import EventLogEntry
 
 __all__ = ["EventFilter", "OpenStream", "Streams"]
 
 
 class EventFilter(Struct, frozen=True, kw_only=True):
-    """Which facts a reader gets: of these types, of this node and of this job. An empty field accepts every value."""
+    """Which facts a reader gets: of these types, of these kinds, of this node and of this job. An empty field accepts every value.
+
+    A fact that tells of several replicas or nodes is cut to those that are asked for.
+    """
 
     types: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
     node: str = ""
     job: str = ""
 
-    def accepts(self, entry: EventLogEntry) -> bool:
-        """Whether the entry passes the filter."""
+    def passed(self, entry: EventLogEntry) -> EventLogEntry | None:
+        """The entry as the reader gets it, or None when it does not pass."""
         if self.types and entry.type not in self.types:
-            return False
-        if self.node and getattr(entry.fact, "node", "") != self.node:
-            return False
-        if not self.job:
-            return True
-        fact = entry.fact
-        named = [getattr(fact, "job", "")]
-        for field in ("placements", "placement_requests"):
-            named.extend(item.job for item in getattr(fact, field, ()))
-        named.append(getattr(fact, "replica", "").split("/", 1)[0])
-        return self.job in named
+            return None
+        if self.kinds and kind_of(entry.type) not in self.kinds:
+            return None
+        fact = concerning(entry.fact, node=self.node, job=self.job)
+        if fact is None or fact is entry.fact:
+            return None if fact is None else entry
+        return replace(entry, fact=fact)
 
 
 class OpenStream:
@@ -42,10 +44,11 @@ class OpenStream:
 
     def enqueue(self, entry: EventLogEntry) -> None:
         """Queue the entry if it passes the filter."""
-        if self.overrun or not self.filter.accepts(entry):
+        passed = None if self.overrun else self.filter.passed(entry)
+        if passed is None:
             return
         try:
-            self.queue.put_nowait(entry)
+            self.queue.put_nowait(passed)
         except asyncio.QueueFull:
             self.overrun = True
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["format_duration", "parse_duration_ms"]
+__all__ = ["format_duration", "parse_duration_ms", "span_text"]
 
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PART: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(ms|s|m|h|d)")
@@ -34,6 +34,16 @@ def format_duration(span_ms: int) -> str:
         if span_ms and span_ms % _UNIT_MS[unit] == 0:
             return f"{span_ms // _UNIT_MS[unit]}{unit}"
     return f"{span_ms}ms"
+
+
+def span_text(span_ms: int) -> str:
+    """Return a span of time in its two largest units, for people: "1.5s", "45s", "3m05s", "2h10m"."""
+    seconds = span_ms // 1000
+    if seconds < 120:
+        return f"{span_ms / 1000:.1f}s" if seconds < 10 else f"{seconds}s"
+    if seconds < 7200:
+        return f"{seconds // 60}m{seconds % 60:02d}s"
+    return f"{seconds // 3600}h{seconds % 3600 // 60:02d}m"
 
 
 def _exact_ms(value: object, field: str) -> Fraction:

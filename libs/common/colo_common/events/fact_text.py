@@ -1,0 +1,304 @@
+"""A fact as one plain sentence, for people who follow or look back at what happens."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from colo_common.events.enforcement import (
+    DriftCorrected,
+    EnforcementChanged,
+    NodeRecovered,
+    PlacementRefused,
+    ReplicaEnded,
+    ReplicaStarted,
+)
+from colo_common.events.eviction import EvictionFinished, EvictionRequested
+from colo_common.events.fact import Fact
+from colo_common.events.job import (
+    JobStateChanged,
+    JobSubmitted,
+    PlacementsRequested,
+    QueueChanged,
+    ReplicaChange,
+    ReplicasChanged,
+    ReplicasWithdrawn,
+)
+from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported, PressureCrossed
+from colo_common.events.placement import (
+    NearestMiss,
+    PlacementRejected,
+    PlacementsDecided,
+    PlacementsReleased,
+    PreemptionProposed,
+)
+from colo_common.events.reservation import ReservationChanged
+from colo_common.events.service import DeadLettered
+from colo_common.model.duration import span_text
+from colo_common.model.quantity import bytes_text, cpu_text
+from colo_common.model.reasons import SENTENCES, EndCause, Reason
+from colo_common.model.shortage import most_text, shortage_text
+
+__all__ = ["SIGNALS", "ended_text", "fact_text", "level_text", "nearest_text", "several"]
+
+_LINE_MOST: Final = 300
+_SHOWN_MOST: Final = 3
+_ENVELOPE: Final = frozenset({"at_ms", "producer", "boot_id", "seq", "sent_us", "traceparent"})
+
+#: What each signal of the evictor measures.
+SIGNALS: Final = {
+    Reason.MEMORY_WATERMARK: "memory in use",
+    Reason.CPU_WATERMARK: "CPU in use",
+    Reason.CPU_SATISFACTION: "CPU that batch work gets of its request",
+}
+_STALLS: Final = {"cpu": "CPU", "memory": "memory", "io": "disk"}
+
+
+def fact_text(fact: Fact) -> str:
+    """The fact in at most 300 characters, without its time; lists name their first three members."""
+    text = _TEXTS.get(type(fact), _fields_text)(fact)
+    return text if len(text) <= _LINE_MOST else text[: _LINE_MOST - 3] + "..."
+
+
+def several(members: Sequence[str]) -> str:
+    """The first three members and the number of the others: "a, b, c and 2 more"."""
+    more = len(members) - _SHOWN_MOST
+    return ", ".join(members[:_SHOWN_MOST]) + (f" and {more} more" if more > 0 else "")
+
+
+def level_text(fact: EvictionRequested) -> str:
+    """Value, threshold and hold of the signal: "memory in use 93% >= 92% for 3.0s"."""
+    sign = "<" if fact.reason is Reason.CPU_SATISFACTION else ">="
+    what = SIGNALS.get(fact.reason, fact.reason.value)
+    return f"{what} {fact.value_pct}% {sign} {fact.threshold_pct}% for {span_text(fact.held_ms)}"
+
+
+def nearest_text(miss: NearestMiss | None, *, never: bool) -> str:
+    """What the nearest node lacks; with `never`, that no node could hold the replica even when empty."""
+    fields = {} if miss is None else msgspec.structs.asdict(miss)
+    if never:
+        text = "no node could hold it even when empty"
+        return f"{text}: {most_text(**fields)}" if fields else text
+    return f"nearest: {shortage_text(**fields)}" if fields else ""
+
+
+def ended_text(cause: EndCause, exit_code: int | None) -> str:
+    """How an attempt ended: "succeeded", "failed with exit code 1", "was evicted", "ran out of memory"."""
+    if cause is EndCause.EXITED:
+        return "succeeded" if exit_code == 0 else f"failed with exit code {exit_code}"
+    return _ENDS[cause]
+
+
+_ENDS: Final = {
+    EndCause.EXITED: "exited",
+    EndCause.EVICTED: "was evicted",
+    EndCause.STOPPED: "was stopped",
+    EndCause.OOM: "ran out of memory",
+    EndCause.LOST: "was lost with its node",
+    EndCause.START_FAILED: "could not be started",
+}
+
+
+def _reason(reason: Reason | None) -> str:
+    return "" if reason is None else f": {SENTENCES[reason]}"
+
+
+def _attempts(pairs: Iterable[tuple[str, int]]) -> str:
+    return several([replica for replica, _ in pairs])
+
+
+def _submitted(fact: JobSubmitted) -> str:
+    count = fact.spec.replica_count
+    return f"job {fact.job} submitted: {count} replica{'' if count == 1 else 's'}, queue {fact.spec.queue}"
+
+
+def _job_changed(fact: JobStateChanged) -> str:
+    return f"job {fact.job}: {fact.previous} -> {fact.state}" + (f" ({fact.reason})" if fact.reason else "")
+
+
+def _replicas_changed(fact: ReplicasChanged) -> str:
+    """The moves of each replica in one path: "j: main/0 Pending -> Assigned -> Running on node-01"."""
+    paths: dict[str, list[ReplicaChange]] = {}
+    for change in fact.changes:
+        paths.setdefault(change.replica.removeprefix(f"{fact.job}/"), []).append(change)
+    return f"{fact.job}: " + several([_path(replica, moves) for replica, moves in paths.items()])
+
+
+def _path(replica: str, moves: list[ReplicaChange]) -> str:
+    states = " -> ".join([moves[0].previous, *(move.state for move in moves)])
+    node = next((f" on {move.node}" for move in reversed(moves) if move.node), "")
+    why = next(
+        (
+            f" ({move.reason.value if move.reason else ended_text(move.cause, move.exit_code)})"
+            for move in reversed(moves)
+            if move.cause is not None
+        ),
+        "",
+    )
+    return f"{replica} {states}{node}{why}"
+
+
+def _requested(fact: PlacementsRequested) -> str:
+    return "wanted a place: " + several([each.replica for each in fact.placement_requests])
+
+
+def _withdrawn(fact: ReplicasWithdrawn) -> str:
+    return f"no longer wanted a place: {_attempts(fact.attempts)}{_reason(fact.reason)}"
+
+
+def _queue(fact: QueueChanged) -> str:
+    return f"queue {fact.queue}: {fact.waiting} waiting, {fact.running} running"
+
+
+def _decided(fact: PlacementsDecided) -> str:
+    places = []
+    for placement in fact.placements:
+        zones = ",".join(str(share.zone) for share in placement.zones)
+        plural = "s" if len(placement.zones) > 1 else ""
+        places.append(f"{placement.replica} on {placement.node} zone{plural} {zones}")
+    return "placed " + several(places)
+
+
+def _rejected(fact: PlacementRejected) -> str:
+    if fact.broken_rule:
+        return f"{fact.replica} is not tried: {fact.broken_rule}"
+    counts = ", ".join(f"{count.nodes} {count.reason.value}" for count in fact.counts)
+    nearest = nearest_text(fact.nearest, never=fact.never)
+    said = f"{fact.replica} waits: 0 of {fact.nodes} nodes fit"
+    return said + (f" ({counts})" if counts else "") + (f"; {nearest}" if nearest else "")
+
+
+def _proposed(fact: PreemptionProposed) -> str:
+    victims = several([victim.replica for victim in fact.proposal.victims])
+    return f"{fact.replica} would fit on {fact.proposal.node} if {victims} left"
+
+
+def _released(fact: PlacementsReleased) -> str:
+    return "gave back the place of " + several([f"{_attempts(each.attempts)} on {each.node}" for each in fact.nodes])
+
+
+def _reservation(fact: ReservationChanged) -> str:
+    where = f" on {fact.node}" if fact.node else ""
+    owners = f", {fact.owners} owner{'' if fact.owners == 1 else 's'}" if fact.owners else ""
+    return f"reservation {fact.reservation}: {fact.phase}{where}{owners}" + (f" ({fact.reason})" if fact.reason else "")
+
+
+def _started(fact: ReplicaStarted) -> str:
+    return f"{fact.replica} runs on {fact.node} (attempt {fact.attempt})"
+
+
+def _ended(fact: ReplicaEnded) -> str:
+    detail = f" ({fact.detail})" if fact.detail else ""
+    reason = _reason(fact.reason) if fact.cause is not EndCause.EXITED else ""
+    ran = f" after {span_text(fact.ran_ms)}" if fact.ran_ms else ""
+    return f"{fact.replica} {ended_text(fact.cause, fact.exit_code)} on {fact.node}{ran}{reason}{detail}"
+
+
+def _refused(fact: PlacementRefused) -> str:
+    return f"{fact.node} refused {fact.replica}{_reason(fact.reason)}" + (f" ({fact.detail})" if fact.detail else "")
+
+
+def _enforcement(fact: EnforcementChanged) -> str:
+    before, now = cpu_text(fact.ceiling_before_mcpu), cpu_text(fact.ceiling_mcpu)
+    online = f" (online uses {cpu_text(fact.online_cpu_used_mcpu)} CPU)"
+    return f"{fact.node}: batch may use {now} CPU, before {before}{_reason(fact.reason)}{online}"
+
+
+def _drift(fact: DriftCorrected) -> str:
+    what = several([f"{knob.path} was {knob.before}, is {knob.value} again" for knob in fact.knobs])
+    failed = f"; not restored: {several(fact.failed)}" if fact.failed else ""
+    files = f"{fact.count} kernel file{'' if fact.count == 1 else 's'}"
+    return f"{fact.node}: another program changed {files}: {what}{failed}"
+
+
+def _recovered(fact: NodeRecovered) -> str:
+    count = len(fact.running)
+    return (
+        f"{fact.node}: its executor started, {count} replica{'' if count == 1 else 's'} still run{'s' * (count == 1)}"
+    )
+
+
+def _topology(fact: NodeTopologyReported) -> str:
+    topology = fact.topology
+    size = f"{cpu_text(topology.cpu_capacity_mcpu)} CPU, {bytes_text(topology.memory_capacity_bytes)}"
+    zones = f"{len(topology.zones)} zone{'' if len(topology.zones) == 1 else 's'}"
+    return f"{fact.node} is a machine of {size}, {zones}" + (", simulated" if fact.simulated else "")
+
+
+def _allocatable(fact: AllocatableChanged) -> str:
+    size = f"{cpu_text(fact.batch_cpu_mcpu)} CPU, {bytes_text(fact.batch_memory_bytes)}"
+    return f"{fact.node}: batch work may be promised {size}, {cpu_text(fact.headroom_cpu_mcpu)} CPU of it free"
+
+
+def _freshness(fact: FreshnessChanged) -> str:
+    age = f", newest sample {span_text(fact.age_ms)} old" if fact.age_ms else ""
+    return f"{fact.node}: samples {fact.previous.value} -> {fact.freshness.value}{age}"
+
+
+def _pressure(fact: PressureCrossed) -> str:
+    resource, _, share = fact.signal.partition("_")
+    who = "some work" if share == "some" else "all work"
+    way = "rose over" if fact.above else "fell under"
+    value = f"{fact.value_pct}% of the last {span_text(fact.window_ms)}"
+    return f"{fact.node}: {who} stalled on {_STALLS[resource]} {way} {fact.threshold_pct}%: {value}"
+
+
+def _eviction(fact: EvictionRequested) -> str:
+    others = max(fact.candidates, len(fact.ranking)) - 1
+    spared = f"; {others} other candidate{'' if others == 1 else 's'}" if others > 0 else ""
+    return f"{fact.node}: {fact.replica} must leave: {level_text(fact)}{spared} ({fact.eviction})"
+
+
+def _evicted(fact: EvictionFinished) -> str:
+    return (
+        f"{fact.node}: {fact.replica} {_LEFT[fact.cause]} {span_text(fact.took_ms)} after the order ({fact.eviction})"
+    )
+
+
+_LEFT: Final = {**dict.fromkeys(EndCause, "left"), EndCause.LOST: "did not leave in time, counted as lost"}
+
+
+def _dead(fact: DeadLettered) -> str:
+    return f"{fact.service} could not handle a message of {fact.subject}: {fact.reason}"
+
+
+def _fields_text(fact: Fact) -> str:
+    """A fact without words of its own: its fields as "name value", lists and structs by their size."""
+    parts = []
+    for name in fact.__struct_fields__:
+        value = getattr(fact, name)
+        if name in _ENVELOPE or value in ("", None, (), {}) or value is False:
+            continue
+        if isinstance(value, (tuple, dict)):
+            parts.append(f"{len(value)} {name.replace('_', ' ')}")
+        elif not isinstance(value, msgspec.Struct):
+            parts.append(f"{name.replace('_', ' ')} {value}")
+    return ", ".join(parts)
+
+
+_TEXTS: Final[dict[type[Fact], Callable[..., str]]] = {
+    AllocatableChanged: _allocatable,
+    DeadLettered: _dead,
+    DriftCorrected: _drift,
+    EnforcementChanged: _enforcement,
+    EvictionFinished: _evicted,
+    EvictionRequested: _eviction,
+    FreshnessChanged: _freshness,
+    JobStateChanged: _job_changed,
+    JobSubmitted: _submitted,
+    NodeRecovered: _recovered,
+    NodeTopologyReported: _topology,
+    PlacementRefused: _refused,
+    PlacementRejected: _rejected,
+    PlacementsDecided: _decided,
+    PlacementsReleased: _released,
+    PlacementsRequested: _requested,
+    PreemptionProposed: _proposed,
+    PressureCrossed: _pressure,
+    QueueChanged: _queue,
+    ReplicaEnded: _ended,
+    ReplicaStarted: _started,
+    ReplicasChanged: _replicas_changed,
+    ReplicasWithdrawn: _withdrawn,
+    ReservationChanged: _reservation,
+}
