@@ -9,7 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
+<<<<<<< HEAD
 from colo_common.adapters.bus_nats import NatsBus
+=======
+from colo_common.adapters.clock import SystemClock
+>>>>>>> b601b43 (gateway, cli: colo history, colo watch with times and words, colo explain eviction)
 from colo_common.events.requests import NodeExplained
 from colo_common.runtime.build import build_version
 from colo_common.runtime.telemetry import Telemetry
@@ -320,6 +324,8 @@ async def test_the_openapi_document_lists_exactly_what_is_served(colo: RunningCo
             asker=asker, core=core, survey=survey, now_ms=lambda: 0, clock_speed=1.0, version=build_version()
         ),
         telemetry=Telemetry("gateway"),
+        clock=SystemClock(),
+        clock_speed=1.0,
         version="1",
         trace_ratio=1.0,
     )

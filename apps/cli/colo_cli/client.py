@@ -71,11 +71,15 @@ class Client:
         return self.call("GET", path + ("?" + urllib.parse.urlencode(given) if given else ""))
 
     def events(self, **query: str | int | None) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Type and body of each event of the gateway's stream, until the stream ends or the caller stops."""
+        """Type and body of each event of the gateway's stream, until the stream ends or the caller stops.
+
+        The first is `open` with the `clock_speed` of the times in the events: above 1 they are simulated.
+        """
         given = {name: str(value) for name, value in query.items() if value not in (None, "")}
         url = f"{self.api}/v1/stream?{urllib.parse.urlencode(given)}"
         try:
             with urllib.request.urlopen(url, timeout=60) as response:
+                yield "open", {"clock_speed": float(response.headers.get("Colo-Clock-Speed", "1"))}
                 name = ""
                 for line in response:
                     text = line.decode().rstrip("\n")
@@ -86,6 +90,9 @@ class Client:
                         name = ""
         except urllib.error.HTTPError as error:
             raise _refused(error) from error
+        except BrokenPipeError:
+            # The reader of our own output has gone; the stream is as it was.
+            raise
         except OSError as error:
             raise Failure(f"the stream of {self.api} broke: {error}") from error
 

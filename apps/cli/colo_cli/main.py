@@ -1,5 +1,6 @@
 """The `colo` command. A subcommand is imported when it is called, so that every call starts fast."""
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -31,6 +32,7 @@ _COMMANDS = (
     ("cordon", "Give a node no new work; what runs there stays."),
     ("quiesce", "Stop all batch work everywhere within a second; `unquiesce` ends it."),
     ("watch", "One line for each fact, as it happens."),
+    ("history", "What happened: everywhere, on a node, or to a job."),
     ("trace", "The spans of a placement as a tree, without a tracing back end."),
     ("version", "Print the version."),
 )
@@ -49,6 +51,10 @@ for _name, _help in (
     ("overcommit", "The formula behind a node's number."),
 ):
     explain.command(f"colo_cli.explain:{_name}", name=_name, help=_help)
+explain.command(
+    "colo_cli.evictions:eviction", name="eviction", help="Why a replica had to leave, and why no other one."
+)
+get.command("colo_cli.evictions:evictions", name="evictions", help="Evictions, newest first.")
 get.command("colo_cli.restrictions:restrictions", name="restrictions", help="What operators forbid, who and why.")
 app.command("colo_cli.quiesce:unquiesce", name="unquiesce", help="End a quiesce: batch work runs on.")
 app.command("colo_cli.cordon:uncordon", name="uncordon", help="Let a node take new work again.")
@@ -64,6 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns 0 when it is done, 1 when it is refused or finds nothing, 2 for a wrong call or input."""
     try:
         result = app(sys.argv[1:] if argv is None else list(argv), exit_on_error=False, print_error=False)
+        # What is still buffered meets a reader that has gone (`colo watch | head`) here, and not at the interpreter's end.
+        sys.stdout.flush()
     except CycloptsError as error:
         sys.stderr.write(f"colo: {error}\n")
         return 2
@@ -71,10 +79,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"colo: {error}\n")
         return error.status
     except BrokenPipeError:
+        _discard_output()
         return 0
     except KeyboardInterrupt:
         return 0
     return result if isinstance(result, int) else 0
+
+
+def _discard_output() -> None:
+    """Let nobody read what is still buffered, so that the interpreter's last flush finds no broken pipe."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
 
 
 if __name__ == "__main__":

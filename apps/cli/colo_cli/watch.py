@@ -4,7 +4,7 @@ import json
 import sys
 
 from colo_cli.client import Client
-from colo_cli.fact_text import fact_text
+from colo_cli.event_lines import clock_text, line_text, use_colour
 from colo_cli.which_job import find_job
 
 __all__ = ["watch"]
@@ -12,21 +12,25 @@ __all__ = ["watch"]
 
 def watch(
     *,
-    types: str = "",
+    kind: str = "",
     node: str = "",
     job: str = "",
-    since: int | None = None,
+    since: str = "",
+    types: str = "",
     json_lines: bool = False,
     api: str | None = None,
 ) -> int:
     """Follow facts as they happen; Ctrl-C ends it.
 
+    Example: `colo watch --since 1m --kind eviction,enforcement`.
+
     Args:
-        types: Only these fact types, separated by commas (PlacementsDecided,EvictionRequested,...).
+        kind: Only these kinds, separated by commas: job, replica, placement, eviction, enforcement, node, freshness, pressure ...
         node: Only facts of this node.
         job: Only facts of this job: its id, the beginning of it, or its name.
-        since: Resume after this position of the event log; 0 replays all kept facts.
-        json_lines: One JSON object a line instead of text.
+        since: Begin so long ago (10s, 1m, 1h30m), or after a position that --json-lines printed; 0 replays all kept facts.
+        types: Only these fact types, separated by commas (PlacementsDecided,EvictionRequested,...).
+        json_lines: One JSON object a line instead of text: position, type and the whole fact.
         api: Address of the gateway.
     """
     client = Client(api)
@@ -35,13 +39,26 @@ def watch(
         if found is None:
             sys.stderr.write(f"colo: no job {job} is known now; waiting for facts of one with this id\n")
         job = found or job
+    colour = use_colour()
     try:
-        for name, body in client.events(types=types, node=node, job=job, since=since):
-            if json_lines:
-                print(json.dumps({"type": name, **body}), flush=True)
+        for name, body in client.events(types=types, kind=kind, node=node, job=job, since=since, form="line"):
+            if name == "open":
+                _say(clock_text(body["clock_speed"]))
+            elif name == "gap":
+                _say(f"older facts are no longer kept; these begin at position {body['text']}")
+            elif name == "overrun":
+                _say("this reader was too slow and was disconnected; --since with the last position resumes")
+            elif json_lines:
+                print(json.dumps({"position": body["position"], "type": body["type"], **body["fact"]}), flush=True)
             else:
-                print(f"{name:<22} {fact_text(body)}", flush=True)
+                print(line_text(body, colour=colour), flush=True)
     except KeyboardInterrupt:
         # Ctrl-C is the usual end of this command and no error.
         pass
     return 0
+
+
+def _say(sentence: str) -> None:
+    """A remark about the lines, beside them: a program that reads the lines does not meet it."""
+    if sentence:
+        sys.stderr.write(f"colo: {sentence}\n")

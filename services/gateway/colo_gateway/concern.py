@@ -8,11 +8,13 @@ from msgspec.structs import replace
 from colo_common.events.fact import Fact
 from colo_common.events.placement import NodeRelease
 from colo_common.events.registry import EVENTS
+from colo_common.events.restriction import RestrictionChange
+from colo_common.model.restriction import Restriction, RestrictionScope
 
 __all__ = ["KINDS", "TYPES", "concerning", "kind_of"]
 
 #: The fields that list what a fact tells of several replicas or nodes.
-_LISTS: Final = ("placements", "placement_requests", "changes", "attempts", "nodes", "running")
+_LISTS: Final = ("placements", "placement_requests", "changes", "attempts", "nodes", "running", "audit")
 _KIND_TOKEN: Final = 3
 _KIND_OF: Final = {row.body.__name__: row.subject.template.split(".")[_KIND_TOKEN] for row in EVENTS}
 #: The kinds of facts: the word of the subject after "colo.v1.evt".
@@ -47,8 +49,24 @@ def _kept(members: Iterable[Any], fact: Fact, node: str, job: str) -> Iterable[A
             attempts = tuple(pair for pair in member.attempts if not job or _job_of(pair) == job)
             if attempts and node in ("", member.node):
                 yield member if len(attempts) == len(member.attempts) else replace(member, attempts=attempts)
+        elif isinstance(member, RestrictionChange):
+            if _restricts(member.restriction, node, job):
+                yield member
         elif _fits(member, node, job, fact):
             yield member
+
+
+def _restricts(restriction: Restriction, node: str, job: str) -> bool:
+    """Whether a restriction is about the node or the job; one of the whole fleet is about every node."""
+    match restriction.scope:
+        case RestrictionScope.NODE:
+            return bool(node) and restriction.target == node
+        case RestrictionScope.JOB:
+            return bool(job) and restriction.target == job
+        case RestrictionScope.FLEET:
+            return bool(node)
+        case _:
+            return False
 
 
 def _fits(member: Any, node: str, job: str, fact: Fact) -> bool:

@@ -17,7 +17,7 @@ _KEPT_MAX: Final = 2_000
 
 
 class Eviction(Struct, kw_only=True):
-    """One eviction. `ended` is how the attempt ended, `finished` when the evictor heard of it, `again_*` the replica's next place."""
+    """One eviction: how the attempt ended, when the evictor heard of it (`finished`), and the next place of the replica."""
 
     requested: EvictionRequested
     ended: ReplicaEnded | None = None

@@ -24,7 +24,7 @@ _FORMS: Final = ("fact", "line")
 async def stream_events(
     request: web.Request, event_log: EventLog, streams: Streams, since: Since | None, *, now_ms: int, speed: float
 ) -> web.StreamResponse | None:
-    """Serve one reader until it disconnects. Returns None when `streams` is at its limit. Raises InvalidInput for an unknown filter.
+    """Serve one reader until it disconnects. Returns None when `streams` is at its limit. Raises InvalidInput for a bad filter.
 
     With `since` None the stream begins with the next fact. When facts after `since` are no longer kept, the first event is `gap`
     with the first kept position. A reader that is too slow gets the event `overrun` and is disconnected. With the query `form=line`

@@ -1,8 +1,14 @@
 """The event log keeps the newest facts in order."""
 
+from typing import Any
+
 from colo_common.events.effects import Wake
 from colo_common.events.job import JobStateChanged, PlacementsRequested
+from colo_common.events.placement import NodeRelease, PlacementsDecided, PlacementsReleased
+from colo_common.events.restriction import RestrictionChange, RestrictionsChanged
 from colo_common.events.service import SpanData, SpansFinished
+from colo_common.model.restriction import Restriction, RestrictionKind, RestrictionScope
+from colo_gateway.concern import concerning
 from colo_gateway.core import GatewayCore, Shown
 from colo_gateway.streams import EventFilter, Streams
 from tests.support.builders import a_placement, a_sample, decided
@@ -55,10 +61,45 @@ def test_a_filter_looks_at_type_node_and_job() -> None:
         (effect,) = core.handle(fact, 0)
         assert isinstance(effect, Shown)
         shown.append(effect.entry)
-    assert [entry.position for entry in shown if EventFilter(job="j1").accepts(entry)] == [1, 3, 5]
-    assert [entry.position for entry in shown if EventFilter(node="n7").accepts(entry)] == [4]
-    assert [entry.position for entry in shown if EventFilter(types=("JobStateChanged",)).accepts(entry)] == [1, 2]
-    assert [entry.position for entry in shown if EventFilter().accepts(entry)] == [1, 2, 3, 4, 5]
+
+    def passing(**given: Any) -> list[int]:
+        return [entry.position for entry in shown if EventFilter(**given).passed(entry) is not None]
+
+    assert passing(job="j1") == [1, 3, 5]
+    assert passing(node="n7") == [4]
+    assert passing(types=("JobStateChanged",)) == [1, 2]
+    assert passing(kinds=("job", "placement")) == [1, 2, 3]
+    assert passing() == [1, 2, 3, 4, 5]
+
+
+def test_a_fact_about_several_is_cut_to_those_that_are_asked_for() -> None:
+    fact = decided(a_placement("j1/main/0", node="n1"), a_placement("j1/main/1", node="n2"), a_placement("j2/main/0"))
+    released = PlacementsReleased(
+        nodes=(
+            NodeRelease(node="n1", attempts=(("j1/main/0", 1), ("j2/main/0", 1))),
+            NodeRelease(node="n2", attempts=(("j2/main/1", 1),)),
+        )
+    )
+    assert concerning(fact) is fact
+    assert concerning(fact, job="j9") is None
+
+    def places(**given: str) -> list[str]:
+        cut = concerning(fact, **given)
+        return [placement.replica for placement in cut.placements] if isinstance(cut, PlacementsDecided) else []
+
+    assert places(job="j1") == ["j1/main/0", "j1/main/1"]
+    assert places(node="n1") == ["j1/main/0", "j2/main/0"]
+    assert places(node="n1", job="j1") == ["j1/main/0"]
+    assert concerning(released, job="j1") == PlacementsReleased(
+        nodes=(NodeRelease(node="n1", attempts=(("j1/main/0", 1),)),)
+    )
+    cordon = Restriction(kind=RestrictionKind.CORDON, scope=RestrictionScope.NODE, target="n1")
+    quiesce = Restriction(kind=RestrictionKind.QUIESCE, scope=RestrictionScope.FLEET)
+    audit = tuple(RestrictionChange(at_ms=0, action="set", restriction=each) for each in (cordon, quiesce))
+    changed = RestrictionsChanged(revision=2, audit=audit)
+    assert concerning(changed, node="n1") == changed
+    assert concerning(changed, node="n2") == RestrictionsChanged(revision=2, audit=audit[1:])
+    assert concerning(changed, job="j1") is None
 
 
 def test_a_slow_reader_is_overrun_alone() -> None:

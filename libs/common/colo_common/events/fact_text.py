@@ -33,10 +33,12 @@ from colo_common.events.placement import (
     PreemptionProposed,
 )
 from colo_common.events.reservation import ReservationChanged
+from colo_common.events.restriction import RestrictionChange, RestrictionsApplied, RestrictionsChanged
 from colo_common.events.service import DeadLettered
 from colo_common.model.duration import span_text
 from colo_common.model.quantity import bytes_text, cpu_text
 from colo_common.model.reasons import SENTENCES, EndCause, Reason
+from colo_common.model.restriction import restriction_text
 from colo_common.model.shortage import most_text, shortage_text
 
 __all__ = ["SIGNALS", "ended_text", "fact_text", "level_text", "nearest_text", "several"]
@@ -258,6 +260,28 @@ def _evicted(fact: EvictionFinished) -> str:
 _LEFT: Final = {**dict.fromkeys(EndCause, "left"), EndCause.LOST: "did not leave in time, counted as lost"}
 
 
+def _restrictions(fact: RestrictionsChanged) -> str:
+    changes = [_restriction_change(change) for change in fact.audit]
+    return several(changes) if changes else f"{len(fact.restrictions)} restrictions are in force"
+
+
+def _restriction_change(change: RestrictionChange) -> str:
+    """ "node node-03 cordoned by ana: kernel upgrade", "node node-03 no longer cordoned, lifted by ben: done"."""
+    each = change.restriction
+    what = f"{each.scope.value} {each.target}" if each.target else "the whole fleet"
+    if change.action in ("set", "changed"):
+        return f"{what} {restriction_text(each)}"
+    by = f" by {change.by}" if change.by else ""
+    why = f": {change.reason}" if change.reason else ""
+    ended = f"lifted{by}{why}" if change.action == "lifted" else "its time is over"
+    return f"{what} no longer {restriction_text(each)} ({ended})"
+
+
+def _restrictions_applied(fact: RestrictionsApplied) -> str:
+    failed = f"; failed: {several(fact.failed)}" if fact.failed else ""
+    return f"{fact.node}: does what its restrictions ask, {fact.suspended} batch replicas are suspended{failed}"
+
+
 def _dead(fact: DeadLettered) -> str:
     return f"{fact.service} could not handle a message of {fact.subject}: {fact.reason}"
 
@@ -301,4 +325,6 @@ _TEXTS: Final[dict[type[Fact], Callable[..., str]]] = {
     ReplicasChanged: _replicas_changed,
     ReplicasWithdrawn: _withdrawn,
     ReservationChanged: _reservation,
+    RestrictionsApplied: _restrictions_applied,
+    RestrictionsChanged: _restrictions,
 }

@@ -1,0 +1,45 @@
+"""Prints the lines of `colo watch` and `colo history`: time, kind and words, with colour on a terminal only."""
+
+import os
+import sys
+import time
+from typing import Any, Final
+
+__all__ = ["clock_text", "line_text", "moment", "use_colour"]
+
+_KIND_WIDTH: Final = 11
+_RESET: Final = "\x1b[0m"
+_DIM: Final = "\x1b[2m"
+_COLOURS: Final = {
+    "dead-letter": "\x1b[31m",
+    "enforcement": "\x1b[33m",
+    "eviction": "\x1b[31m",
+    "freshness": "\x1b[33m",
+    "job": "\x1b[36m",
+    "placement": "\x1b[32m",
+    "pressure": "\x1b[33m",
+    "restriction": "\x1b[35m",
+}
+
+
+def use_colour() -> bool:
+    """Whether standard output is a terminal that shows colours; NO_COLOR (https://no-color.org) switches them off."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def moment(at_ms: int) -> str:
+    """A time of the cluster as the local time of day, to the tenth of a second: "14:03:22.1"."""
+    return time.strftime("%H:%M:%S", time.localtime(at_ms / 1000)) + f".{at_ms // 100 % 10}"
+
+
+def clock_text(speed: float) -> str:
+    """What the times are, as a sentence: "" for the clock on the wall."""
+    return f"times are simulated, {speed:g} times as fast as the clock on the wall" if speed != 1 else ""
+
+
+def line_text(line: dict[str, Any], *, colour: bool) -> str:
+    """One fact: "14:03:22.1  placement   placed a/main/0 on node-01 zone 0"."""
+    at, kind = moment(line["at_ms"]), f"{line['kind']:<{_KIND_WIDTH}}"
+    if colour:
+        return f"{_DIM}{at}{_RESET}  {_COLOURS.get(line['kind'], '')}{kind}{_RESET} {line['text']}"
+    return f"{at}  {kind} {line['text']}"

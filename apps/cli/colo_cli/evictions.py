@@ -1,0 +1,136 @@
+"""The commands `colo explain eviction ID` and `colo get evictions`."""
+
+import urllib.parse
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from colo_cli.client import Client
+from colo_cli.event_lines import clock_text, moment
+from colo_cli.output import Format, bytes_text, cpu_text, print_data, print_table, span_text
+from colo_cli.which_job import find_job
+
+__all__ = ["eviction", "eviction_lines", "evictions"]
+
+Output = Annotated[Format, Parameter(name=["--output", "-o"])]
+
+
+def eviction(eviction: str, /, *, output: Output = "table", api: str | None = None) -> int:
+    """Explain one eviction: what was measured, who was chosen, why the others were not, and what became of it.
+
+    Example: `colo explain eviction ev-3f9a`; `colo get evictions` lists the ids.
+
+    Args:
+        eviction: The eviction's id or the beginning of it, or the replica that was evicted ("job/task/index").
+        output: table, json or yaml.
+        api: Address of the gateway.
+    """
+    answer = Client(api).get(f"/v1/evictions/{urllib.parse.quote(eviction, safe='')}")
+    if output != "table":
+        print_data(answer, output)
+        return 0
+    print(f"{answer['eviction']}, {moment(answer['at_ms'])}: {answer['sentence']}\n")
+    for line in eviction_lines(answer):
+        print(line)
+    _print_ranking(answer["requested"]["ranking"], answer["not_chosen"])
+    return 0
+
+
+def evictions(
+    *,
+    node: str = "",
+    job: str = "",
+    since: str = "",
+    limit: int = 100,
+    output: Output = "table",
+    api: str | None = None,
+) -> int:
+    """List evictions, newest first.
+
+    Example: `colo get evictions --since 10m`.
+
+    Args:
+        node: Only evictions on this node.
+        job: Only evictions of this job: its id, the beginning of it, or its name.
+        since: Not longer ago than this (10s, 1m, 1h30m).
+        limit: At most so many, 1 to 1000.
+        output: table, json or yaml.
+        api: Address of the gateway.
+    """
+    client = Client(api)
+    wanted = (find_job(client, job) or job) if job else ""
+    answer = client.get("/v1/evictions", node=node, job=wanted, since=since, limit=limit)
+    if output != "table":
+        print_data(answer, output)
+        return 0
+    rows = [
+        [
+            each["eviction"],
+            moment(each["at_ms"]),
+            each["node"],
+            each["replica"],
+            each["reason"],
+            f"{each['requested']['value_pct']}%",
+            f"{each['requested']['threshold_pct']}%",
+            each["state"],
+            "-" if each["took_ms"] is None else span_text(each["took_ms"]),
+        ]
+        for each in answer["evictions"]
+    ]
+    header = ["EVICTION", "TIME", "NODE", "REPLICA", "REASON", "VALUE>", "THRESHOLD>", "STATE", "TOOK>"]
+    print_table(header, rows, "no evictions")
+    if answer["total"] > len(rows):
+        print(f"and {answer['total'] - len(rows)} more: --limit")
+    said = clock_text(answer["clock_speed"])
+    if rows and said:
+        print(f"({said})")
+    return 0
+
+
+def eviction_lines(answer: dict[str, Any]) -> list[str]:
+    """The numbers of an eviction, one a line."""
+    asked = answer["requested"]
+    hold = f" of {span_text(asked['hold_ms'])} needed" if asked["hold_ms"] else ""
+    lines = [
+        f"  signal     {asked['reason']}: {asked['value_pct']}%, threshold {asked['threshold_pct']}%, "
+        f"held {span_text(asked['held_ms'])}{hold} (sample {asked['sample_seq']})",
+        f"  credited   {answer['credited']}",
+        f"  chosen     {answer['replica']}, {answer['chosen'] or 'no ranking was told'}",
+        f"  asked by   {asked['asked_by'] or 'evictor'}",
+    ]
+    if asked["evictions_allowed"]:
+        lines.append(
+            f"  budget     {asked['evictions_in_window']} of {asked['evictions_allowed']} evictions of the cluster in a minute"
+            f"; the node has no other one for {span_text(asked['cool_ms'])}"
+        )
+    if asked["online_replicas"]:
+        lines.append(f"  online     {asked['online_replicas']} online replicas run there and are never candidates")
+    return [*lines, f"  end        {_end_text(answer)}"]
+
+
+def _end_text(answer: dict[str, Any]) -> str:
+    grace = span_text(answer["requested"]["grace_ms"])
+    if answer["took_ms"] is None:
+        return f"it is leaving, with {grace} between SIGTERM and SIGKILL"
+    wall = f" ({answer['wall_ms']} ms by the clock on the wall)" if answer["wall_ms"] is not None else ""
+    code = f", exit code {answer['exit_code']}" if answer["exit_code"] is not None else ""
+    again = f"; placed again on {answer['again_node']}" if answer["again_node"] else "; not placed again yet"
+    return f"{span_text(answer['took_ms'])} from decision to exit{wall}, grace {grace}{code}{again}"
+
+
+def _print_ranking(ranking: list[dict[str, Any]], not_chosen: list[dict[str, Any]]) -> None:
+    if not not_chosen:
+        return
+    why = {(each["replica"], each["attempt"]): each["why"] for each in not_chosen}
+    rows = [
+        [
+            "  " + rank["replica"],
+            rank["band"] or "-",
+            str(rank["priority"]),
+            bytes_text(rank["used"]) if rank["unit"] == "bytes" else f"{cpu_text(rank['used'])} CPU",
+            why.get((rank["replica"], rank["attempt"]), "chosen"),
+        ]
+        for rank in ranking
+    ]
+    print()
+    print_table(["  CANDIDATE", "BAND", "PRIORITY>", "USES>", "WHY NOT"], rows, "")

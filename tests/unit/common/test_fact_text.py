@@ -1,0 +1,232 @@
+"""A fact in plain words: what people read in `colo watch` and `colo history`."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from colo_common.events.enforcement import (
+    DriftCorrected,
+    EnforcementChanged,
+    KnobValue,
+    NodeRecovered,
+    PlacementRefused,
+    ReplicaEnded,
+    ReplicaStarted,
+)
+from colo_common.events.eviction import EvictionFinished, EvictionRequested, EvictReplica
+from colo_common.events.fact import Fact
+from colo_common.events.fact_text import fact_text
+from colo_common.events.job import (
+    JobStateChanged,
+    JobSubmitted,
+    PlacementsRequested,
+    QueueChanged,
+    ReplicaChange,
+    ReplicasChanged,
+    ReplicasWithdrawn,
+)
+from colo_common.events.node import FreshnessChanged, PressureCrossed
+from colo_common.events.placement import (
+    NearestMiss,
+    NodeRelease,
+    PlacementRejected,
+    PlacementsReleased,
+    PreemptionProposed,
+    ProposedPreemption,
+    ProposedVictim,
+    ReasonCount,
+)
+from colo_common.events.registry import EVENTS
+from colo_common.events.reservation import ReservationChanged
+from colo_common.events.restriction import RestrictionChange, RestrictionsChanged
+from colo_common.events.service import DeadLettered
+from colo_common.model.freshness import Freshness
+from colo_common.model.qos import PriorityBand
+from colo_common.model.reasons import EndCause, Reason
+from colo_common.model.restriction import Restriction, RestrictionKind, RestrictionScope
+from tests.support.builders import a_node, a_placement, decided
+from tests.support.jobs_world import a_spec, a_task
+from tests.support.scheduler_story import a_placement_request
+
+MISS = NearestMiss(node="n1", reason=Reason.BATCH_CPU_SHORT, need=2000, have=500, unit="mcpu")
+REJECTED = PlacementRejected(
+    replica="j/main/0",
+    job="j",
+    attempt=1,
+    nodes=6,
+    counts=(ReasonCount(reason=Reason.BATCH_CPU_SHORT, nodes=6),),
+    nearest=MISS,
+)
+EVICTED = EvictionRequested(
+    eviction="ev-1",
+    node="n1",
+    replica="j/main/0",
+    job="j",
+    attempt=1,
+    reason=Reason.MEMORY_WATERMARK,
+    value_pct=93,
+    threshold_pct=92,
+    held_ms=3_000,
+    sample_seq=7,
+    candidates=3,
+)
+ENDED = ReplicaEnded(
+    node="n1", replica="j/main/0", job="j", attempt=1, cause=EndCause.EXITED, exit_code=0, ran_ms=5_000
+)
+STALL = PressureCrossed(
+    node="n1", signal="cpu_some", above=True, value_pct=25, threshold_pct=20, window_ms=10_000, sample_seq=1
+)
+VICTIM = ProposedVictim(replica="k/main/0", attempt=1, band=PriorityBand.BATCH, priority=0, cpu_mcpu=1, memory_bytes=1)
+CORDON = Restriction(
+    kind=RestrictionKind.CORDON, scope=RestrictionScope.NODE, target="n1", by="ana", reason="kernel upgrade"
+)
+
+
+def _moves(*moves: tuple[str, str, str]) -> ReplicasChanged:
+    return ReplicasChanged(
+        job="j",
+        changes=tuple(
+            ReplicaChange(
+                replica=f"j/{replica}", attempt=1, previous=previous, state=state, transition="R01", node="n1"
+            )
+            for replica, previous, state in moves
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("fact", "text"),
+    [
+        (JobSubmitted(job="j", spec=a_spec(a_task("main", 2))), "job j submitted: 2 replicas, queue default"),
+        (
+            JobStateChanged(job="j", queue="q", state="Running", previous="Inqueue", transition="J04", version=2),
+            "job j: Inqueue -> Running",
+        ),
+        (
+            _moves(
+                ("main/0", "Pending", "Assigned"), ("main/1", "Running", "Failed"), ("main/0", "Assigned", "Running")
+            ),
+            "j: main/0 Pending -> Assigned -> Running on n1, main/1 Running -> Failed on n1",
+        ),
+        (
+            decided(*[a_placement(f"j/main/{n}") for n in range(5)]),
+            "placed j/main/0 on n1 zone 0, j/main/1 on n1 zone 0, j/main/2 on n1 zone 0 and 2 more",
+        ),
+        (
+            PlacementsRequested(placement_requests=(a_placement_request("j/main/0"),)),
+            "wanted a place: j/main/0",
+        ),
+        (
+            ReplicasWithdrawn(attempts=(("j/main/0", 1),), reason=Reason.CANCELLED),
+            "no longer wanted a place: j/main/0: the job was cancelled",
+        ),
+        (
+            PlacementsReleased(nodes=(NodeRelease(node="n1", attempts=(("j/main/0", 1), ("j/main/1", 2))),)),
+            "gave back the place of j/main/0, j/main/1 on n1",
+        ),
+        (
+            REJECTED,
+            "j/main/0 waits: 0 of 6 nodes fit (6 batch-cpu-short); nearest: 1.5 CPU short in n1 (0.5 of 2)",
+        ),
+        (
+            replace(REJECTED, never=True),
+            "j/main/0 waits: 0 of 6 nodes fit (6 batch-cpu-short); no node could hold it even when empty: "
+            "a machine has 0.5 CPU at most (n1), it needs 2",
+        ),
+        (
+            PreemptionProposed(
+                replica="j/main/0",
+                job="j",
+                attempt=1,
+                band=PriorityBand.BATCH,
+                priority=5,
+                reason=Reason.BATCH_CPU_SHORT,
+                proposal=ProposedPreemption(node="n1", victims=(VICTIM,), revision=1, at_ms=2),
+            ),
+            "j/main/0 would fit on n1 if k/main/0 left",
+        ),
+        (QueueChanged(queue="q", waiting=3, running=5, capacity=9), "queue q: 3 waiting, 5 running"),
+        (ReservationChanged(reservation="night", phase="Available", node="n1"), "reservation night: Available on n1"),
+        (ReplicaStarted(node="n1", replica="j/main/0", job="j", attempt=2), "j/main/0 runs on n1 (attempt 2)"),
+        (ENDED, "j/main/0 succeeded on n1 after 5.0s"),
+        (
+            replace(ENDED, cause=EndCause.EVICTED, exit_code=143, reason=Reason.CPU_WATERMARK),
+            "j/main/0 was evicted on n1 after 5.0s: CPU in use stayed above the watermark",
+        ),
+        (
+            PlacementRefused(
+                node="n1", replica="j/main/0", job="j", attempt=1, reason=Reason.START_FAILED, detail="ENOENT"
+            ),
+            "n1 refused j/main/0: the replica's process could not be started (ENOENT)",
+        ),
+        (
+            EnforcementChanged(
+                node="n1",
+                reason=Reason.ONLINE_LOAD,
+                ceiling_mcpu=1_500,
+                ceiling_before_mcpu=4_500,
+                online_cpu_used_mcpu=5_000,
+                target_mcpu=1_500,
+            ),
+            "n1: batch may use 1.5 CPU, before 4.5: online load rose, batch CPU was shrunk (online uses 5 CPU)",
+        ),
+        (
+            DriftCorrected(node="n1", count=1, knobs=(KnobValue(path="b/cpu.max", value="1", before="2"),)),
+            "n1: another program changed 1 kernel file: b/cpu.max was 2, is 1 again",
+        ),
+        (NodeRecovered(node="n1", running=(("j/main/0", 1),)), "n1: its executor started, 1 replica still runs"),
+        (a_node(simulated=True), "n1 is a machine of 32 CPU, 128Gi, 2 zones, simulated"),
+        (
+            FreshnessChanged(
+                node="n1", freshness=Freshness.STALE, previous=Freshness.FRESH, sample_seq=1, age_ms=10_000
+            ),
+            "n1: samples fresh -> stale, newest sample 10s old",
+        ),
+        (STALL, "n1: some work stalled on CPU rose over 20%: 25% of the last 10s"),
+        (replace(STALL, above=False, value_pct=9), "n1: some work stalled on CPU fell under 20%: 9% of the last 10s"),
+        (EVICTED, "n1: j/main/0 must leave: memory in use 93% >= 92% for 3.0s; 2 other candidates (ev-1)"),
+        (
+            replace(EVICTED, reason=Reason.CPU_SATISFACTION, value_pct=10, threshold_pct=30, candidates=1),
+            "n1: j/main/0 must leave: CPU that batch work gets of its request 10% < 30% for 3.0s (ev-1)",
+        ),
+        (
+            EvictionFinished(
+                eviction="ev-1", node="n1", replica="j/main/0", attempt=1, cause=EndCause.EVICTED, took_ms=1_500
+            ),
+            "n1: j/main/0 left 1.5s after the order (ev-1)",
+        ),
+        (
+            RestrictionsChanged(
+                revision=1,
+                restrictions=(CORDON,),
+                audit=(RestrictionChange(at_ms=0, action="set", restriction=CORDON, by="ana"),),
+            ),
+            "node n1 cordoned by ana: kernel upgrade",
+        ),
+        (
+            DeadLettered(service="jobs", subject="colo.v1.evt.x", reason="no such type"),
+            "jobs could not handle a message of colo.v1.evt.x: no such type",
+        ),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Fact) else "",
+)
+def test_a_fact_is_told_in_plain_words(fact: Fact, text: str) -> None:
+    assert fact_text(fact) == text
+
+
+def test_a_long_text_is_cut_and_a_fact_without_words_shows_its_fields() -> None:
+    assert fact_text(DeadLettered(service="jobs", subject="s", reason="x" * 400)).endswith("xxx...")
+    order = EvictReplica(
+        node="n1", generation=1, eviction="ev-1", replica="j/main/0", attempt=1, grace_ms=5, reason=Reason.CANCELLED
+    )
+    assert fact_text(order) == (
+        "node n1, generation 1, eviction ev-1, replica j/main/0, attempt 1, grace ms 5, reason cancelled"
+    )
+
+
+def test_every_event_of_the_public_surface_has_words() -> None:
+    from colo_common.events import fact_text as module
+
+    worded = module._TEXTS.keys()
+    assert not [row.body.__name__ for row in EVENTS if row.subject.kind == "evt" and row.body not in worded]
