@@ -9,11 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-<<<<<<< HEAD
 from colo_common.adapters.bus_nats import NatsBus
-=======
 from colo_common.adapters.clock import SystemClock
->>>>>>> b601b43 (gateway, cli: colo history, colo watch with times and words, colo explain eviction)
 from colo_common.events.requests import NodeExplained
 from colo_common.runtime.build import build_version
 from colo_common.runtime.telemetry import Telemetry
