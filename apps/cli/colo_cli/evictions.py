@@ -81,9 +81,9 @@ def evictions(
     print_table(header, rows, "no evictions")
     if answer["total"] > len(rows):
         print(f"and {answer['total'] - len(rows)} more: --limit")
-    said = clock_text(answer["clock_speed"])
-    if rows and said:
-        print(f"({said})")
+    clock = clock_text(answer["clock_speed"])
+    if rows and clock:
+        print(f"({clock})")
     return 0
 
 

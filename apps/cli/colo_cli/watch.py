@@ -43,11 +43,11 @@ def watch(
     try:
         for name, body in client.events(types=types, kind=kind, node=node, job=job, since=since, form="line"):
             if name == "open":
-                _say(clock_text(body["clock_speed"]))
+                _remark(clock_text(body["clock_speed"]))
             elif name == "gap":
-                _say(f"older facts are no longer kept; these begin at position {body['text']}")
+                _remark(f"older facts are no longer kept; these begin at position {body['text']}")
             elif name == "overrun":
-                _say("this reader was too slow and was disconnected; --since with the last position resumes")
+                _remark("this reader was too slow and was disconnected; --since with the last position resumes")
             elif json_lines:
                 print(json.dumps({"position": body["position"], "type": body["type"], **body["fact"]}), flush=True)
             else:
@@ -58,7 +58,7 @@ def watch(
     return 0
 
 
-def _say(sentence: str) -> None:
+def _remark(sentence: str) -> None:
     """A remark about the lines, beside them: a program that reads the lines does not meet it."""
     if sentence:
         sys.stderr.write(f"colo: {sentence}\n")

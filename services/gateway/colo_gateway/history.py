@@ -53,14 +53,14 @@ def history_of(
             found.append(passed)
     counts = Counter(entry.type for entry in found)
     left_out = REPEATED & counts.keys() if not filter_.types and not filter_.kinds else set()
-    told = [entry for entry in found if entry.type not in left_out]
+    listed = [entry for entry in found if entry.type not in left_out]
     # Facts of several services arrive in nearly the order in which they happened; a reader wants exactly that order.
-    told.sort(key=lambda entry: (entry.fact.at_ms, entry.position))
-    shown = told[-limit:]
+    listed.sort(key=lambda entry: (entry.fact.at_ms, entry.position))
+    shown = listed[-limit:]
     first_ms = from_ms if from_ms is not None else (shown[0].fact.at_ms if shown else now_ms)
     return History(
         lines=tuple(map(line_of, shown)),
-        earlier=len(told) - len(shown),
+        earlier=len(listed) - len(shown),
         counts=dict(sorted(counts.items())),
         left_out=tuple(sorted(left_out)),
         from_ms=first_ms,

@@ -10,7 +10,7 @@ from colo_common.events.fleet import NODE_SORTS
 from colo_common.events.kernel import NodeKernelGroups
 from colo_common.events.restriction import RestrictionList
 from colo_gateway.concern import KINDS
-from colo_gateway.eviction_told import EvictionList, EvictionTold
+from colo_gateway.eviction_account import EvictionAccount, EvictionList
 from colo_gateway.history import History
 from colo_gateway.replies import JobExplained, JobTrace, Problem, Submitted, VersionReply
 from colo_gateway.state_replies import FitsReply, NodeReply, QueuesReply, ServicesReply, StatusReply, TenantsReply
@@ -319,7 +319,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/v1/evictions/{eviction}",
         name="getEviction",
         about="One eviction.",
-        reply=EvictionTold,
+        reply=EvictionAccount,
         parameters=(_path("eviction", "its id, the beginning of it, or the replica that was evicted"),),
         problems=(404, 409),
     ),

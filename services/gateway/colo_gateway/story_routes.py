@@ -8,7 +8,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Clock
 from colo_gateway.core import GatewayCore
 from colo_gateway.event_query import filter_of
-from colo_gateway.eviction_told import EvictionList, told
+from colo_gateway.eviction_account import EvictionList, account_of
 from colo_gateway.history import history_of
 from colo_gateway.responses import integer_of, invalid_of, json_of, problem_of
 from colo_gateway.since import since_of
@@ -74,7 +74,7 @@ class StoryRoutes:
         )
         return json_of(
             EvictionList(
-                evictions=tuple(map(told, found[:limit])),
+                evictions=tuple(map(account_of, found[:limit])),
                 total=len(found),
                 now_ms=now_ms,
                 known_since_ms=self._core.event_log.known_since_ms(),
@@ -92,4 +92,4 @@ class StoryRoutes:
         if len(found) > 1:
             ids = " ".join(each.requested.eviction for each in found[:_SAME_MAX])
             return problem_of(409, "eviction", f"{len(found)} evictions begin so; say more of the id: {ids}", name)
-        return json_of(told(found[0]))
+        return json_of(account_of(found[0]))

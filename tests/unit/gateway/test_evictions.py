@@ -8,7 +8,7 @@ from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.eviction import EvictionFinished, EvictionRequested, VictimRank
 from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import EndCause, Reason
-from colo_gateway.eviction_told import told
+from colo_gateway.eviction_account import account_of
 from colo_gateway.evictions import Evictions
 from tests.support.builders import GIB, a_placement, decided
 
@@ -76,7 +76,7 @@ def test_an_eviction_is_told_from_the_decision_to_the_next_place() -> None:
     evictions = Evictions()
     evictions.note(REQUESTED)
     (leaving,) = evictions.find("ev-01")
-    assert (told(leaving).state, told(leaving).took_ms) == ("leaving", None)
+    assert (account_of(leaving).state, account_of(leaving).took_ms) == ("leaving", None)
     # The first place is older than the eviction; only a later attempt is the next place.
     for fact in (
         ENDED,
@@ -85,7 +85,7 @@ def test_an_eviction_is_told_from_the_decision_to_the_next_place() -> None:
         decided(a_placement("low/main/0", attempt=2, node="n2")),
     ):
         evictions.note(fact)
-    whole = told(evictions.find("low/main/0")[0])
+    whole = account_of(evictions.find("low/main/0")[0])
     assert whole.sentence == (
         "the evictor decided that low/main/0 (attempt 1) must leave n1: memory in use stayed above the watermark; "
         "memory in use 93% >= 92% for 3.0s, needed for 3.0s; it left 2.5s after the decision, it was evicted; placed again on n2"
@@ -105,7 +105,7 @@ def test_a_victim_that_does_not_leave_is_told_as_lost() -> None:
     evictions = Evictions()
     evictions.note(REQUESTED)
     evictions.note(replace(FINISHED, cause=EndCause.LOST, took_ms=40_000))
-    lost = told(evictions.find("ev-0123456789")[0])
+    lost = account_of(evictions.find("ev-0123456789")[0])
     assert lost.state == "lost"
     assert lost.sentence.endswith("it did not leave within 40s and counts as lost")
 
@@ -126,7 +126,7 @@ def test_what_an_older_evictor_told_is_told_without_what_it_left_out() -> None:
     )
     evictions = Evictions()
     evictions.note(older)
-    whole = told(evictions.find("low/main/0")[0])
+    whole = account_of(evictions.find("low/main/0")[0])
     assert whole.chosen == "the first of 1: priority 0, uses 0.1 CPU"
     assert "10% < 30% for 60s; it is leaving" in whole.sentence
 

@@ -26,7 +26,7 @@ def a_core(*facts: JobStateChanged | QueueChanged, size: int = 10) -> GatewayCor
     return core
 
 
-def told(
+def account_of(
     core: GatewayCore, *, filter_: EventFilter | None = None, ago_ms: int | None = 5_000, limit: int = 10
 ) -> History:
     return history_of(
@@ -45,7 +45,7 @@ QUEUE = QueueChanged(at_ms=8_000, queue="q", waiting=1, running=2, capacity=3)
 
 def test_a_span_is_told_oldest_first_with_counts_and_what_is_left_out() -> None:
     core = a_core(a_change("old", 4_000), a_change("b", 7_000), a_change("a", 6_000), QUEUE, a_change("c", 9_000))
-    history = told(core)
+    history = history_in(core)
     assert [(line.at_ms, line.position, line.text) for line in history.lines] == [
         (6_000, 3, "job a: Inqueue -> Running"),
         (7_000, 2, "job b: Inqueue -> Running"),
@@ -57,22 +57,22 @@ def test_a_span_is_told_oldest_first_with_counts_and_what_is_left_out() -> None:
 
 
 def test_a_limit_keeps_the_newest_lines_and_says_how_many_are_before_them() -> None:
-    history = told(a_core(*[a_change(f"j{n}", 6_000 + n) for n in range(7)]), limit=2)
+    history = history_in(a_core(*[a_change(f"j{n}", 6_000 + n) for n in range(7)]), limit=2)
     assert ([line.at_ms for line in history.lines], history.earlier) == ([6_005, 6_006], 5)
 
 
 def test_what_is_asked_for_by_kind_is_not_left_out() -> None:
-    history = told(a_core(a_change("a", 6_000), QUEUE), filter_=EventFilter(kinds=("queue",)))
+    history = history_in(a_core(a_change("a", 6_000), QUEUE), filter_=EventFilter(kinds=("queue",)))
     assert ([line.text for line in history.lines], history.left_out) == (["queue q: 1 waiting, 2 running"], ())
 
 
 def test_a_full_log_says_since_when_it_knows_everything() -> None:
     core = a_core(*[a_change(f"j{n}", n * 1_000) for n in range(10)], size=4)
-    assert (told(core).known_since_ms, [line.at_ms for line in told(core).lines]) == (
+    assert (history_in(core).known_since_ms, [line.at_ms for line in history_in(core).lines]) == (
         6_000,
         [6_000, 7_000, 8_000, 9_000],
     )
-    assert told(a_core()).known_since_ms is None
+    assert history_in(a_core()).known_since_ms is None
 
 
 def test_a_time_is_resolved_to_the_position_before_its_first_fact() -> None:

@@ -166,8 +166,8 @@ def _rejected(fact: PlacementRejected) -> str:
         return f"{fact.replica} is not tried: {fact.broken_rule}"
     counts = ", ".join(f"{count.nodes} {count.reason.value}" for count in fact.counts)
     nearest = nearest_text(fact.nearest, never=fact.never)
-    said = f"{fact.replica} waits: 0 of {fact.nodes} nodes fit"
-    return said + (f" ({counts})" if counts else "") + (f"; {nearest}" if nearest else "")
+    waiting = f"{fact.replica} waits: 0 of {fact.nodes} nodes fit"
+    return waiting + (f" ({counts})" if counts else "") + (f"; {nearest}" if nearest else "")
 
 
 def _proposed(fact: PreemptionProposed) -> str:

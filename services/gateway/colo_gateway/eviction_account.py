@@ -9,7 +9,7 @@ from colo_common.model.quantity import bytes_text, cpu_text
 from colo_common.model.reasons import SENTENCES, Reason
 from colo_gateway.evictions import Eviction
 
-__all__ = ["EvictionList", "EvictionTold", "NotChosen", "told"]
+__all__ = ["EvictionList", "EvictionAccount", "NotChosen", "account_of"]
 
 
 class NotChosen(Struct, frozen=True, kw_only=True):
@@ -20,7 +20,7 @@ class NotChosen(Struct, frozen=True, kw_only=True):
     why: str
 
 
-class EvictionTold(Struct, frozen=True, kw_only=True):
+class EvictionAccount(Struct, frozen=True, kw_only=True):
     """One eviction. `sentence` says it whole; `requested` is the evictor's own account, with every number.
 
     `state`: leaving, left or lost (it did not leave in time). `took_ms` counts from the decision to the end of the attempt on its
@@ -50,19 +50,19 @@ class EvictionTold(Struct, frozen=True, kw_only=True):
 class EvictionList(Struct, frozen=True, kw_only=True):
     """Evictions, newest first; `total` counts all that match. Those before `known_since_ms` may be missing."""
 
-    evictions: tuple[EvictionTold, ...]
+    evictions: tuple[EvictionAccount, ...]
     total: int
     now_ms: int
     known_since_ms: int | None
     clock_speed: float
 
 
-def told(eviction: Eviction) -> EvictionTold:
+def account_of(eviction: Eviction) -> EvictionAccount:
     """The eviction with its sentences."""
     fact = eviction.requested
     ended = eviction.ended
     victim = fact.ranking[0] if fact.ranking else None
-    return EvictionTold(
+    return EvictionAccount(
         eviction=fact.eviction,
         at_ms=fact.at_ms,
         node=fact.node,
