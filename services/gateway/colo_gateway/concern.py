@@ -15,9 +15,8 @@ __all__ = ["KINDS", "TYPES", "concerning", "kind_of"]
 
 #: The fields that list what a fact tells of several replicas or nodes.
 _LISTS: Final = ("placements", "placement_requests", "changes", "attempts", "nodes", "running", "audit")
-_KIND_TOKEN: Final = 3
-_KIND_OF: Final = {row.body.__name__: row.subject.template.split(".")[_KIND_TOKEN] for row in EVENTS}
-#: The kinds of facts: the word of the subject after "colo.v1.evt".
+_KIND_OF: Final = {row.body.__name__: row.subject.domain for row in EVENTS}
+#: The kinds of facts: the domains of their subjects.
 KINDS: Final = tuple(dict.fromkeys(_KIND_OF[row.body.__name__] for row in EVENTS if row.subject.kind == "evt"))
 #: The names of all types of messages.
 TYPES: Final = tuple(row.body.__name__ for row in EVENTS)

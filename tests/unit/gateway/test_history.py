@@ -26,7 +26,7 @@ def a_core(*facts: JobStateChanged | QueueChanged, size: int = 10) -> GatewayCor
     return core
 
 
-def account_of(
+def history_in(
     core: GatewayCore, *, filter_: EventFilter | None = None, ago_ms: int | None = 5_000, limit: int = 10
 ) -> History:
     return history_of(

@@ -64,6 +64,11 @@ class Subject:
         """tlm, evt, cmd or req."""
         return self._tokens[2]
 
+    @property
+    def domain(self) -> str:
+        """What it is about: the word after the kind ("node", "job", "eviction")."""
+        return self._tokens[3]
+
     def of(self, **parameters: str) -> str:
         """The concrete subject. Raises InvalidInput for a missing, unknown or unsafe parameter."""
         if set(parameters) != set(self.parameters):
