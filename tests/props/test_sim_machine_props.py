@@ -162,7 +162,9 @@ def test_work_is_done_exactly_as_cpu_time_was_given(steps: list) -> None:
         assert ledger.batch_used_mcpu_ms * 1_000 == used_ns == machine.counters().batch_usage_ns
         assert ledger.replica_online_mcpu_ms * 1_000 == ended["o"] * 1_000 + running["o"]
         assert ledger.replica_online_mcpu_ms <= ledger.online_used_mcpu_ms
-        assert ledger.violation_alone_ms <= ledger.violation_ms <= ledger.node_ms == machine.at_ms
+        assert (
+            ledger.alone.harm_ms + ledger.added_harm_ms == ledger.with_batch.harm_ms <= ledger.node_ms == machine.at_ms
+        )
         assert ledger.online_used_mcpu_ms <= ledger.online_demand_mcpu_ms
 
 

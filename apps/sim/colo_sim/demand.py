@@ -18,6 +18,7 @@ from colo_sim.trace import LoadTrace
 __all__ = ["FLEET_NOISE", "MACHINE_NOISE", "NO_NOISE", "BurstNoise", "OnlineDemand", "NodeDemand", "Spike"]
 
 _RIPPLE_STEP_MS: Final = 1_000
+_REQUEST_SLACK_PPM: Final = 460_000
 _LEVEL_POSITION: Final = 2**40
 """Position of a node's level in its key; windows and seconds stay far below it."""
 
@@ -131,6 +132,18 @@ class NodeDemand:
         self._key = key_of(seed, "demand", node)
         level = uniform(mix(self._key, _LEVEL_POSITION), -self._noise.level_ppm, self._noise.level_ppm)
         self._level_ppm = PPM + level
+
+    @property
+    def request_mcpu(self) -> int:
+        """ASSUMED CPU requests of the node's services: its mean load over 1 less the slack, at least its highest sample.
+
+        The slack is 46 % of a request, that of jobs with hand-set limits (Rzadca and others, "Autopilot", EuroSys 2020). Rounds up,
+        and is at most the machine.
+        """
+        shares_ppm = self._trace.series_of(self._copy).cpu_ppm
+        mean_ppm = -(-sum(shares_ppm) * PPM // (len(shares_ppm) * (PPM - _REQUEST_SLACK_PPM)))
+        wanted_ppm = min(max(mean_ppm, *shares_ppm) * self._level_ppm // PPM, PPM)
+        return -(-wanted_ppm * self._capacity_mcpu // PPM)
 
     def at(self, t_ms: int) -> OnlineDemand:
         """Return the demand at a simulated moment; every product of shares rounds down."""

@@ -16,6 +16,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.qos import QosClass
 from colo_sim.demand import OnlineDemand
+from colo_sim.machine_delay import delay_model
 from colo_sim.machine_memory import grow_memory, memory_by_zone, memory_stall_permille
 from colo_sim.machine_online import OnlineReplica, OnlineReplicas, spread_into_room
 from colo_sim.machine_reading import (
@@ -30,7 +31,7 @@ from colo_sim.machine_reading import (
 from colo_sim.machine_replica import EXIT_DONE, EXIT_KILLED, EXIT_TERMINATED, NEVER_MS, Replica
 from colo_sim.machine_share import Shares, share_batch_cpu, spread_online_cpu
 from colo_sim.machine_spec import MachineSpec
-from colo_sim.machine_tally import Tally, busy_permille
+from colo_sim.machine_tally import Counterfactual, Tally
 from colo_sim.noise import key_of, mix, uniform
 
 __all__ = ["MAX_REPLICAS", "SimMachine"]
@@ -44,6 +45,7 @@ _ZONE_SKEW: Final = 100
 
 class SimMachine:
     """One simulated machine. `demand` gives the online demand at a simulated ms and must depend on that alone.
+    `plain_batch_mcpu` is what plain CPU requests would leave to batch work here, for the account of that baseline.
 
     Commands act at the moment of the last `advance`. Same spec, seed, demand and commands at the same moments give the
     same counters, whatever the pieces time is advanced in; `digest()` shows it. Every refusal is an InvalidInput that
@@ -51,7 +53,14 @@ class SimMachine:
     """
 
     def __init__(
-        self, spec: MachineSpec, *, node: str, seed: int, demand: Callable[[int], OnlineDemand], start_ms: int = 0
+        self,
+        spec: MachineSpec,
+        *,
+        node: str,
+        seed: int,
+        demand: Callable[[int], OnlineDemand],
+        start_ms: int = 0,
+        plain_batch_mcpu: int = 0,
     ) -> None:
         if start_ms < 0:
             raise InvalidInput("start_ms", "must be at least 0", start_ms)
@@ -63,7 +72,8 @@ class SimMachine:
         self._cell_end_ms = start_ms
         self._boot = 1
         self._zone_capacity_mcpu = spec.cpus_per_zone * 1_000
-        self._busy_permille = busy_permille(spec.cpus_per_zone)
+        self._delay = delay_model(spec.cpus_per_zone, spec.threads_per_core, spec.interference)
+        self._plain_zone_mcpu = [plain_batch_mcpu // spec.zones] * spec.zones if plain_batch_mcpu else []
         # Services never spread evenly: a zone carries up to 10 % more or less than its part.
         self._zone_weights = [
             1_000 + uniform(mix(self._key, zone), -_ZONE_SKEW, _ZONE_SKEW) for zone in range(spec.zones)
@@ -79,6 +89,7 @@ class SimMachine:
         self._online = OnlineDemand(0, 0)
         self._online_zone_mcpu = [0] * spec.zones
         self._uncontended: Shares | None = None  # shares as if no online work were here; None after any change
+        self._unlimited: Shares | None = None  # the same without a quota; None after any change but the quota's
         self._shares = Shares([], [0] * spec.zones)
         self._is_contended = False
         self._is_stale = True  # rates must be recomputed before time advances
@@ -167,22 +178,31 @@ class SimMachine:
                 replica.run_at(rate_mcpu, self._at_ms)
             self._next_exit_ms = min(self._next_exit_ms, replica.due_ms())
         self._shares = shares
+        if self._unlimited is None:
+            is_limited = self._quota_mcpu is not None and self._quota_mcpu < sum(claim.cpu_mcpu for claim in claims)
+            self._unlimited = share_batch_cpu(claims, self._cpu_room_mcpu, None) if is_limited else self._uncontended
         self._is_stale = False
         self._tally.set_batch(shares, claims, self._quota_mcpu)
         self._update_online_tally()
 
     def _update_online_tally(self) -> None:
+        unlimited = self._unlimited
         self._tally.set_online(
             self._online.cpu_mcpu + self._online_replicas.used_mcpu,
             self._online_zone_mcpu,
             self._shares.zone_mcpu,
             self._zone_capacity_mcpu,
-            self._busy_permille,
+            self._delay,
             self.spec.interference,
+            Counterfactual(
+                self._shares.zone_mcpu if unlimited is None or unlimited is self._uncontended else unlimited.zone_mcpu,
+                self._plain_zone_mcpu,
+            ),
+            self._is_memory_over,
         )
         used_bytes = self._online_memory_bytes + self._batch_memory_bytes
         some_permille, full_permille = memory_stall_permille(used_bytes, self.spec.memory_capacity_bytes)
-        self._tally.set_memory(some_permille, full_permille, self._is_memory_over)
+        self._tally.set_memory(some_permille, full_permille)
 
     # ---------------------------------------------------------------- memory
 
@@ -200,7 +220,7 @@ class SimMachine:
     def _kill_for_memory(self) -> None:
         """Kill the largest batch replicas until memory fits, one sub-step after it first did not.
 
-        The delay is the time the kernel spends in reclaim before it kills; that sub-step counts as a violation.
+        The delay is the time the kernel spends in reclaim before it kills; that sub-step counts as harm.
         """
         room_bytes = self.spec.memory_capacity_bytes - self._online_memory_bytes
         if self._is_memory_over:
@@ -219,7 +239,8 @@ class SimMachine:
             raise InvalidInput("quota_mcpu", "must be at least 0, or None for no limit", quota_mcpu)
         if quota_mcpu != self._quota_mcpu:
             self._quota_mcpu = quota_mcpu
-            self._changed()
+            self._uncontended = None
+            self._is_stale = True
 
     def set_batch_cpus(self, cpus: str | None) -> None:
         """Let batch replicas run on these CPUs only (a kernel list, "0-3,8"); None means all of the machine."""
@@ -298,8 +319,8 @@ class SimMachine:
     def _all_replicas(self) -> tuple[Replica, ...]:
         return (*self._replicas.values(), *self._online_replicas.by_name.values())
 
-    def stop_replica(self, replica: str, grace_ms: int) -> bool:
-        """Send SIGTERM, and SIGKILL after `grace_ms`. Returns False when no such replica runs.
+    def stop_replica(self, replica: str, grace_ms: int, *, is_eviction: bool = False) -> bool:
+        """Send SIGTERM, and SIGKILL after `grace_ms`. Returns False when no such replica runs. An eviction is counted as one.
 
         It goes on running until it ends: after a time that is its own (seeded by its name and attempt), or killed at
         the end of the grace. A second stop may shorten the wait and never lengthens it.
@@ -309,6 +330,8 @@ class SimMachine:
             return False
         if grace_ms < 0:
             raise InvalidInput("grace_ms", "must be at least 0", grace_ms)
+        if is_eviction:
+            self._tally.evicted()
         limits = self.spec.interference
         bits = mix(key_of(self._key, "stop", replica), found.attempt)
         own_ms = uniform(bits, limits.stop_least_ms, limits.stop_most_ms)
@@ -358,7 +381,7 @@ class SimMachine:
         self._tally.forget_counters()
 
     def _changed(self) -> None:
-        self._uncontended = None
+        self._uncontended = self._unlimited = None
         self._is_stale = True
 
     # ---------------------------------------------------------------- ends

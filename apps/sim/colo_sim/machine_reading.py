@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from colo_common.model.qos import QosClass
+from colo_sim.machine_account import OnlineAccount
 
 __all__ = [
     "ExitCause",
@@ -93,15 +94,15 @@ class MachineCounters(Struct, frozen=True, kw_only=True):
 class MachineLedger(Struct, frozen=True, kw_only=True):
     """What really happened on the machine since it was built, reboots included; the verdict is made from these sums.
 
-    `violation_ms`: time in which online work got less than it wanted, waited above the limit, or memory ran over.
-    `violation_alone_ms`: the part of it that would have happened without any batch work. `batch_used_mcpu_ms` is
-    exactly completed + wasted + running. `replica_online_mcpu_ms` is the part of online use that is placed replicas'.
+    What online work felt: `with_batch` as it was (harm also while memory ran over), `alone` without any batch work,
+    `unreflexed` with the same replicas at their full request, `plain` with as much batch work as CPU requests admit.
+    `added_harm_ms`: time with harm that online work alone would not have had. `needless_evictions` is a part of `evictions`.
+    `batch_used_mcpu_ms` is exactly completed + wasted + running. `replica_online_mcpu_ms` is the part of online use that is
+    placed replicas'.
     """
 
     node_ms: int
     cpu_capacity_mcpu: int
-    violation_ms: int
-    violation_alone_ms: int
     online_demand_mcpu_ms: int
     online_used_mcpu_ms: int
     batch_used_mcpu_ms: int
@@ -114,3 +115,11 @@ class MachineLedger(Struct, frozen=True, kw_only=True):
     replicas_killed: int
     oom_kills: int
     replica_online_mcpu_ms: int = 0
+    with_batch: OnlineAccount = OnlineAccount()
+    alone: OnlineAccount = OnlineAccount()
+    unreflexed: OnlineAccount = OnlineAccount()
+    plain: OnlineAccount = OnlineAccount()
+    added_harm_ms: int = 0
+    longest_added_harm_ms: int = 0
+    evictions: int = 0
+    needless_evictions: int = 0

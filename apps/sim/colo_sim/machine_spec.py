@@ -24,7 +24,8 @@ class Interference:
     - `batch_weight_permille`: the share of a zone that batch keeps under contention (2 of 1024 weight, the kernel's least).
     - `wakeup_wait_permille`: while no CPU of a zone is idle, online threads there spend this share of the time waiting:
       a woken thread waits for a tick and for refilled caches even where it has all priority.
-    - `violation_some_permille`: online waits above this share count as a violation (5 %, rubik's default PSI trigger).
+    - `smt_slowdown_permille`: how much longer a thread takes while the other one of its core is busy.
+    - `harm_use_permille`: online work counts as hurt where its delay is above that of a zone which online work alone fills so far.
     - `stop_least_ms`, `stop_most_ms`: how long a replica takes to end after SIGTERM; one that would need longer than
       its grace is killed.
     - `memory_ramp_ms`: a replica's memory grows to its request in this time, linearly.
@@ -32,13 +33,14 @@ class Interference:
 
     batch_weight_permille: int = 2
     wakeup_wait_permille: int = 100
-    violation_some_permille: int = 50
+    smt_slowdown_permille: int = 600
+    harm_use_permille: int = 800
     stop_least_ms: int = 100
     stop_most_ms: int = 2_000
     memory_ramp_ms: int = 30_000
 
     def __post_init__(self) -> None:
-        for name in ("batch_weight_permille", "wakeup_wait_permille", "violation_some_permille"):
+        for name in ("batch_weight_permille", "wakeup_wait_permille", "smt_slowdown_permille", "harm_use_permille"):
             if not 0 <= getattr(self, name) <= _PERMILLE:
                 raise InvalidInput(name, f"must be from 0 to {_PERMILLE}", getattr(self, name))
         if not 1 <= self.stop_least_ms <= self.stop_most_ms:
@@ -80,6 +82,11 @@ class MachineSpec:
         return self.sockets * self.zones_per_socket
 
     @property
+    def threads_per_core(self) -> int:
+        """Two where the CPUs of a zone are even, else one."""
+        return 2 if self.cpus_per_zone % 2 == 0 else 1
+
+    @property
     def cpu_capacity_mcpu(self) -> int:
         """1000 for each CPU of the machine."""
         return self.zones * self.cpus_per_zone * 1_000
@@ -94,13 +101,13 @@ class MachineSpec:
         return (Capability(name="online", present=True, detail="simulated"),)
 
     def topology(self) -> NodeTopology:
-        """Return the machine as a collector would report it; two threads a core where the CPUs are even."""
+        """Return the machine as a collector would report it."""
         topology = uniform_topology(
             sockets=self.sockets,
             zones_per_socket=self.zones_per_socket,
             cpus_per_zone=self.cpus_per_zone,
             memory_bytes_per_zone=self.memory_bytes_per_zone,
-            threads_per_core=2 if self.cpus_per_zone % 2 == 0 else 1,
+            threads_per_core=self.threads_per_core,
         )
         return (
             structs.replace(topology, devices=self._devices()) if self.gpus_per_zone + self.nics_per_zone else topology

@@ -6,22 +6,38 @@ A stall share in permille times a duration in ms is a stall in us, so all sums a
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
+from colo_sim.machine_account import Account
+from colo_sim.machine_delay import DelayModel
 from colo_sim.machine_reading import ExitCause, MachineLedger
 from colo_sim.machine_share import Claim, Shares
 from colo_sim.machine_spec import Interference
 
-__all__ = ["Tally", "busy_permille"]
+__all__ = ["Counterfactual", "Tally"]
 
 _PERMILLE = 1_000
+_NEEDED_FOR_MS = 60_000
 
 
-def busy_permille(cpus: int) -> tuple[int, ...]:
-    """Return, for a use of 0 to 1000 permille, the chance in permille that none of `cpus` CPUs is idle.
+class Counterfactual(NamedTuple):
+    """The CPU that batch work would use in each zone at this moment, run in other ways.
 
-    Use to the power of the CPU count: CPUs taken as independent. Rounded to the nearest.
+    `unreflexed`: the same replicas at their full request, without a quota. `plain`: as much as CPU requests admit, which nothing
+    takes back; empty where that is not accounted.
     """
-    return tuple(round((used / _PERMILLE) ** cpus * _PERMILLE) for used in range(_PERMILLE + 1))
+
+    unreflexed: Sequence[int]
+    plain: Sequence[int]
+
+
+class _Felt(NamedTuple):
+    """`weighted` is the sum over zones of online use (mcpu) times delay (permille)."""
+
+    weighted: int
+    unmet_mcpu: int
+    batch_mcpu: int
+    is_memory_over: bool = False
 
 
 class Tally:
@@ -40,8 +56,13 @@ class Tally:
         self._earlier_online_mcpu_ms = 0
         self._earlier_batch_mcpu_ms = 0
         self._node_ms = 0
-        self._violation_ms = 0
-        self._violation_alone_ms = 0
+        self._with_batch = Account()
+        self._alone = Account()
+        self._unreflexed = Account()
+        self._plain = Account()
+        self._added = Account()
+        self._evictions = 0
+        self._needless_evictions = 0
         self._online_demand_mcpu_ms = 0
         self._completed_mcpu_ms = 0
         self._wasted_mcpu_ms = 0
@@ -58,9 +79,6 @@ class Tally:
         self._throttled_permille = 0
         self._memory_some_permille = 0
         self._memory_full_permille = 0
-        self._is_cpu_violation = False
-        self._is_alone_violation = False
-        self._is_memory_over = False
 
     def accrue(self, length_ms: int) -> None:
         """Add `length_ms` of everything at the rates that hold."""
@@ -77,10 +95,6 @@ class Tally:
         if self._memory_some_permille:
             self.memory_some_us += self._memory_some_permille * length_ms
             self.memory_full_us += self._memory_full_permille * length_ms
-        if self._is_cpu_violation or self._is_memory_over:
-            self._violation_ms += length_ms
-            if self._is_alone_violation:
-                self._violation_alone_ms += length_ms
 
     def set_online(
         self,
@@ -88,17 +102,20 @@ class Tally:
         online_mcpu: list[int],
         batch_mcpu: list[int],
         capacity_mcpu: int,
-        busy: tuple[int, ...],
+        model: DelayModel,
         limits: Interference,
+        other: Counterfactual,
+        is_memory_over: bool,
     ) -> None:
         """Set the online demand and the batch use of each zone; online gets the rest of every zone.
 
-        Demand without room in its zone moves to a zone with room: services are not bound to zones.
+        Demand without room in its zone moves to a zone with room: services are not bound to zones. Memory that runs over is harm.
         """
         got_mcpu = online_mcpu
         is_over = False
-        unmet_mcpu = demand_mcpu - sum(online_mcpu)
-        waits = 0
+        alone_unmet_mcpu = unmet_mcpu = demand_mcpu - sum(online_mcpu)
+        by_use, by_online_use, busy = model.by_use, model.by_online_use, model.busy
+        waits = felt = felt_alone = 0
         fullest_permille = 0
         for online, batch in zip(online_mcpu, batch_mcpu, strict=True):
             used = online + batch
@@ -106,7 +123,11 @@ class Tally:
                 used = capacity_mcpu
                 is_over = True
             used_permille = used * _PERMILLE // capacity_mcpu
+            online_permille = online * _PERMILLE // capacity_mcpu
             waits += online * busy[used_permille]
+            queue_permille = by_online_use[online_permille]
+            felt += online * (by_use[used_permille] + queue_permille)
+            felt_alone += online * (by_use[online_permille] + queue_permille)
             fullest_permille = max(fullest_permille, used_permille)
         if is_over:
             got_mcpu, displaced_mcpu = _displaced(online_mcpu, batch_mcpu, capacity_mcpu)
@@ -120,13 +141,22 @@ class Tally:
         self._batch_zone_mcpu = batch_mcpu
         self._online_some_permille = some_permille
         self._cpu_some_permille = max(busy[fullest_permille], self._batch_some_permille)
-        self._is_cpu_violation = unmet_mcpu > 0 or some_permille > limits.violation_some_permille
-        self._is_alone_violation = False
-        if self._is_cpu_violation:
-            alone_waits = sum(online * busy[online * _PERMILLE // capacity_mcpu] for online in online_mcpu)
-            alone_permille = alone_waits * limits.wakeup_wait_permille // (max(1, demand_mcpu) * _PERMILLE)
-            is_above_capacity = demand_mcpu > capacity_mcpu * len(online_mcpu)
-            self._is_alone_violation = is_above_capacity or alone_permille > limits.violation_some_permille
+        now_ms = self._node_ms
+        felt_now = _Felt(felt, unmet_mcpu, sum(batch_mcpu), is_memory_over)
+        is_hurt = _feel(self._with_batch, now_ms, felt_now, demand_mcpu, model)
+        is_hurt_alone = _feel(self._alone, now_ms, _Felt(felt_alone, alone_unmet_mcpu, 0), demand_mcpu, model)
+        self._added.feel(now_ms, 0, is_hurt and not is_hurt_alone, 0)
+        if other.unreflexed is not batch_mcpu:
+            least_mcpu = capacity_mcpu * limits.batch_weight_permille // _PERMILLE
+            kept = [
+                min(wanted, max(capacity_mcpu - online, least_mcpu))
+                for wanted, online in zip(other.unreflexed, online_mcpu, strict=True)
+            ]
+            felt_now = _felt_beside(demand_mcpu, online_mcpu, kept, capacity_mcpu, model, is_memory_over)
+        _feel(self._unreflexed, now_ms, felt_now, demand_mcpu, model)
+        if other.plain:
+            felt_now = _felt_beside(demand_mcpu, online_mcpu, other.plain, capacity_mcpu, model)
+            _feel(self._plain, now_ms, felt_now, demand_mcpu, model)
 
     def set_batch(self, shares: Shares, claims: Collection[Claim], quota_mcpu: int | None) -> None:
         """Set the demand and shares of batch, before `set_online`; it waits for the rest, throttled if the quota is the limit."""
@@ -137,11 +167,20 @@ class Tally:
         is_held = quota_mcpu is not None and quota_mcpu < wanted_mcpu and got_mcpu + len(claims) >= quota_mcpu
         self._throttled_permille = self._batch_some_permille if is_held else 0
 
-    def set_memory(self, some_permille: int, full_permille: int, is_over: bool) -> None:
-        """Set the memory stall shares, and whether memory demand exceeds the machine."""
+    def set_memory(self, some_permille: int, full_permille: int) -> None:
+        """Set the memory stall shares."""
         self._memory_some_permille = some_permille
         self._memory_full_permille = full_permille
-        self._is_memory_over = is_over
+
+    def evicted(self) -> None:
+        """Count an eviction that is ordered now. It is needless when even without the reflex, every batch replica at its full
+        request, online work would not have been hurt in the last 60 s, and memory does not run over.
+        """
+        self._evictions += 1
+        last_ms = self._unreflexed.last_harm_ms
+        was_hurt = last_ms is not None and self._node_ms - last_ms <= _NEEDED_FOR_MS
+        if not (was_hurt or self._unreflexed.is_harm or self._memory_some_permille):
+            self._needless_evictions += 1
 
     def ended(self, used_mcpu_ms: int, cause: ExitCause) -> None:
         """Count an ended replica: its CPU time was useful when it completed, else wasted."""
@@ -167,11 +206,19 @@ class Tally:
 
     def ledger(self, cpu_capacity_mcpu: int, running_mcpu_ms: int, online_running_mcpu_ms: int = 0) -> MachineLedger:
         """Return the sums since the machine was built."""
+        now_ms = self._node_ms
+        added = self._added.read(now_ms)
         return MachineLedger(
             node_ms=self._node_ms,
             cpu_capacity_mcpu=cpu_capacity_mcpu,
-            violation_ms=self._violation_ms,
-            violation_alone_ms=self._violation_alone_ms,
+            with_batch=self._with_batch.read(now_ms),
+            alone=self._alone.read(now_ms),
+            unreflexed=self._unreflexed.read(now_ms),
+            plain=self._plain.read(now_ms),
+            added_harm_ms=added.harm_ms,
+            longest_added_harm_ms=added.longest_harm_ms,
+            evictions=self._evictions,
+            needless_evictions=self._needless_evictions,
             online_demand_mcpu_ms=self._online_demand_mcpu_ms,
             online_used_mcpu_ms=self._earlier_online_mcpu_ms + sum(self.zone_online_mcpu_ms),
             batch_used_mcpu_ms=self._earlier_batch_mcpu_ms + sum(self.zone_batch_mcpu_ms),
@@ -187,7 +234,48 @@ class Tally:
         )
 
 
-def _displaced(online_mcpu: list[int], batch_mcpu: list[int], capacity_mcpu: int) -> tuple[list[int], int]:
+def _felt_beside(
+    demand_mcpu: int,
+    online_mcpu: list[int],
+    batch_mcpu: Sequence[int],
+    capacity_mcpu: int,
+    model: DelayModel,
+    is_memory_over: bool = False,
+) -> _Felt:
+    """What online work would feel beside batch work that keeps all of `batch_mcpu`."""
+    by_use, by_online_use = model.by_use, model.by_online_use
+    felt = 0
+    is_over = False
+    for online, batch in zip(online_mcpu, batch_mcpu, strict=True):
+        used = online + batch
+        if used > capacity_mcpu:
+            used = capacity_mcpu
+            is_over = True
+        felt += online * (
+            by_use[used * _PERMILLE // capacity_mcpu] + by_online_use[online * _PERMILLE // capacity_mcpu]
+        )
+    unmet_mcpu = demand_mcpu - sum(online_mcpu)
+    if is_over:
+        unmet_mcpu += _displaced(online_mcpu, batch_mcpu, capacity_mcpu)[1]
+    return _Felt(felt, unmet_mcpu, sum(batch_mcpu), is_memory_over)
+
+
+def _feel(account: Account, now_ms: int, felt: _Felt, demand_mcpu: int, model: DelayModel) -> bool:
+    """Set delay and harm from now on; returns whether online work is hurt.
+
+    Demand that gets nothing waits: its share of what is served is added to the delay.
+    """
+    delay_permille = 0
+    is_hurt = felt.is_memory_over
+    if demand_mcpu:
+        served_mcpu = max(1, demand_mcpu - felt.unmet_mcpu)
+        delay_permille = -(-felt.weighted // demand_mcpu) + -(-felt.unmet_mcpu * _PERMILLE // served_mcpu)
+        is_hurt = is_hurt or felt.unmet_mcpu > 0 or delay_permille > model.bound_permille
+    account.feel(now_ms, delay_permille, is_hurt, felt.batch_mcpu)
+    return is_hurt
+
+
+def _displaced(online_mcpu: list[int], batch_mcpu: Sequence[int], capacity_mcpu: int) -> tuple[list[int], int]:
     """Return the CPU of online work by zone while batch keeps its weight, and the demand without room in any zone."""
     room_mcpu = [capacity_mcpu - batch for batch in batch_mcpu]
     got_mcpu = [min(online, room) for online, room in zip(online_mcpu, room_mcpu, strict=True)]

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import fsum
 
 from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
+from colo_sim.machine_account import DELAY_STEP_PERMILLE, OnlineAccount
 from colo_sim.machine_reading import MachineLedger
 
-__all__ = ["Verdict", "jain_fairness", "ratio_ceil", "ratio_floor", "verdict_from_ledgers"]
+__all__ = ["OnlineVerdict", "Verdict", "jain_fairness", "ratio_ceil", "ratio_floor", "verdict_from_ledgers"]
 
 _MCPU_MS_PER_CORE_HOUR = 1_000 * 3_600_000
 _MILLIONTHS = 1_000_000
+
+
+class OnlineVerdict(Struct, frozen=True, kw_only=True):
+    """What online work felt, with batch work run in one way.
+
+    - `harm_ratio`: share of machine time in which it got less CPU than it wanted or its delay was above the bound (up to a
+      millionth); `longest_harm_s`: for how long at a time on one machine.
+    - `delay_*_pct`: how much longer a request took than on an idle machine, over machine time (nearest rank, up to 1 %).
+    - `batch_core_hours`: CPU time that batch work got (down to 0.001).
+    """
+
+    harm_ratio: float = 0.0
+    longest_harm_s: float = 0.0
+    delay_p50_pct: int = 0
+    delay_p99_pct: int = 0
+    delay_max_pct: int = 0
+    batch_core_hours: float = 0.0
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -24,9 +43,12 @@ class Verdict(Struct, frozen=True, kw_only=True):
     - `reclaimed_core_hours`: CPU time of batch replicas (down to 0.001); `completed_`, `wasted_` parts of it likewise,
       wasted rounded up.
     - `goodput_ratio`: completed of completed + wasted, 1.0 when nothing ended yet (down to a millionth).
-    - `slo_violation_ratio`: share of machine time with a violation; `_alone_`: that would have happened without batch;
-      `_added_`: the rest, colo's doing (all up to a millionth).
-    - `worst_machine_violation_ratio`: of the machine with the largest share (up to a millionth).
+    - `with_batch`: what online work felt; `without_batch`: without any; `without_reflex`: the same batch replicas at their full
+      request; `plain_requests`: as much batch work as CPU requests admit.
+    - `added_harm_ratio`: share of machine time with harm that online work alone would not have had: colo's doing (up to a
+      millionth); `longest_added_harm_s`: for how long at a time. `worst_machine_added_harm_ratio`: of the machine with most.
+    - `plain_gain_ratio`: reclaimed core-hours of colo over those of plain requests (down to 0.01), None where those have none.
+    - `evictions`: replicas that had to leave, `needless_evictions` of them without need (see `Tally.evicted`).
     """
 
     machines: int
@@ -37,10 +59,16 @@ class Verdict(Struct, frozen=True, kw_only=True):
     completed_core_hours: float
     wasted_core_hours: float
     goodput_ratio: float
-    slo_violation_ratio: float
-    slo_violation_alone_ratio: float
-    slo_violation_added_ratio: float
-    worst_machine_violation_ratio: float
+    with_batch: OnlineVerdict
+    without_batch: OnlineVerdict
+    without_reflex: OnlineVerdict
+    plain_requests: OnlineVerdict
+    added_harm_ratio: float
+    longest_added_harm_s: float
+    worst_machine_added_harm_ratio: float
+    plain_gain_ratio: float | None
+    evictions: int
+    needless_evictions: int
     replicas_started: int
     replicas_completed: int
     oom_kills: int
@@ -56,8 +84,7 @@ def verdict_from_ledgers(ledgers: Iterable[MachineLedger]) -> Verdict:
     reclaimed = sum(row.batch_used_mcpu_ms for row in rows)
     used = reclaimed + sum(row.online_used_mcpu_ms for row in rows)
     demand = sum(row.online_demand_mcpu_ms for row in rows)
-    violation_ms = sum(row.violation_ms for row in rows)
-    alone_ms = sum(row.violation_alone_ms for row in rows)
+    plain = sum(row.plain.batch_mcpu_ms for row in rows)
     return Verdict(
         machines=len(rows),
         machine_hours=node_ms * 1_000 // 3_600_000 / 1_000,
@@ -67,14 +94,44 @@ def verdict_from_ledgers(ledgers: Iterable[MachineLedger]) -> Verdict:
         completed_core_hours=_core_hours(completed),
         wasted_core_hours=-(-wasted * 1_000 // _MCPU_MS_PER_CORE_HOUR) / 1_000,
         goodput_ratio=ratio_floor(completed, completed + wasted) if completed + wasted else 1.0,
-        slo_violation_ratio=ratio_ceil(violation_ms, node_ms),
-        slo_violation_alone_ratio=ratio_ceil(alone_ms, node_ms),
-        slo_violation_added_ratio=ratio_ceil(violation_ms - alone_ms, node_ms),
-        worst_machine_violation_ratio=max((ratio_ceil(row.violation_ms, row.node_ms) for row in rows), default=0.0),
+        with_batch=_online([row.with_batch for row in rows], node_ms),
+        without_batch=_online([row.alone for row in rows], node_ms),
+        without_reflex=_online([row.unreflexed for row in rows], node_ms),
+        plain_requests=_online([row.plain for row in rows], node_ms),
+        added_harm_ratio=ratio_ceil(sum(row.added_harm_ms for row in rows), node_ms),
+        longest_added_harm_s=max((row.longest_added_harm_ms for row in rows), default=0) / 1_000,
+        worst_machine_added_harm_ratio=max((ratio_ceil(row.added_harm_ms, row.node_ms) for row in rows), default=0.0),
+        plain_gain_ratio=reclaimed * 100 // plain / 100 if plain else None,
+        evictions=sum(row.evictions for row in rows),
+        needless_evictions=sum(row.needless_evictions for row in rows),
         replicas_started=sum(row.replicas_started for row in rows),
         replicas_completed=sum(row.replicas_completed for row in rows),
         oom_kills=sum(row.oom_kills for row in rows),
     )
+
+
+def _online(accounts: Sequence[OnlineAccount], node_ms: int) -> OnlineVerdict:
+    delays: Counter[int] = Counter()
+    for account in accounts:
+        delays.update(account.delay_ms)
+    return OnlineVerdict(
+        harm_ratio=ratio_ceil(sum(account.harm_ms for account in accounts), node_ms),
+        longest_harm_s=max((account.longest_harm_ms for account in accounts), default=0) / 1_000,
+        delay_p50_pct=_delay_pct(delays, 50),
+        delay_p99_pct=_delay_pct(delays, 99),
+        delay_max_pct=_delay_pct(delays, 100),
+        batch_core_hours=_core_hours(sum(account.batch_mcpu_ms for account in accounts)),
+    )
+
+
+def _delay_pct(delays: Counter[int], pct: int) -> int:
+    """The smallest delay that at least `pct` percent of the time do not exceed, 0 of no time."""
+    left_ms = -(-delays.total() * pct // 100)
+    for step in sorted(delays):
+        left_ms -= delays[step]
+        if left_ms <= 0:
+            return step * DELAY_STEP_PERMILLE // 10
+    return 0
 
 
 def ratio_floor(part: int, whole: int) -> float:

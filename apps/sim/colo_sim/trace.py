@@ -155,6 +155,10 @@ class LoadTrace:
         copy, which = divmod(node_index, len(self.series))
         return self.series[which].at(t_ms + copy * NODE_SHIFT_MS)
 
+    def series_of(self, node_index: int) -> LoadSeries:
+        """Return the series that the node_index-th node reads."""
+        return self.series[node_index % len(self.series)]
+
     def statistics(self) -> dict[str, SeriesStatistics]:
         """Return the numbers of each series by name, in order of name."""
         return {one.name: one.statistics() for one in self.series}

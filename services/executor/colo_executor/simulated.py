@@ -8,7 +8,7 @@ from colo_common.events.enforcement import KnobValue, PlacementRefused
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.qos import QosClass
-from colo_common.model.reasons import Reason
+from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.topology import NodeTopology
 from colo_executor.inventory import MachineInventory, ShareRefused, check_shares, inventory_of
 from colo_executor.journal_lines import Accepted, EndedEntry, JournalState, Launched, RefusedEntry, Restricted, Stopping
@@ -113,7 +113,7 @@ class SimulatedMachine(Protocol):
         qos: QosClass,
         cpus: str,
     ) -> None: ...
-    def stop_replica(self, replica: str, grace_ms: int) -> bool: ...
+    def stop_replica(self, replica: str, grace_ms: int, *, is_eviction: bool = False) -> bool: ...
     def kill_replica(self, replica: str) -> bool: ...
     def suspend_replica(self, replica: str, *, is_suspended: bool) -> bool: ...
     def poll_exits(self) -> Sequence[SimulatedExit]: ...
@@ -231,7 +231,9 @@ class SimulatedRuntime:
             return
         self.journal.add(Stopping(replica=effect.replica, attempt=effect.attempt, intent=effect.intent))
         # The machine ends the grace by itself; the SIGKILL of the executor comes at the same time.
-        self._machine.stop_replica(effect.replica, max(1, effect.intent.kill_at_ms - self._machine.at_ms))
+        grace_ms = max(1, effect.intent.kill_at_ms - self._machine.at_ms)
+        is_eviction = effect.intent.cause is EndCause.EVICTED
+        self._machine.stop_replica(effect.replica, grace_ms, is_eviction=is_eviction)
 
     async def suspend(self, effect: SuspendReplicas) -> ReplicasSuspended:
         """Take all CPU from the attempts, or give it back."""

@@ -188,14 +188,14 @@ def test_the_largest_batch_replica_is_killed_when_memory_runs_over() -> None:
         started(machine, name, memory_bytes=memory_bytes)
     machine.advance(60_000)
     assert machine.poll_exits() == ()
-    assert machine.ledger().violation_ms == 0
+    assert machine.ledger().with_batch.harm_ms == 0
     machine.advance(62_500)
     (ended, *more) = machine.poll_exits()
     assert (ended.replica, ended.code, ended.cause, ended.at_ms) == ("b", 137, "oom", 61_000)
     assert [one.replica for one in more] == ["c"]
     assert machine.ledger().oom_kills == 2
-    assert machine.ledger().violation_ms == 1_000
-    assert machine.ledger().violation_alone_ms == 0
+    assert machine.ledger().with_batch.harm_ms == 1_000
+    assert machine.ledger().alone.harm_ms == 0
     assert machine.counters().memory_some_us >= 1_000_000
 
 
@@ -210,22 +210,22 @@ def test_memory_pressure_starts_near_the_top() -> None:
     assert 0 < stall(capacity * 96 // 100) < stall(capacity * 99 // 100) < 1_000_000
 
 
-def test_online_violations_are_counted_apart_from_those_without_batch() -> None:
+def test_online_harm_is_counted_apart_from_those_without_batch() -> None:
     quiet = a_machine(OnlineDemand(30 * CPU, 0))
     quiet.advance(MINUTE)
-    assert quiet.ledger().violation_ms == 0
+    assert quiet.ledger().with_batch.harm_ms == 0
     full = a_machine(OnlineDemand(64 * CPU, 0))
     full.advance(MINUTE)
-    assert full.ledger().violation_ms == full.ledger().violation_alone_ms == MINUTE
+    assert full.ledger().with_batch.harm_ms == full.ledger().alone.harm_ms == MINUTE
     crowded = a_machine(OnlineDemand(48 * CPU, 0))
     for zone in range(4):
         started(crowded, f"r-{zone}", zones=(zone,), cpu_mcpu=16 * CPU)
     crowded.advance(MINUTE)
-    assert (crowded.ledger().violation_ms, crowded.ledger().violation_alone_ms) == (MINUTE, 0)
+    assert (crowded.ledger().with_batch.harm_ms, crowded.ledger().alone.harm_ms) == (MINUTE, 0)
     assert crowded.counters().online_cpu_some_us > 0
-    crowded.set_batch_quota_mcpu(8 * CPU)
+    crowded.set_batch_quota_mcpu(2 * CPU)
     crowded.advance(2 * MINUTE)
-    assert crowded.ledger().violation_ms == MINUTE, "suppression ends the violation"
+    assert crowded.ledger().with_batch.harm_ms == MINUTE, "suppression ends the harm"
 
 
 def test_batch_keeps_its_small_weight_on_a_full_machine_and_online_lacks_just_that() -> None:

@@ -91,7 +91,7 @@ def test_services_run_on_what_nobody_owns_and_use_is_online_use() -> None:
     ledger = machine.ledger()
     assert ledger.online_used_mcpu_ms == 8_000 * 10_000, "four CPUs of its own, and four for 6000 mcpu of services"
     assert ledger.replica_online_mcpu_ms == 4_000 * 10_000
-    assert ledger.violation_ms == 10_000
+    assert ledger.with_batch.harm_ms == 10_000
     assert machine.usage().batch_usage_ns == 0
 
 
