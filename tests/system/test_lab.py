@@ -19,8 +19,10 @@ from tests.support.waiting import eventually_blocking
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(120)]
 
 KEYS = {
-    "nodes", "duration_s", "speed", "submitted", "placements", "rejections", "evictions", "completed", "online_cpu_util_pct",
-    "cpu_util_pct", "reclaimed_core_hours", "slo_violation_ratio", "submit_to_decided_ms", "messages", "dead_letters", "errors",
+    "ok", "nodes", "duration_s", "speed", "simulated_s", "claimed_s", "submitted", "placements", "rejections", "evictions",
+    "needless_evictions", "completed", "online_cpu_util_pct", "cpu_util_pct", "reclaimed_core_hours", "plain_gain_ratio",
+    "with_batch", "without_batch", "without_reflex", "plain_requests", "added_harm_ratio", "harm", "assumptions",
+    "submit_to_decided_ms", "messages", "dead_letters", "errors",
 }  # fmt: skip
 
 
@@ -43,6 +45,10 @@ def test_it_runs_for_the_duration_and_prints_one_object() -> None:
     assert (verdict["errors"], verdict["dead_letters"], verdict["placed_twice"]) == ([], 0, 0)
     assert verdict["redelivered"] == 0
     assert "real" not in verdict
+    assert verdict["ok"] is True, verdict["broken_bounds"]
+    assert verdict["simulated_s"] >= 0.9 * verdict["claimed_s"] > 60
+    assert verdict["with_batch"]["harm_ratio"] >= verdict["without_batch"]["harm_ratio"]
+    assert verdict["reclaimed_core_hours"] > 0 < verdict["plain_requests"]["batch_core_hours"]
     assert left == []
 
 

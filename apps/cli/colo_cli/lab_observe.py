@@ -9,9 +9,10 @@ from colo_common.events.enforcement import EnforcementChanged, ReplicaEnded
 from colo_common.events.eviction import EvictionFinished, EvictionRequested
 from colo_common.events.fact import Fact
 from colo_common.events.job import JobStateChanged, JobSubmitted
-from colo_common.events.node import AllocatableChanged, NodeTopologyReported, NodeUsageSampled
+from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
 from colo_common.events.service import DeadLettered
+from colo_common.model.freshness import Freshness
 from colo_common.model.percentile import percentile
 from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import PriorityBand
@@ -33,6 +34,7 @@ class NodeView(Struct, kw_only=True):
     allocatable_mcpu: int = 0
     ceiling_mcpu: int | None = None
     simulated: bool = True
+    has_devices: bool = False
     sampled_at_ms: int = 0
 
 
@@ -51,6 +53,8 @@ class LabObserver:
         self.ends: Counter[str] = Counter()
         self._places: dict[str, tuple[str, tuple[ZoneShare, ...]]] = {}
         self.redelivered = 0
+        self.stale = 0
+        self.lost = 0
         self.placed_twice: list[str] = []
         self.event_log: deque[str] = deque(maxlen=_EVENTS_SHOWN)
         self.first_placement_us: int | None = None
@@ -87,6 +91,7 @@ class LabObserver:
                 view = self._view(fact.node)
                 view.capacity_mcpu = fact.topology.cpu_capacity_mcpu
                 view.simulated = fact.simulated
+                view.has_devices = bool(fact.topology.devices)
             case AllocatableChanged():
                 self._view(fact.node).allocatable_mcpu = fact.batch_cpu_mcpu
             case JobStateChanged():
@@ -98,6 +103,11 @@ class LabObserver:
                 self._ended(fact)
             case _:
                 self._note(fact)
+
+    def oldest_sample_ms(self, now_ms: int) -> int:
+        """The age of the oldest newest sample of the simulated nodes; 0 before the first sample."""
+        sampled = [view.sampled_at_ms for view in self.nodes.values() if view.simulated and view.sampled_at_ms]
+        return max(now_ms - min(sampled), 0) if sampled else 0
 
     def state_counts(self) -> Counter[str]:
         """Jobs by state."""
@@ -118,7 +128,10 @@ class LabObserver:
                 level = f"{fact.reason.value} {fact.value_pct}% {sign} {fact.threshold_pct}%"
                 self.event_log.append(f"{fact.node}: evict {fact.replica}: {level}")
             case EvictionFinished():
-                self.event_log.append(f"{fact.node}: {fact.replica} left after {fact.took_ms / 1000:.1f} s")
+                self.event_log.append(f"{fact.node}: {fact.replica} left after {fact.took_ms / 1000:.1f} simulated s")
+            case FreshnessChanged():
+                self.stale += fact.freshness is Freshness.STALE
+                self.lost += fact.freshness is Freshness.LOST
             case DeadLettered():
                 self.event_log.append(f"dead letter in {fact.service}: {fact.reason}")
             case _:

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from colo_common.model.duration import parse_duration_ms
 from colo_common.model.invalid import InvalidInput
+from colo_executor.lease import LONGEST_LEASE_MS
 
 __all__ = ["LabOptions", "parse_span_ms"]
 
@@ -23,11 +24,15 @@ def parse_span_ms(text: str, field: str) -> int:
 
 
 class LabOptions(Struct, frozen=True, kw_only=True):
-    """`duration_ms` is wall time, None: until Ctrl-C. `speed` is simulated seconds a second. `gpus` and `nics` count per zone."""
+    """`duration_ms` is wall time, None: until Ctrl-C. `speed` is simulated seconds a second. `gpus` and `nics` count per zone of
+    the last `device_nodes` nodes. `load_pct` is the CPU of submitted jobs in percent of what may be promised. Ports 0: a free one.
+    """
 
     nodes: int = 12
-    gpus: int = 0
-    nics: int = 0
+    gpus: int = 4
+    nics: int = 2
+    device_nodes: int = 2
+    load_pct: int = 70
     real: bool = False
     trace: str = ""
     jobs: str = ""
@@ -37,6 +42,7 @@ class LabOptions(Struct, frozen=True, kw_only=True):
     nats_url: str = ""
     redis_url: str = ""
     port: int = 0
+    nats_port: int = 0
     json: bool = False
     otlp_endpoint: str = ""
     keep: str = ""
@@ -45,15 +51,22 @@ class LabOptions(Struct, frozen=True, kw_only=True):
         """Raise InvalidInput for the first value that is out of range or names a missing file."""
         if not 1 <= self.nodes <= 1000:
             raise InvalidInput("nodes", "must be 1 to 1000", self.nodes)
-        for name in ("gpus", "nics"):
-            if not 0 <= getattr(self, name) <= _DEVICES_MOST:
-                raise InvalidInput(name, f"must be 0 to {_DEVICES_MOST}", getattr(self, name))
+        for name, most in (("gpus", _DEVICES_MOST), ("nics", _DEVICES_MOST), ("device_nodes", 1000)):
+            if not 0 <= getattr(self, name) <= most:
+                raise InvalidInput(name, f"must be 0 to {most}", getattr(self, name))
+        if not 1 <= self.load_pct <= 1000:
+            raise InvalidInput("load", "must be 1 to 1000 percent of what may be promised", self.load_pct)
         if not 1 <= self.speed <= 600:
             raise InvalidInput("speed", "must be 1 to 600 simulated seconds a second", self.speed)
         if not 0 <= self.seed < 2**63:
             raise InvalidInput("seed", "must be 0 to 2^63 - 1", self.seed)
-        if not 0 <= self.port < 65_536:
-            raise InvalidInput("port", "must be 0 (any free port) to 65535", self.port)
+        for name in ("port", "nats_port"):
+            if not 0 <= getattr(self, name) < 65_536:
+                raise InvalidInput(name, "must be 0 (any free port) to 65535", getattr(self, name))
+        if self.nats_url and self.nats_port:
+            raise InvalidInput(
+                "nats_port", "is the port of the lab's own server, and nats_url names another", self.nats_port
+            )
         for name in ("trace", "jobs"):
             path = getattr(self, name)
             if path and not Path(path).is_file():
@@ -72,5 +85,5 @@ class LabOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def lease_ms(self) -> int:
-        """The lease: six sample periods, so that it outlives a late sample."""
-        return 6 * self.sample_period_ms
+        """The lease: six sample periods, so that it outlives a late sample, and at most the longest that a node accepts."""
+        return min(6 * self.sample_period_ms, LONGEST_LEASE_MS)

@@ -2,25 +2,39 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import sys
 import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+import msgspec
+from msgspec import Struct
 
 from colo_cli.lab_usage import cpu_s, rss_bytes
 from colo_cli.server_process import tied_command
-from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Refused
 
-__all__ = ["LabProcess", "LabProcesses", "log_events", "log_notices"]
+__all__ = ["LabFailed", "LabProcess", "LabProcesses", "LogLine", "log_events", "log_notices"]
 
 _READY_LIMIT_S: Final = 30.0
 _STOP_LIMIT_S: Final = 3.0
 _POLL_S: Final = 0.05
+
+
+class LabFailed(Exception):
+    """A part of the lab failed, for no fault of what the user typed."""
+
+
+class LogLine(Struct, frozen=True):
+    """The fields of a log line that the lab reads; the others are skipped."""
+
+    event: str
+    host: str = ""
+    port: int = 0
+    notice: str = ""
 
 
 class LabProcess:
@@ -38,7 +52,7 @@ class LabProcess:
         """The "host:port" of the HTTP server, from the log; None before it listens."""
         if self._address is None:
             for line in log_events(self.log, "http-listening", since=self._log_start):
-                self._address = f"{line['host']}:{line['port']}"
+                self._address = f"{line.host}:{line.port}"
         return self._address
 
     def rss_bytes(self) -> int:
@@ -68,10 +82,12 @@ class LabProcesses:
         self.running: dict[str, LabProcess] = {}
         self._modules: dict[str, tuple[str, dict[str, str]]] = {}
         self.restarts: list[str] = []
+        self.not_ready: tuple[str, ...] = ()
 
     async def start(self, name: str, module: str, environment: dict[str, str] | None = None) -> LabProcess:
         """Start `python -m module`; does not wait until it is ready."""
         self._modules[name] = (module, environment or {})
+        self.not_ready = (*self.not_ready, name)
         log = self._directory / f"{name}.log"
         log_start = log.stat().st_size if log.exists() else 0
         merged = {**os.environ, **self._environment, **(environment or {})}
@@ -88,7 +104,9 @@ class LabProcesses:
         return self.running[name]
 
     async def wait_ready(self, names: list[str]) -> None:
-        """Wait until each service answers /readyz with 200. Raises InvalidInput or Refused when a service ends or takes 30 s."""
+        """Wait until each service answers /readyz with 200. Raises LabFailed when a service ends or takes 30 s, Refused when it
+        refuses its input.
+        """
         deadline = asyncio.get_running_loop().time() + _READY_LIMIT_S
         waiting = list(names)
         while waiting:
@@ -99,19 +117,20 @@ class LabProcesses:
                 address = child.address
                 if address is not None and await asyncio.to_thread(_is_ready, address):
                     waiting.remove(name)
+                self.not_ready = tuple(waiting)
             if asyncio.get_running_loop().time() > deadline:
                 tails = "; ".join(f"{name}: {self.running[name].tail(2)}" for name in waiting)
-                raise InvalidInput("lab", f"every service must be ready within {_READY_LIMIT_S:g} s: {tails}", waiting)
+                raise LabFailed(f"not every service was ready within {_READY_LIMIT_S:g} s: {tails}")
             await asyncio.sleep(_POLL_S)
 
     async def heal(self, restarts_max: int = 20) -> None:
-        """Restart the services that ended by themselves. Raises InvalidInput after more than `restarts_max` restarts."""
+        """Restart the services that ended by themselves. Raises LabFailed after more than `restarts_max` restarts."""
         for name, child in list(self.running.items()):
             if child.process.returncode is None:
                 continue
             self.restarts.append(name)
             if len(self.restarts) > restarts_max:
-                raise InvalidInput(name, f"ended too often: {child.tail()}", child.process.returncode)
+                raise LabFailed(f"{name} ended too often, with {child.process.returncode} at last: {child.tail()}")
             module, environment = self._modules[name]
             await self.start(name, module, environment)
 
@@ -138,15 +157,15 @@ class LabProcesses:
             del self.running[name]
 
 
-def _not_started(child: LabProcess) -> InvalidInput | Refused:
+def _not_started(child: LabProcess) -> LabFailed | Refused:
     """The error of a service that ended at its start: its own sentence for exit code 2, else the end of its log."""
     code = child.process.returncode
     if code == 2:
         return Refused(child.tail(1).removeprefix("colo "))
-    return InvalidInput(child.name, f"ended while it was starting: {child.tail()}", code)
+    return LabFailed(f"{child.name} ended with {code} while it was starting: {child.tail()}")
 
 
-def log_events(log: Path, event: str, since: int = 0) -> list[dict[str, Any]]:
+def log_events(log: Path, event: str, since: int = 0) -> list[LogLine]:
     """The JSON lines of a log with that event, after `since` bytes; other lines are skipped."""
     try:
         with log.open("rb") as lines:
@@ -156,21 +175,21 @@ def log_events(log: Path, event: str, since: int = 0) -> list[dict[str, Any]]:
         return []
     events = []
     for line in found:
-        with contextlib.suppress(ValueError):
-            decoded = json.loads(line)
-            if isinstance(decoded, dict) and decoded.get("event") == event:
+        with contextlib.suppress(msgspec.MsgspecError):
+            decoded = msgspec.json.decode(line, type=LogLine)
+            if decoded.event == event:
                 events.append(decoded)
     return events
 
 
 def log_notices(child: LabProcess | None) -> list[str]:
     """The notices about a trace that a service logged, for the verdict."""
-    return [] if child is None else [str(line.get("notice", "")) for line in log_events(child.log, "trace")]
+    return [] if child is None else [line.notice for line in log_events(child.log, "trace")]
 
 
 def _is_ready(address: str) -> bool:
     try:
         with urllib.request.urlopen(f"http://{address}/readyz", timeout=1) as response:
             return bool(response.status == 200)
-    except (OSError, ValueError, json.JSONDecodeError):
+    except (OSError, ValueError):
         return False

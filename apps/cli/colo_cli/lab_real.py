@@ -2,14 +2,17 @@
 
 import asyncio
 import os
+import pwd
 import socket
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+from msgspec import Struct
 
 from colo_cli.lab_kernel import KernelView, differences
 from colo_cli.lab_options import LabOptions
-from colo_cli.lab_processes import LabProcesses
+from colo_cli.lab_processes import LabFailed, LabProcesses
 from colo_common.events.enforcement import PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.fact import Fact
 from colo_common.events.node import AllocatableChanged, NodeUsageSampled
@@ -20,7 +23,7 @@ from colo_common.ports import Refused
 from colo_executor.cgroup import CgroupError
 from colo_executor.desired import BATCH
 
-__all__ = ["REAL_RESERVED_MCPU", "RealNode"]
+__all__ = ["REAL_RESERVED_MCPU", "RealAccount", "RealNode"]
 
 _NEEDS: Final = "--real needs root and writable cpu and memory control groups; the lab goes on with simulated nodes"
 _AGENTS: Final = ("collector", "executor")
@@ -33,6 +36,29 @@ _SHOWN: Final = ("cpu.shares", "cpu.weight", "cpuset.cpus", "memory.limit_in_byt
 
 REAL_RESERVED_MCPU: Final = 200
 """CPU kept free on each machine of a lab with a real node; the default of a whole CPU may be all of a small machine."""
+
+
+class RealAccount(Struct, frozen=True, kw_only=True):
+    """The part of the verdict about this machine; `node` is "" where it could not take part, for what is `lacking`.
+
+    `runs_as` is the user that jobs run as. `knobs` are files below the root of control groups, as the lab read them;
+    `ceiling_mcpu` has the least and the most of the batch tier.
+    """
+
+    node: str = ""
+    lacking: str = ""
+    runs_as: str = ""
+    subtree: str = ""
+    cgroup_version: int = 0
+    promised_mcpu: int = 0
+    replicas_run: int = 0
+    replicas_seen_in_the_kernel: int = 0
+    ends: dict[str, int] = {}
+    ceiling_mcpu: dict[str, int] = {}
+    replica: str = ""
+    pids: tuple[int, ...] = ()
+    knobs: dict[str, str] = {}
+    differs: tuple[str, ...] = ()
 
 
 class RealNode:
@@ -87,7 +113,7 @@ class RealNode:
             return
         try:
             await self._processes.wait_ready(list(_AGENTS))
-        except (InvalidInput, Refused) as error:
+        except (LabFailed, Refused) as error:
             await self._processes.stop(_AGENTS)
             await self.close()
             self._go_without(str(error))
@@ -163,25 +189,34 @@ class RealNode:
         ceiling = f"ceiling {self._ceilings[0]}-{self._ceilings[1]} mCPU" if self._ceilings else "no ceiling"
         return f"{self.name} is this machine: {self._replica} (pid {self._pids[0]}) has {shown}; tier: {ceiling}"
 
-    def account(self) -> dict[str, Any]:
-        """The part of the verdict about this machine. `knobs` are files below the root of control groups, as the lab read them."""
+    def account(self) -> RealAccount:
+        """The part of the verdict about this machine."""
         if not self.runs:
-            return {"node": "", "lacking": self.lacking, "replicas_run": 0, "knobs": {}}
-        ceiling = dict(zip(("least", "most"), self._ceilings, strict=False))
-        return {
-            "node": self.name,
-            "subtree": self.subtree,
-            "cgroup_version": self._kernel.version if self._kernel else 0,
-            "promised_mcpu": self._promised_most_mcpu,
-            "replicas_run": len(self._published.keys() | self._seen),
-            "replicas_seen_in_the_kernel": len(self._seen),
-            "ends": dict(sorted(self._ends.items())),
-            "ceiling_mcpu": ceiling,
-            "replica": self._replica,
-            "pids": list(self._pids),
-            "knobs": {**self._tier, **self._knobs},
-            "differs": self._differs,
-        }
+            return RealAccount(lacking=self.lacking)
+        return RealAccount(
+            node=self.name,
+            runs_as=_user_name(),
+            subtree=self.subtree,
+            cgroup_version=self._kernel.version if self._kernel else 0,
+            promised_mcpu=self._promised_most_mcpu,
+            replicas_run=len(self._published.keys() | self._seen),
+            replicas_seen_in_the_kernel=len(self._seen),
+            ends=dict(sorted(self._ends.items())),
+            ceiling_mcpu=dict(zip(("least", "most"), self._ceilings, strict=False)),
+            replica=self._replica,
+            pids=self._pids,
+            knobs={**self._tier, **self._knobs},
+            differs=tuple(self._differs),
+        )
+
+    @property
+    def warning(self) -> str:
+        """What a person must know before jobs come: that they are real, and as whom they run; "" when none runs."""
+        if not self.runs:
+            return ""
+        return (
+            f"--real runs submitted commands on this machine as {_user_name()}; whoever reaches the gateway may submit"
+        )
 
     def findings(self) -> list[str]:
         """The notices for the verdict."""
@@ -201,6 +236,7 @@ class RealNode:
             # The agents run on the wall clock; they compare no time with the lab's fast clock.
             "COLO_CLOCK_SPEED": "1",
             "COLO_CLOCK_ORIGIN_MS": "0",
+            "COLO_CLOCK_PACE_FILE": "",
         }
         if agent == "collector":
             return {
@@ -224,6 +260,13 @@ def _lacking() -> str:
 
     needed = ("root", "cgroup-cpu", "cgroup-memory", "cgroup-write")
     return ", ".join(row["name"] for row in diagnose() if row["name"] in needed and not row["present"])
+
+
+def _user_name() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"user {os.geteuid()}"
 
 
 def _node_name() -> str:

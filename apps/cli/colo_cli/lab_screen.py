@@ -1,64 +1,95 @@
-"""The live picture of a running lab: one line a node, totals, and the newest interesting facts."""
+"""The live picture of a running lab: one line a node, totals, what online work feels, the newest facts, and where to ask."""
 
 from typing import TextIO
 
+from msgspec import Struct
 from rich.console import Group, RenderableType
-from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from colo_cli.lab_observe import LabObserver, NodeView
 from colo_cli.output import span_text
+from colo_sim.report import Verdict
 
-__all__ = ["lab_picture", "print_address"]
+__all__ = ["LabState", "lab_picture", "print_addresses"]
 
-_BAR = 40
-_NODES_SHOWN = 16
-
-
-def lab_picture(seen: LabObserver, *, wall_s: float, simulated_s: float, api: str, note: str = "") -> RenderableType:
-    """The picture now. The bar of a node has online use, batch use and idle CPU."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for header, justify in (
-        ("node", "left"),
-        ("online + batch", "left"),
-        ("used", "right"),
-        ("promised", "right"),
-        ("ceiling", "right"),
-    ):
-        table.add_column(header, justify=justify)  # type: ignore[arg-type]
-    for name in sorted(seen.nodes)[:_NODES_SHOWN]:
-        view = seen.nodes[name]
-        if view.capacity_mcpu:
-            table.add_row(*_row(name, view))
-    hidden = len(seen.nodes) - _NODES_SHOWN
-    parts: list[RenderableType] = [_head(seen, wall_s, simulated_s), table]
-    if hidden > 0:
-        parts.append(Text(f"and {hidden} more nodes", style="dim"))
-    parts.append(_totals(seen))
-    if seen.event_log:
-        parts.append(Text("\n".join(seen.event_log), style="dim", no_wrap=True, overflow="ellipsis"))
-    foot = f"ask it: COLO_API={api} colo get jobs | colo explain overcommit {min(seen.nodes, default='NODE')} | Ctrl-C ends"
-    parts.append(Text(note or foot, style="italic", no_wrap=True, overflow="ellipsis"))
-    return Panel(Group(*parts), title="colo lab", title_align="left", padding=(0, 1))
+_BAR_MOST = 60
+_BESIDE_BAR = 38
+_EVENTS_LEAST = 2
 
 
-def print_address(api: str, stream: TextIO, *, is_json: bool) -> None:
-    """Print the gateway's address once, where no terminal shows the picture. With JSON the calling program chose the port."""
+class LabState(Struct, frozen=True, kw_only=True):
+    """What the picture shows beside the facts of the bus. `machines`: the account so far, None before the first one.
+
+    `starting`: services that are not ready yet.
+    """
+
+    wall_s: float
+    simulated_s: float
+    speed: float
+    asked_speed: int
+    api: str
+    nats_url: str
+    starting: tuple[str, ...] = ()
+    machines: Verdict | None = None
+    note: str = ""
+
+
+def lab_picture(seen: LabObserver, state: LabState, *, width: int, height: int) -> RenderableType:
+    """The picture now, at most `width` x `height`: nodes and facts are left out before totals and hints."""
+    totals = _totals(seen, state.machines)
+    foot = _foot(seen, state)
+    names = sorted(name for name, view in seen.nodes.items() if view.capacity_mcpu)
+    room = max(height - 2 - len(totals) - len(foot), 1)
+    shown = len(names) if len(names) + _EVENTS_LEAST <= room else max(room - _EVENTS_LEAST - 1, 1)
+    parts: list[RenderableType] = [_head(seen, state), _nodes(seen, names[:shown], width)]
+    left = room - shown
+    if shown < len(names):
+        parts.append(Text(f"and {len(names) - shown} more nodes: colo get nodes", style="dim"))
+        left -= 1
+    parts += totals
+    events = list(seen.event_log)[-left:] if left > 0 else []
+    parts += [Text(line, style="dim") for line in events]
+    parts += foot
+    for part in parts:
+        if isinstance(part, Text):
+            part.no_wrap, part.overflow = True, "ellipsis"
+    return Group(*parts)
+
+
+def print_addresses(state: LabState, stream: TextIO, *, is_json: bool) -> None:
+    """Print once where to ask, where no terminal shows the picture. With JSON the calling program chose the ports."""
     if not is_json:
-        stream.write(f"colo lab runs; ask it: COLO_API={api} colo get jobs\n")
+        stream.write(f"colo lab runs; ask it: COLO_API={state.api} colo get jobs\n")
+        stream.write(
+            f"events: NATS {state.nats_url}, subject colo.v1.evt.>; the API is described at {state.api}/v1/openapi.json\n"
+        )
+        if state.note:
+            stream.write(f"{state.note}\n")
         stream.flush()
 
 
-def _row(name: str, view: NodeView) -> tuple[RenderableType, ...]:
+def _nodes(seen: LabObserver, names: list[str], width: int) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("node", no_wrap=True)
+    table.add_column("online + batch", no_wrap=True)
+    for header in ("used", "promised", "ceiling"):
+        table.add_column(header, justify="right", no_wrap=True)
+    cells = min(max(width - _BESIDE_BAR - max(map(len, names), default=7) + 7, 10), _BAR_MOST)
+    for name in names:
+        table.add_row(*_row(name, seen.nodes[name], cells))
+    return table
+
+
+def _row(name: str, view: NodeView, cells: int) -> tuple[RenderableType, ...]:
     capacity = max(view.capacity_mcpu, 1)
     online = max(view.used_mcpu - view.batch_mcpu, 0)
-    online_cells = min(online * _BAR // capacity, _BAR)
-    batch_cells = min((online + view.batch_mcpu) * _BAR // capacity, _BAR) - online_cells
+    online_cells = min(online * cells // capacity, cells)
+    batch_cells = min((online + view.batch_mcpu) * cells // capacity, cells) - online_cells
     bar = Text()
     bar.append("█" * online_cells, style="cyan")
     bar.append("▒" * batch_cells, style="green")
-    bar.append("·" * (_BAR - online_cells - batch_cells), style="dim")
+    bar.append("·" * (cells - online_cells - batch_cells), style="dim")
     # The promises of a small machine are parts of a CPU.
     digits = 1 if capacity < 10_000 else 0
     ceiling = "-" if view.ceiling_mcpu is None else f"{view.ceiling_mcpu / 1000:.{digits}f}"
@@ -71,30 +102,61 @@ def _row(name: str, view: NodeView) -> tuple[RenderableType, ...]:
     )
 
 
-def _head(seen: LabObserver, wall_s: float, simulated_s: float) -> Text:
+def _head(seen: LabObserver, state: LabState) -> Text:
+    if state.starting:
+        return Text(
+            f"colo lab: {span_text(int(state.wall_s * 1000))}, waits for {', '.join(state.starting)}", style="bold"
+        )
     capacity = max(seen.capacity_mcpu_ms, 1)
     online = (seen.used_mcpu_ms - seen.batch_mcpu_ms) * 100 / capacity
     with_batch = seen.used_mcpu_ms * 100 / capacity
+    pace = f"x{state.speed:.0f}" if state.speed >= state.asked_speed else f"slow: x{state.speed:.0f}"
     return Text.assemble(
-        (f"{span_text(int(wall_s * 1000))} here, {span_text(int(simulated_s * 1000))} simulated   ", "dim"),
-        "CPU utilisation ",
+        (
+            f"{span_text(int(state.wall_s * 1000))}, simulated {span_text(int(state.simulated_s * 1000))} ({pace})  ",
+            "dim",
+        ),
+        "CPU ",
         (f"{online:.1f}%", "cyan"),
-        " online alone -> ",
+        " online -> ",
         (f"{with_batch:.1f}%", "bold green"),
         " with batch",
     )
 
 
-def _totals(seen: LabObserver) -> Text:
+def _totals(seen: LabObserver, machines: Verdict | None) -> list[Text]:
     states = seen.state_counts()
-    parts = [
-        f"jobs {len(seen.jobs)} ({states['Running']} running, {states['Completed']} completed)",
-        f"placements {seen.placements}",
-        f"decided in p50 {seen.latency_ms(50):.0f} ms, p99 {seen.latency_ms(99):.0f} ms",
-        f"evictions {seen.counts['EvictionRequested']}",
-        f"messages {seen.messages}",
-    ]
+    counts = (
+        f"jobs {len(seen.jobs)} ({states['Running']} run, {states['Completed']} done)  placements {seen.placements}"
+    )
     dead = seen.counts["DeadLettered"]
-    if dead:
-        parts.append(f"dead letters {dead}")
-    return Text("   ".join(parts))
+    evictions = seen.counts["EvictionRequested"]
+    lines = [
+        Text(f"{counts}  evictions {evictions}" + (f"  dead letters {dead}" if dead else "")),
+        Text(
+            f"decided in {seen.latency_ms(50):.0f} / {seen.latency_ms(99):.0f} ms of wall time (p50 / p99)  "
+            f"messages {seen.messages}"
+        ),
+    ]
+    if machines is not None:
+        felt, alone = machines.with_batch, machines.without_batch
+        lines.append(
+            Text(
+                f"online harm {felt.harm_ratio * 100:.2f}% of the time, {alone.harm_ratio * 100:.2f}% without batch;  "
+                f"delay p99 {felt.delay_p99_pct}%, {alone.delay_p99_pct}% without"
+            )
+        )
+    return lines
+
+
+def _foot(seen: LabObserver, state: LabState) -> list[Text]:
+    node = min(seen.nodes, default="NODE")
+    lines = [
+        f"ask it: export COLO_API={state.api}; colo get jobs    Ctrl-C ends",
+        f"        colo get nodes; colo explain overcommit {node}; times are simulated",
+        f"events: NATS {state.nats_url}, subject colo.v1.evt.>",
+    ]
+    return [
+        *([Text(state.note, style="italic")] if state.note else []),
+        *(Text(line, style="italic") for line in lines),
+    ]

@@ -26,7 +26,9 @@ class LabServers:
 
     def __init__(self, options: LabOptions, directory: Path) -> None:
         self._options = options
-        self._nats = None if options.nats_url else NatsServer(directory=directory / "nats")
+        self._nats = (
+            None if options.nats_url else NatsServer(directory=directory / "nats", port=options.nats_port or None)
+        )
         self._redis = None if options.redis_url else RedisServer(directory=directory / "redis")
         self.gateway_port = 0
 

@@ -87,7 +87,8 @@ class NodeDemand:
     """The demand of one node. `at` depends on its arguments only: it may be called in any order, any number of times.
 
     `memory_share_ppm` scales the trace's memory: published machine traces include the memory of batch work and page
-    cache, so 700,000 (the default) leaves room as a machine without batch would. CPU is not scaled.
+    cache, so 700,000 (the default) leaves room as a machine without batch would. `cpu_share_ppm`
+    scales its CPU.
     """
 
     __slots__ = (
@@ -114,14 +115,16 @@ class NodeDemand:
         noise: BurstNoise | None = None,
         spikes: tuple[Spike, ...] = (),
         memory_share_ppm: int = 700_000,
+        cpu_share_ppm: int = PPM,
     ) -> None:
         for name, value in (("cpu_capacity_mcpu", cpu_capacity_mcpu), ("memory_capacity_bytes", memory_capacity_bytes)):
             if value < 1:
                 raise InvalidInput(name, "must be at least 1", value)
         if node_index < 0:
             raise InvalidInput("node_index", "must be at least 0", node_index)
-        if not 0 <= memory_share_ppm <= PPM:
-            raise InvalidInput("memory_share_ppm", f"must be from 0 to {PPM}", memory_share_ppm)
+        for name, value in (("memory_share_ppm", memory_share_ppm), ("cpu_share_ppm", cpu_share_ppm)):
+            if not 0 <= value <= PPM:
+                raise InvalidInput(name, f"must be from 0 to {PPM}", value)
         self._trace = trace
         self._copy = node_index
         self._capacity_mcpu = cpu_capacity_mcpu
@@ -131,7 +134,7 @@ class NodeDemand:
         self._spikes = tuple(sorted(spikes, key=lambda spike: (spike.start_ms, spike.length_ms)))
         self._key = key_of(seed, "demand", node)
         level = uniform(mix(self._key, _LEVEL_POSITION), -self._noise.level_ppm, self._noise.level_ppm)
-        self._level_ppm = PPM + level
+        self._level_ppm = (PPM + level) * cpu_share_ppm // PPM
 
     @property
     def request_mcpu(self) -> int:

@@ -22,8 +22,10 @@ from colo_executor.subscriptions import executor_hears
 from colo_sim.demand import NodeDemand
 from colo_sim.host_settings import HostSettings
 from colo_sim.machine import SimMachine
-from colo_sim.machine_spec import MachineSpec
+from colo_sim.machine_reading import MachineReport
+from colo_sim.machine_spec import DEVICE_LABEL, MachineSpec
 from colo_sim.node_measure import measured_between
+from colo_sim.noise import PPM
 from colo_sim.stepped_clock import SteppedClock
 from colo_sim.trace_readers import default_trace, read_trace
 from colo_sim.trace_rows import TraceRead
@@ -31,7 +33,13 @@ from colo_sim.trace_rows import TraceRead
 __all__ = ["SimulatedNode", "main"]
 
 _REPORT_S = 1.0
+_REPORTED_A_SECOND = 50
 _LIVE_S = 0.02
+_HUGE_PAGES_A_ZONE = 512
+_DEVICE_NODE_SHARE_PPM = 500_000
+"""ASSUMED: the services of a node with devices use half of the CPU of others."""
+_SYSTEM_MCPU = 1_000
+"""Kept for the system in the baseline of plain requests, as much as colo keeps."""
 
 
 class SimulatedNode:
@@ -39,15 +47,20 @@ class SimulatedNode:
 
     def __init__(self, process: ServiceProcess, settings: HostSettings, index: int, trace: TraceRead) -> None:
         self.name = node_name(index, settings.nodes)
+        has_devices = (
+            settings.gpus_per_zone + settings.nics_per_zone > 0 and index >= settings.nodes - settings.device_nodes
+        )
         spec = MachineSpec(
             sockets=settings.sockets,
             zones_per_socket=settings.zones_per_socket,
             cpus_per_zone=settings.cpus_per_zone,
             memory_bytes_per_zone=settings.memory_gib_per_zone << 30,
             sub_step_ms=settings.sub_step_ms,
-            gpus_per_zone=settings.gpus_per_zone,
-            nics_per_zone=settings.nics_per_zone,
+            gpus_per_zone=settings.gpus_per_zone if has_devices else 0,
+            nics_per_zone=settings.nics_per_zone if has_devices else 0,
+            huge_pages_per_zone=_HUGE_PAGES_A_ZONE if has_devices else 0,
         )
+        self._labels = {"disk": "ssd", DEVICE_LABEL: "yes"} if has_devices else {}
         demand = NodeDemand(
             trace.trace,
             node=self.name,
@@ -55,6 +68,7 @@ class SimulatedNode:
             seed=settings.seed,
             cpu_capacity_mcpu=spec.cpu_capacity_mcpu,
             memory_capacity_bytes=spec.memory_capacity_bytes,
+            cpu_share_ppm=_DEVICE_NODE_SHARE_PPM if has_devices else PPM,
         )
         # The node's clock follows the process's clock in steps, so that the reflex acts at exact times at any speed.
         self._step = SteppedClock(process.clock)
@@ -68,6 +82,7 @@ class SimulatedNode:
             seed=settings.seed,
             demand=lambda at_ms: demand.at(max(at_ms - self._origin_ms, 0)),
             start_ms=self._origin_ms,
+            plain_batch_mcpu=max(0, spec.cpu_capacity_mcpu - _SYSTEM_MCPU - demand.request_mcpu),
         )
         self._spec = spec
         self._clock: Clock = process.clock
@@ -124,7 +139,9 @@ class SimulatedNode:
         """Report the topology, then a sample every period on an absolute schedule, until cancelled."""
         spec = self._spec
         await self.collector.inject(
-            TopologyRead(topology=spec.topology(), capabilities=spec.capabilities(), simulated=True)
+            TopologyRead(
+                topology=spec.topology(), capabilities=spec.capabilities(), labels=self._labels, simulated=True
+            )
         )
         before = self.machine.counters()
         due_ms = self._clock.now_ms() + self._phase_ms
@@ -157,22 +174,28 @@ async def build(process: ServiceProcess, settings: HostSettings) -> None:
         process.background(node.live())
         process.background(node.shell.run_teller(node.executor.inject))
     if settings.report:
-        process.background(_report_regularly(nodes, Path(settings.report)))
+        process.background(_report_regularly(nodes, Path(settings.report), process.clock))
 
 
-async def _report_regularly(nodes: list[SimulatedNode], path: Path) -> None:
-    """Write the machines' ledgers every second and once at the end."""
+async def _report_regularly(nodes: list[SimulatedNode], path: Path, clock: Clock) -> None:
+    """Write the machines' ledgers regularly, every second for up to 50 of them, and once at the end."""
+    origin_ms = clock.now_ms()
     try:
         while True:
-            await asyncio.sleep(_REPORT_S)
-            await asyncio.to_thread(_write_report, nodes, path)
+            await asyncio.sleep(_REPORT_S * max(1.0, len(nodes) / _REPORTED_A_SECOND))
+            _write_report(nodes, path, clock.now_ms() - origin_ms)
     finally:
-        _write_report(nodes, path)
+        _write_report(nodes, path, clock.now_ms() - origin_ms)
 
 
-def _write_report(nodes: list[SimulatedNode], path: Path) -> None:
+def _write_report(nodes: list[SimulatedNode], path: Path, claimed_ms: int) -> None:
+    report = MachineReport(
+        claimed_ms=claimed_ms,
+        delay_bound_pct=max(node.machine.delay_bound_permille for node in nodes) / 10,
+        ledgers={node.name: node.machine.ledger() for node in nodes},
+    )
     fresh = path.with_name(path.name + ".new")
-    fresh.write_bytes(msgspec.json.encode({node.name: node.machine.ledger() for node in nodes}))
+    fresh.write_bytes(msgspec.json.encode(report))
     os.replace(fresh, path)
 
 

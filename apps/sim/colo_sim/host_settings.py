@@ -15,6 +15,8 @@ class HostSettings(Common, frozen=True, kw_only=True):
     """`nodes` equal machines. Times are simulated ms. A machine's load changes every `sub_step_ms`; the executor's reflex sees
     it `reflex_ms` later (a real one reads every 20 ms and acts within 100 ms).
 
+    The last `device_nodes` of them have the GPUs and network cards, 1 GiB of huge pages a zone and the label disk=ssd.
+
     `trace` is a file of online load ("": the fleet series where it is installed, else a synthetic day). `report` is a file
     for the machines' ledgers, rewritten every second and at the end.
     """
@@ -26,6 +28,7 @@ class HostSettings(Common, frozen=True, kw_only=True):
     memory_gib_per_zone: int = 64
     gpus_per_zone: int = 0
     nics_per_zone: int = 0
+    device_nodes: int = 1_000
     seed: int = 1
     trace: str = ""
     sample_ms: int = 1_000
@@ -48,6 +51,8 @@ class HostSettings(Common, frozen=True, kw_only=True):
         for name in ("gpus_per_zone", "nics_per_zone"):
             if not 0 <= getattr(self, name) <= _DEVICES_MOST:
                 raise InvalidInput(name, f"must be 0 to {_DEVICES_MOST}", getattr(self, name))
+        if not 0 <= self.device_nodes <= 1_000:
+            raise InvalidInput("device_nodes", "must be 0 to 1000", self.device_nodes)
         for name in ("sample_ms", "sub_step_ms"):
             if not 100 <= getattr(self, name) <= 600_000:
                 raise InvalidInput(name, "must be 100 to 600000", getattr(self, name))

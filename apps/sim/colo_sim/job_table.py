@@ -18,11 +18,18 @@ from colo_common.model.invalid import InvalidInput
 from colo_sim.job_source import MIB, JobShape, TableJobs, fit_shape
 from colo_sim.trace_rows import whole_number_of
 
-__all__ = ["MAX_JOB_ROWS", "parse_job_table", "read_job_table"]
+__all__ = ["MAX_JOB_ROWS", "JobTableRead", "parse_job_table", "read_job_table"]
 
 MAX_JOB_ROWS: Final = 1_000_000
 _COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "qos", "creation_time", "deletion_time")
 _GZIP_MAGIC: Final = b"\x1f\x8b"
+
+
+class JobTableRead(NamedTuple):
+    """The jobs of a table, and notices for the user: rows left out, and what is not taken from the table."""
+
+    jobs: TableJobs
+    notices: tuple[str, ...]
 
 
 class _Limits(NamedTuple):
@@ -31,7 +38,7 @@ class _Limits(NamedTuple):
     speed_up: int
 
 
-def read_job_table(path: Path, *, max_cpu_mcpu: int, max_memory_bytes: int, speed_up: int = 1) -> TableJobs:
+def read_job_table(path: Path, *, max_cpu_mcpu: int, max_memory_bytes: int, speed_up: int = 1) -> JobTableRead:
     """Return the jobs of a pod table, plain or gzip. Raises InvalidInput: one sentence with file, line and rule.
 
     Requests above the limits (of what a zone can host) shrink in proportion; run times are the pods' own, brought into
@@ -55,8 +62,8 @@ def read_job_table(path: Path, *, max_cpu_mcpu: int, max_memory_bytes: int, spee
         raise InvalidInput(path.name, f"must be a readable file ({error.strerror or error})", path) from None
 
 
-def parse_job_table(lines: Iterable[str], source: str, limits: _Limits) -> TableJobs:
-    """Return the BE pods of the table's lines, ordered by arrival, then by name."""
+def parse_job_table(lines: Iterable[str], source: str, limits: _Limits) -> JobTableRead:
+    """Return the BE pods of the table's lines, ordered by arrival, then by name. Rows that break a rule are counted."""
     records = _records(lines, source)
     _, header = next(records, (1, []))
     columns = {name.strip(): position for position, name in enumerate(header)}
@@ -65,24 +72,43 @@ def parse_job_table(lines: Iterable[str], source: str, limits: _Limits) -> Table
         raise InvalidInput(
             f"{source} line 1", f"the header must name the columns {', '.join(missing)}", ",".join(header)
         )
-    rows = []
+    rows: list[tuple[str, JobShape, int]] = []
     names: set[str] = set()
+    others = 0
+    refused: list[InvalidInput] = []
     for line, record in records:
-        if len(record) != len(header):
-            raise InvalidInput(f"{source} line {line}", f"must have {len(header)} columns", ",".join(record))
-        if record[columns["qos"]] != "BE":
+        try:
+            if len(record) != len(header):
+                raise InvalidInput(f"{source} line {line}", f"must have {len(header)} columns", ",".join(record))
+            if record[columns["qos"]] != "BE":
+                others += 1
+                continue
+            row = _job_row({name: record[columns[name]] for name in _COLUMNS}, f"{source} line {line}", limits)
+            if row[0] in names:
+                raise InvalidInput(f"{source} line {line} name", "must be unique", row[0])
+        except InvalidInput as error:
+            refused.append(error)
             continue
-        row = _job_row({name: record[columns[name]] for name in _COLUMNS}, f"{source} line {line}", limits)
-        if row[0] in names:
-            raise InvalidInput(f"{source} line {line} name", "must be unique", row[0])
         names.add(row[0])
         rows.append(row)
         if len(rows) > MAX_JOB_ROWS:
             raise InvalidInput(f"{source} line {line}", f"a table may have at most {MAX_JOB_ROWS} BE pods", len(rows))
     if not rows:
+        if refused:
+            raise refused[0]
         raise InvalidInput(source, 'must have at least one pod with qos "BE"', 0)
     rows.sort(key=lambda row: (row[2], row[0]))
-    return TableJobs(rows)
+    return JobTableRead(TableJobs(rows), _notices(source, len(rows), others, refused))
+
+
+def _notices(source: str, jobs: int, others: int, refused: list[InvalidInput]) -> tuple[str, ...]:
+    notices = [
+        f"{source}: {jobs} BE pods are the jobs, {others} pods of other classes are left out; their sizes and run times are used, "
+        "their arrival times and GPUs are not: the lab submits as much as --load says"
+    ]
+    if refused:
+        notices.append(f"{source}: {len(refused)} rows are left out, the first one because {refused[0]}")
+    return tuple(notices)
 
 
 def _records(lines: Iterable[str], source: str) -> Iterator[tuple[int, list[str]]]:

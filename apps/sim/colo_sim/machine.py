@@ -105,6 +105,11 @@ class SimMachine:
         """The simulated moment every reading is of."""
         return self._at_ms
 
+    @property
+    def delay_bound_permille(self) -> int:
+        """The delay above which online work counts as hurt."""
+        return self._delay.bound_permille
+
     def advance(self, now_ms: int) -> None:
         """Let the machine run until `now_ms`. Ended replicas wait for `poll_exits`."""
         if now_ms < self._at_ms:

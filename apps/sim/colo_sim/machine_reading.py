@@ -13,6 +13,7 @@ __all__ = [
     "ExitCause",
     "MachineCounters",
     "MachineLedger",
+    "MachineReport",
     "MachineUsage",
     "ReplicaCounters",
     "ReplicaExit",
@@ -123,3 +124,14 @@ class MachineLedger(Struct, frozen=True, kw_only=True):
     longest_added_harm_ms: int = 0
     evictions: int = 0
     needless_evictions: int = 0
+
+
+class MachineReport(Struct, frozen=True, kw_only=True):
+    """The ledgers of all machines of a process by node. `claimed_ms`: time by the simulated clock since they began to live.
+
+    `delay_bound_pct`: online work counts as hurt above it (down to 0.1).
+    """
+
+    claimed_ms: int = 0
+    delay_bound_pct: float = 0.0
+    ledgers: dict[str, MachineLedger] = {}

@@ -7,12 +7,17 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from colo_common.events.node import Capability
+from colo_common.model.constraints import HugePages
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.topology import Device, NodeTopology, uniform_topology
 
-__all__ = ["GIB", "Interference", "MachineSpec"]
+__all__ = ["DEVICE_LABEL", "GIB", "Interference", "MachineSpec"]
+
+DEVICE_LABEL = "devices"
+"""The label of a simulated node that has devices."""
 
 GIB = 2**30
+MIB = 2**20
 _PERMILLE = 1_000
 _GPUS_A_ROOT = 2
 
@@ -53,7 +58,7 @@ class Interference:
 class MachineSpec:
     """A regular machine: zones are numbered through, zone z has CPUs z x cpus_per_zone and following.
 
-    GPUs hang two by two on PCIe roots of their zone, and its network cards on these roots, round-robin.
+    GPUs hang two by two on PCIe roots of their zone, and its network cards on these roots, round-robin. Huge pages are of 2 MiB.
 
     `sub_step_ms` is how long demand is held before it is read again: 1 s for a lab, 10 s or more for a large fleet.
     """
@@ -66,13 +71,14 @@ class MachineSpec:
     gpus_per_zone: int = 0
     nics_per_zone: int = 0
     memory_bytes_per_gpu: int = 80 * GIB
+    huge_pages_per_zone: int = 0
     interference: Interference = Interference()
 
     def __post_init__(self) -> None:
         for name in ("sockets", "zones_per_socket", "cpus_per_zone", "memory_bytes_per_zone", "sub_step_ms"):
             if getattr(self, name) < 1:
                 raise InvalidInput(name, "must be at least 1", getattr(self, name))
-        for name in ("gpus_per_zone", "nics_per_zone", "memory_bytes_per_gpu"):
+        for name in ("gpus_per_zone", "nics_per_zone", "memory_bytes_per_gpu", "huge_pages_per_zone"):
             if getattr(self, name) < 0:
                 raise InvalidInput(name, "must be at least 0", getattr(self, name))
 
@@ -109,9 +115,11 @@ class MachineSpec:
             memory_bytes_per_zone=self.memory_bytes_per_zone,
             threads_per_core=self.threads_per_core,
         )
-        return (
-            structs.replace(topology, devices=self._devices()) if self.gpus_per_zone + self.nics_per_zone else topology
-        )
+        if self.huge_pages_per_zone:
+            pages = (HugePages(page_bytes=2 * MIB, total_bytes=self.huge_pages_per_zone * 2 * MIB),)
+            zones = tuple(structs.replace(zone, huge_pages=pages) for zone in topology.zones)
+            topology = structs.replace(topology, zones=zones)
+        return structs.replace(topology, devices=self._devices())
 
     def _devices(self) -> tuple[Device, ...]:
         roots = max(1, -(-self.gpus_per_zone // _GPUS_A_ROOT))

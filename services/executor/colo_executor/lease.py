@@ -7,9 +7,19 @@ from msgspec.structs import replace
 
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["Lease", "LeasePhase", "LeasePolicy", "expired_at", "limit_mcpu", "next_step_ms", "phase_of", "renewed"]
+__all__ = [
+    "LONGEST_LEASE_MS",
+    "Lease",
+    "LeasePhase",
+    "LeasePolicy",
+    "expired_at",
+    "limit_mcpu",
+    "next_step_ms",
+    "phase_of",
+    "renewed",
+]
 
-_LONGEST_LEASE_MS = 600_000
+LONGEST_LEASE_MS = 600_000
 
 
 class LeasePolicy(Struct, frozen=True, kw_only=True):
@@ -19,7 +29,7 @@ class LeasePolicy(Struct, frozen=True, kw_only=True):
     """
 
     default_ms: int = 15_000
-    most_ms: int = _LONGEST_LEASE_MS
+    most_ms: int = LONGEST_LEASE_MS
     hold_ms: int = 5_000
     step_pct: int = 20
     step_interval_ms: int = 1_000
@@ -27,11 +37,11 @@ class LeasePolicy(Struct, frozen=True, kw_only=True):
     def validate(self) -> None:
         """Raise InvalidInput for a number without meaning."""
         for name, low, high in (
-            ("default_ms", 1, _LONGEST_LEASE_MS),
-            ("most_ms", 1, _LONGEST_LEASE_MS),
-            ("hold_ms", 0, _LONGEST_LEASE_MS),
+            ("default_ms", 1, LONGEST_LEASE_MS),
+            ("most_ms", 1, LONGEST_LEASE_MS),
+            ("hold_ms", 0, LONGEST_LEASE_MS),
             ("step_pct", 1, 100),
-            ("step_interval_ms", 1, _LONGEST_LEASE_MS),
+            ("step_interval_ms", 1, LONGEST_LEASE_MS),
         ):
             value = getattr(self, name)
             if not low <= value <= high:

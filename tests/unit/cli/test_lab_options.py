@@ -4,6 +4,7 @@ import pytest
 
 from colo_cli.lab_options import LabOptions, parse_span_ms
 from colo_common.model.invalid import InvalidInput
+from colo_executor.lease import LeasePolicy
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,10 @@ def test_a_bad_span_is_refused(text: str) -> None:
         ({"nodes": 0}, "nodes: must be 1 to 1000"),
         ({"nodes": 1001}, "nodes: must be 1 to 1000"),
         ({"speed": 0}, "speed: must be 1 to 600"),
+        ({"load_pct": 0}, "load: must be 1 to 1000 percent"),
+        ({"device_nodes": -1}, "device_nodes: must be 0 to 1000"),
+        ({"nats_port": 65_536}, "nats_port: must be 0"),
+        ({"nats_port": 4222, "nats_url": "nats://h"}, "nats_port: is the port of the lab's own server"),
         ({"gpus": -1}, "gpus: must be 0 to 64"),
         ({"nics": 65}, "nics: must be 0 to 64"),
         ({"seed": -1}, "seed: must be 0"),
@@ -41,7 +46,8 @@ def test_a_bad_option_is_named(changes: dict[str, object], message: str) -> None
         LabOptions(**changes).validate()  # type: ignore[arg-type]
 
 
-def test_the_lease_outlives_several_samples() -> None:
-    for speed in (1, 4, 60, 600):
+def test_the_lease_outlives_several_samples_and_is_one_that_nodes_accept() -> None:
+    for speed in (1, 4, 60, 400, 600):
         options = LabOptions(speed=speed)
-        assert options.lease_ms >= 6 * options.sample_period_ms >= 6000
+        assert options.lease_ms >= 4 * options.sample_period_ms >= 4000
+        LeasePolicy(default_ms=options.lease_ms).validate()

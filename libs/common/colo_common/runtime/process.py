@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from colo_common.adapters.bus_nats import NatsBus
 from colo_common.adapters.clock import SystemClock
+from colo_common.adapters.clock_pace import ClockPace
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Bus, Clock, PortError, Refused, Store, Survey, Unavailable
 from colo_common.runtime import logs
@@ -197,7 +198,8 @@ async def _main(name: str, settings: Settings, build: Callable[[ServiceProcess, 
     reached = metrics.gauge("colo_bus_connections", "how often NATS was reached since the start")
     reached.set_function(lambda: float(bus.connections))
     telemetry = Telemetry(name, metrics=metrics, exporter=_exporter(common, name, version))
-    clock = SystemClock(common.clock_speed, common.clock_origin_ms)
+    pace = ClockPace(common.clock_pace_file) if common.clock_pace_file else None
+    clock = SystemClock(common.clock_speed, common.clock_origin_ms, pace)
     process = ServiceProcess(name, common, bus=bus, clock=clock, metrics=metrics, telemetry=telemetry)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -26,8 +26,9 @@ class Common(Struct, frozen=True, kw_only=True):
     """The settings of every process. Embed it (`common: Common = Common()`) or inherit from it.
 
     `http_port` 0 takes a free port, which the log names; below 0: no HTTP. `clock_speed` above 1 is a lab: now = origin + (wall -
-    origin) x speed. `trace_ratio` is the share of placements whose spans are kept. `forget_node_ms`: a node that is lost for so
-    long and holds nothing is forgotten by every service that keeps nodes (0: never).
+    origin) x speed; in a `clock_pace_file` the lab says how fast the clock runs now. `trace_ratio` is the share of placements
+    whose spans are kept. `forget_node_ms`: a node that is lost for so long and holds nothing is forgotten by every service that
+    keeps nodes (0: never).
     """
 
     nats_url: str = "nats://127.0.0.1:4222"
@@ -38,6 +39,7 @@ class Common(Struct, frozen=True, kw_only=True):
     log_format: Literal["json", "console"] = "json"
     clock_speed: float = 1.0
     clock_origin_ms: int = 0
+    clock_pace_file: str = ""
     otlp_endpoint: str = ""
     trace_ratio: float = 1.0
     forget_node_ms: int = FORGET_NODE_MS
