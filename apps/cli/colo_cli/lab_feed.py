@@ -78,12 +78,12 @@ class LabFeed:
 
     def notices(self) -> list[str]:
         """What the feeder did other than a reader of the verdict would think."""
-        said = ["nodes with devices are kept for jobs that people submit"] if self._avoids_devices else []
+        notices = ["nodes with devices are kept for jobs that people submit"] if self._avoids_devices else []
         if self._capped_turns * 10 <= self._turns:
-            return said
+            return notices
         share_pct = self._capped_turns * 100 // self._turns
         return [
-            *said,
+            *notices,
             f"{share_pct} % of the time {self._max_jobs} jobs were outstanding, which is the most that the lab submits: "
             "with jobs this small the verdict measures the feeder",
         ]

@@ -189,6 +189,7 @@ class _Lab:
             "COLO_SIM_REPORT": str(self._report),
             "COLO_SIM_GPUS_PER_ZONE": str(options.gpus),
             "COLO_SIM_NICS_PER_ZONE": str(options.nics),
+            "COLO_SIM_PLAIN_FILL_PCT": str(min(options.load_pct, 100)),
             "COLO_SIM_DEVICE_NODES": str(options.device_nodes),
         }
         await self._processes.start("sim", "colo_sim", {key: value for key, value in machines.items() if value})

@@ -14,7 +14,7 @@ from colo_sim.report import Verdict
 __all__ = ["LabState", "lab_picture", "print_addresses"]
 
 _BAR_MOST = 60
-_BESIDE_BAR = 38
+_OTHER_COLUMNS = 38
 _EVENTS_LEAST = 2
 
 
@@ -75,7 +75,7 @@ def _nodes(seen: LabObserver, names: list[str], width: int) -> Table:
     table.add_column("online + batch", no_wrap=True)
     for header in ("used", "promised", "ceiling"):
         table.add_column(header, justify="right", no_wrap=True)
-    cells = min(max(width - _BESIDE_BAR - max(map(len, names), default=7) + 7, 10), _BAR_MOST)
+    cells = min(max(width - _OTHER_COLUMNS - max(map(len, names), default=7) + 7, 10), _BAR_MOST)
     for name in names:
         table.add_row(*_row(name, seen.nodes[name], cells))
     return table

@@ -9,7 +9,7 @@ from colo_cli.lab_bounds import ASSUMPTIONS, Bound, bounds_of, harm_sentence
 from colo_cli.lab_observe import LabObserver
 from colo_cli.lab_real import RealAccount
 from colo_sim.machine_reading import MachineReport
-from colo_sim.report import OnlineVerdict, verdict_from_ledgers
+from colo_sim.report import OnlineVerdict, Verdict, verdict_from_ledgers
 
 __all__ = ["LabFigures", "LabVerdict", "Latency", "verdict_of"]
 
@@ -111,16 +111,7 @@ def verdict_of(
     machines = verdict_from_ledgers(ledgers)
     lived_ms = sum(ledger.node_ms for ledger in ledgers) // len(ledgers) if ledgers else 0
     lived_pct = _lived_pct(lived_ms, report.claimed_ms, figures.speed)
-    bounds = bounds_of(
-        machines,
-        lived_pct=lived_pct,
-        lost=seen.lost,
-        dead_letters=seen.counts["DeadLettered"],
-        placed_twice=len(seen.placed_twice),
-        errors=len(figures.errors),
-    )
-    if lived_ms < _JUDGED_FROM_MS:
-        bounds = tuple(bound for bound in bounds if "harm" not in bound.name)
+    bounds = _bounds(machines, seen, lived_ms, lived_pct, errors=len(figures.errors))
     broken = tuple(bound.text for bound in bounds if not bound.holds)
     took_s = figures.duration_s
     return LabVerdict(
@@ -162,9 +153,7 @@ def verdict_of(
         longest_added_harm_s=machines.longest_added_harm_s,
         worst_machine_added_harm_ratio=machines.worst_machine_added_harm_ratio,
         oom_kills=machines.oom_kills,
-        submit_to_decided_ms=Latency(
-            p50=round(seen.latency_ms(50), 1), p99=round(seen.latency_ms(99), 1), count=len(seen.latencies_ms())
-        ),
+        submit_to_decided_ms=_latency(seen),
         first_placement_s=figures.first_placement_s,
         messages=seen.messages,
         dead_letters=seen.counts["DeadLettered"],
@@ -177,6 +166,24 @@ def verdict_of(
         errors=tuple(figures.errors),
         real=real,
     )
+
+
+def _bounds(machines: Verdict, seen: LabObserver, lived_ms: int, lived_pct: float, *, errors: int) -> tuple[Bound, ...]:
+    """All bounds; those of harm are left out where the machines lived too short for them."""
+    bounds = bounds_of(
+        machines,
+        lived_pct=lived_pct,
+        lost=seen.lost,
+        dead_letters=seen.counts["DeadLettered"],
+        placed_twice=len(seen.placed_twice),
+        errors=errors,
+    )
+    return bounds if lived_ms >= _JUDGED_FROM_MS else tuple(bound for bound in bounds if "harm" not in bound.name)
+
+
+def _latency(seen: LabObserver) -> Latency:
+    p50, p99 = round(seen.latency_ms(50), 1), round(seen.latency_ms(99), 1)
+    return Latency(p50=p50, p99=p99, count=len(seen.latencies_ms()))
 
 
 def _lived_pct(lived_ms: int, claimed_ms: int, speed: int) -> float:

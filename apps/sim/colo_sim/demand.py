@@ -15,9 +15,19 @@ from colo_common.model.invalid import InvalidInput
 from colo_sim.noise import PPM, chance_ppm, key_of, mix, uniform
 from colo_sim.trace import LoadTrace
 
-__all__ = ["FLEET_NOISE", "MACHINE_NOISE", "NO_NOISE", "BurstNoise", "OnlineDemand", "NodeDemand", "Spike"]
+__all__ = [
+    "MEMORY_SHARE_PPM",
+    "FLEET_NOISE",
+    "MACHINE_NOISE",
+    "NO_NOISE",
+    "BurstNoise",
+    "OnlineDemand",
+    "NodeDemand",
+    "Spike",
+]
 
 _RIPPLE_STEP_MS: Final = 1_000
+MEMORY_SHARE_PPM: Final = 700_000
 _REQUEST_SLACK_PPM: Final = 460_000
 _LEVEL_POSITION: Final = 2**40
 """Position of a node's level in its key; windows and seconds stay far below it."""
@@ -87,7 +97,7 @@ class NodeDemand:
     """The demand of one node. `at` depends on its arguments only: it may be called in any order, any number of times.
 
     `memory_share_ppm` scales the trace's memory: published machine traces include the memory of batch work and page
-    cache, so 700,000 (the default) leaves room as a machine without batch would. `cpu_share_ppm`
+    cache, so MEMORY_SHARE_PPM (the default, 0.7) leaves room as a machine without batch would. `cpu_share_ppm`
     scales its CPU.
     """
 
@@ -114,7 +124,7 @@ class NodeDemand:
         memory_capacity_bytes: int,
         noise: BurstNoise | None = None,
         spikes: tuple[Spike, ...] = (),
-        memory_share_ppm: int = 700_000,
+        memory_share_ppm: int = MEMORY_SHARE_PPM,
         cpu_share_ppm: int = PPM,
     ) -> None:
         for name, value in (("cpu_capacity_mcpu", cpu_capacity_mcpu), ("memory_capacity_bytes", memory_capacity_bytes)):

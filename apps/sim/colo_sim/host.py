@@ -19,7 +19,7 @@ from colo_executor.core import Executor, ExecutorPolicy
 from colo_executor.shell import ExecutorShell
 from colo_executor.simulated import SimulatedRuntime
 from colo_executor.subscriptions import executor_hears
-from colo_sim.demand import NodeDemand
+from colo_sim.demand import MEMORY_SHARE_PPM, NodeDemand
 from colo_sim.host_settings import HostSettings
 from colo_sim.machine import SimMachine
 from colo_sim.machine_reading import MachineReport
@@ -36,8 +36,9 @@ _REPORT_S = 1.0
 _REPORTED_A_SECOND = 50
 _LIVE_S = 0.02
 _HUGE_PAGES_A_ZONE = 512
-_DEVICE_NODE_SHARE_PPM = 500_000
-"""ASSUMED: the services of a node with devices use half of the CPU of others."""
+_DEVICE_NODE_CPU_PPM = 500_000
+_DEVICE_NODE_MEMORY_PPM = MEMORY_SHARE_PPM // 2
+"""ASSUMED: the services of a node with devices use half of the CPU and memory of others."""
 _SYSTEM_MCPU = 1_000
 """Kept for the system in the baseline of plain requests, as much as colo keeps."""
 
@@ -47,19 +48,8 @@ class SimulatedNode:
 
     def __init__(self, process: ServiceProcess, settings: HostSettings, index: int, trace: TraceRead) -> None:
         self.name = node_name(index, settings.nodes)
-        has_devices = (
-            settings.gpus_per_zone + settings.nics_per_zone > 0 and index >= settings.nodes - settings.device_nodes
-        )
-        spec = MachineSpec(
-            sockets=settings.sockets,
-            zones_per_socket=settings.zones_per_socket,
-            cpus_per_zone=settings.cpus_per_zone,
-            memory_bytes_per_zone=settings.memory_gib_per_zone << 30,
-            sub_step_ms=settings.sub_step_ms,
-            gpus_per_zone=settings.gpus_per_zone if has_devices else 0,
-            nics_per_zone=settings.nics_per_zone if has_devices else 0,
-            huge_pages_per_zone=_HUGE_PAGES_A_ZONE if has_devices else 0,
-        )
+        has_devices = _has_devices(settings, index)
+        spec = _spec(settings, has_devices)
         self._labels = {"disk": "ssd", DEVICE_LABEL: "yes"} if has_devices else {}
         demand = NodeDemand(
             trace.trace,
@@ -68,13 +58,16 @@ class SimulatedNode:
             seed=settings.seed,
             cpu_capacity_mcpu=spec.cpu_capacity_mcpu,
             memory_capacity_bytes=spec.memory_capacity_bytes,
-            cpu_share_ppm=_DEVICE_NODE_SHARE_PPM if has_devices else PPM,
+            cpu_share_ppm=_DEVICE_NODE_CPU_PPM if has_devices else PPM,
+            memory_share_ppm=_DEVICE_NODE_MEMORY_PPM if has_devices else MEMORY_SHARE_PPM,
         )
         # The node's clock follows the process's clock in steps, so that the reflex acts at exact times at any speed.
         self._step = SteppedClock(process.clock)
         self._origin_ms = self._step.now_ms()
         self._sub_step_ms = settings.sub_step_ms
         self._reflex_ms = settings.reflex_ms
+        room_mcpu = spec.cpu_capacity_mcpu - _SYSTEM_MCPU - demand.request_mcpu
+        fill_pct = 0 if has_devices and settings.device_nodes < settings.nodes else settings.plain_fill_pct
         # The machine runs on the services' time; the trace starts with the lab.
         self.machine = SimMachine(
             spec,
@@ -82,7 +75,7 @@ class SimulatedNode:
             seed=settings.seed,
             demand=lambda at_ms: demand.at(max(at_ms - self._origin_ms, 0)),
             start_ms=self._origin_ms,
-            plain_batch_mcpu=max(0, spec.cpu_capacity_mcpu - _SYSTEM_MCPU - demand.request_mcpu),
+            plain_batch_mcpu=max(0, room_mcpu * fill_pct // 100),
         )
         self._spec = spec
         self._clock: Clock = process.clock
@@ -153,6 +146,23 @@ class SimulatedNode:
             if measured is not None:
                 await self.collector.inject(measured)
                 before = now
+
+
+def _has_devices(settings: HostSettings, index: int) -> bool:
+    return settings.gpus_per_zone + settings.nics_per_zone > 0 and index >= settings.nodes - settings.device_nodes
+
+
+def _spec(settings: HostSettings, has_devices: bool) -> MachineSpec:
+    return MachineSpec(
+        sockets=settings.sockets,
+        zones_per_socket=settings.zones_per_socket,
+        cpus_per_zone=settings.cpus_per_zone,
+        memory_bytes_per_zone=settings.memory_gib_per_zone << 30,
+        sub_step_ms=settings.sub_step_ms,
+        gpus_per_zone=settings.gpus_per_zone if has_devices else 0,
+        nics_per_zone=settings.nics_per_zone if has_devices else 0,
+        huge_pages_per_zone=_HUGE_PAGES_A_ZONE if has_devices else 0,
+    )
 
 
 def node_name(index: int, nodes: int) -> str:

@@ -17,6 +17,9 @@ class HostSettings(Common, frozen=True, kw_only=True):
 
     The last `device_nodes` of them have the GPUs and network cards, 1 GiB of huge pages a zone and the label disk=ssd.
 
+    In the baseline of plain CPU requests batch work fills `plain_fill_pct` of the room that requests leave, and none of nodes with
+    devices where others have none.
+
     `trace` is a file of online load ("": the fleet series where it is installed, else a synthetic day). `report` is a file
     for the machines' ledgers, rewritten every second and at the end.
     """
@@ -29,6 +32,7 @@ class HostSettings(Common, frozen=True, kw_only=True):
     gpus_per_zone: int = 0
     nics_per_zone: int = 0
     device_nodes: int = 1_000
+    plain_fill_pct: int = 100
     seed: int = 1
     trace: str = ""
     sample_ms: int = 1_000
@@ -53,6 +57,8 @@ class HostSettings(Common, frozen=True, kw_only=True):
                 raise InvalidInput(name, f"must be 0 to {_DEVICES_MOST}", getattr(self, name))
         if not 0 <= self.device_nodes <= 1_000:
             raise InvalidInput("device_nodes", "must be 0 to 1000", self.device_nodes)
+        if not 0 <= self.plain_fill_pct <= 100:
+            raise InvalidInput("plain_fill_pct", "must be 0 to 100", self.plain_fill_pct)
         for name in ("sample_ms", "sub_step_ms"):
             if not 100 <= getattr(self, name) <= 600_000:
                 raise InvalidInput(name, "must be 100 to 600000", getattr(self, name))

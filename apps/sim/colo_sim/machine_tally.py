@@ -152,10 +152,10 @@ class Tally:
                 min(wanted, max(capacity_mcpu - online, least_mcpu))
                 for wanted, online in zip(other.unreflexed, online_mcpu, strict=True)
             ]
-            felt_now = _felt_beside(demand_mcpu, online_mcpu, kept, capacity_mcpu, model, is_memory_over)
+            felt_now = _felt_with(demand_mcpu, online_mcpu, kept, capacity_mcpu, model, is_memory_over)
         _feel(self._unreflexed, now_ms, felt_now, demand_mcpu, model)
         if other.plain:
-            felt_now = _felt_beside(demand_mcpu, online_mcpu, other.plain, capacity_mcpu, model)
+            felt_now = _felt_with(demand_mcpu, online_mcpu, other.plain, capacity_mcpu, model)
             _feel(self._plain, now_ms, felt_now, demand_mcpu, model)
 
     def set_batch(self, shares: Shares, claims: Collection[Claim], quota_mcpu: int | None) -> None:
@@ -234,7 +234,7 @@ class Tally:
         )
 
 
-def _felt_beside(
+def _felt_with(
     demand_mcpu: int,
     online_mcpu: list[int],
     batch_mcpu: Sequence[int],

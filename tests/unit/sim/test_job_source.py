@@ -123,10 +123,10 @@ def test_rows_that_break_a_rule_are_left_out_and_counted(tmp_path: Path) -> None
     text = HEADER + ROWS + "p-zero,1,0,,,,BE,,0,5,0\n" + "p-cut,1\n"
     read = read_job_table(written(tmp_path, text), max_cpu_mcpu=8_000, max_memory_bytes=16 * GIB)
     assert len(read.jobs) == 3
-    said = "\n".join(read.notices)
-    assert "3 BE pods are the jobs" in said
-    assert "2 rows are left out, the first one because pods.csv line" in said
-    assert "memory_mib: must be at least 1" in said
+    notices = "\n".join(read.notices)
+    assert "3 BE pods are the jobs" in notices
+    assert "2 rows are left out, the first one because pods.csv line" in notices
+    assert "memory_mib: must be at least 1" in notices
 
 
 def test_a_table_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
