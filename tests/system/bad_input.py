@@ -104,6 +104,11 @@ class RunningService:
         """Status and text of a page."""
         return await asyncio.to_thread(self._get, path)
 
+    async def post(self, path: str, body: bytes) -> tuple[int, Mapping[str, str], str]:
+        """Status, headers and text of the answer to a JSON body."""
+        headers = {"Content-Type": "application/json"}
+        return await asyncio.to_thread(self._read, urllib.request.Request(self.address + path, body, headers))
+
     async def number(self, metric: str) -> float:
         """The sum of a metric over its labels."""
         _, text = await self.get("/metrics")
@@ -156,11 +161,15 @@ class RunningService:
         return found[0] if found else {}
 
     def _get(self, path: str) -> tuple[int, str]:
+        status, _headers, text = self._read(urllib.request.Request(self.address + path))
+        return status, text
+
+    def _read(self, request: urllib.request.Request) -> tuple[int, Mapping[str, str], str]:
         try:
-            with urllib.request.urlopen(self.address + path, timeout=_HTTP_LIMIT_S) as reply:
-                return reply.status, reply.read().decode()
+            with urllib.request.urlopen(request, timeout=_HTTP_LIMIT_S) as reply:
+                return reply.status, dict(reply.headers), reply.read().decode()
         except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
+            return error.code, dict(error.headers), error.read().decode()
 
 
 class Servers:

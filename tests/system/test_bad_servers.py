@@ -11,12 +11,16 @@ import nats
 import pytest
 import redis.asyncio
 from nats.aio.client import Client
+from nats.js.api import RetentionPolicy
+from nats.js.client import JetStreamContext
+from nats.js.errors import ServiceUnavailableError
 
 from colo_cli.server_process import Recipe, ServerProcess
 from colo_cli.servers import NatsServer, RedisServer, find_nats_server
 from colo_common.events import requests as rq
 from colo_common.events import wire
 from colo_common.events.job import JobSubmitted
+from colo_common.events.registry import STREAMS
 from tests.support.servers import nats_server, redis_server
 from tests.support.waiting import eventually
 from tests.system.bad_input import Servers, ask, refused_start, submission
@@ -178,6 +182,74 @@ async def test_a_nats_that_comes_back_is_found_again_and_nothing_accepted_is_los
                 assert len(jobs.log("nats-away")) == 3
         finally:
             await running.stop()
+
+
+def _small_arguments(directory: Path, _port: int | None) -> list[str]:
+    config = directory / "small.conf"
+    limits = "max_file_store: 2MB, max_memory_store: 1MB"
+    store = json.dumps(str(directory / "jetstream"))
+    config.write_text(
+        f'listen: 127.0.0.1:-1\nports_file_dir: "{directory}"\njetstream {{ store_dir: {store}, {limits} }}\n'
+    )
+    return ["-c", str(config)]
+
+
+async def is_full(jetstream: JetStreamContext) -> bool:
+    """Publish to the stream of somebody else; whether the server refuses it for lack of room."""
+    try:
+        await jetstream.publish("other", b"x" * 100_000)
+    except ServiceUnavailableError:
+        return True
+    return False
+
+
+async def test_a_jetstream_at_its_limit_is_waited_for_and_the_door_is_closed_meanwhile(tmp_path: Path) -> None:
+    """The server answers every publish with 10023 until an operator makes room; what was accepted before is published then."""
+    recipe = Recipe(
+        name="nats-server",
+        port_option="nats_port",
+        find=find_nats_server,
+        arguments=_small_arguments,
+        ready_url=_plain_url,
+    )
+    with redis_server() as store:
+        async with ServerProcess(recipe, program=None, directory=tmp_path / "nats", port=None) as bus:
+            servers = Servers(bus.url, store.url, tmp_path)
+            async with servers.client() as client:
+                jetstream = client.jetstream()
+                for name, limits in STREAMS.items():
+                    retention = RetentionPolicy.WORK_QUEUE if limits.work_queue else RetentionPolicy.LIMITS
+                    await jetstream.add_stream(name=name.value, subjects=list(limits.subjects), retention=retention)
+                await jetstream.add_stream(name="OTHER", subjects=["other"])
+                async with servers.service("jobs") as jobs, servers.service("gateway") as gateway:
+                    await jobs.ready()
+                    await gateway.ready()
+                    assert isinstance(await ask(client, submission("before")), rq.JobAccepted)
+                    while not await is_full(jetstream):
+                        pass
+                    with pytest.raises(nats.errors.TimeoutError):
+                        await ask(client, submission("during"), 2)
+                    assert "(10023)" in await jobs.not_ready("[-]nats", "insufficient resources")
+                    refusal = await ask(client, submission("after"))
+                    assert isinstance(refusal, rq.Refusal)
+                    assert (refusal.code, "(10023)" in refusal.rule) == (503, True)
+                    job = {"name": "x", "cpu": "1", "memory": "64Mi", "work": "10 cpu-s"}
+                    status, headers, text = await gateway.post("/v1/jobs", json.dumps(job).encode())
+                    assert (status, headers["Retry-After"]) == (503, "2")
+                    assert "insufficient resources" in text
+                    listed = await ask(client, rq.ListJobs())
+                    assert [each.job for each in listed.jobs] == ["during", "before"]
+                    await jetstream.purge_stream("OTHER")
+                    await jobs.ready()
+                    assert isinstance(await answered(client, "after"), rq.JobAccepted)
+                    assert await submitted(client) == ["before", "during", "after"]
+                    kept = redis.asyncio.from_url(store.url)
+
+                    async def cleared() -> bool:
+                        return await kept.hlen("colo:v1:outbox-jobs") == 0
+
+                    async with kept:
+                        await eventually(cleared, "the outbox is empty")
 
 
 async def submitted(client: Client) -> list[str]:

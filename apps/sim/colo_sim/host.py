@@ -89,6 +89,7 @@ class SimulatedNode:
             subscriptions=(),
             metrics=process.metrics,
             discoverable=False,
+            never_waits=True,
         )
         self.shell = ExecutorShell(
             SimulatedRuntime(self.machine, capacity_mcpu=spec.cpu_capacity_mcpu, topology=spec.topology()),
@@ -109,6 +110,7 @@ class SimulatedNode:
             load=self.shell.load,
             metrics=process.metrics,
             discoverable=False,
+            never_waits=True,
         )
 
     async def live(self) -> None:

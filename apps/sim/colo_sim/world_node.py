@@ -117,6 +117,7 @@ def collector(
         boot_id=boot.boot_id,
         seed=boot.seed,
         discoverable=False,
+        never_waits=True,
     )
     shell = CollectorShell(
         _SimSampler(node),
@@ -243,6 +244,7 @@ def executor(
         boot_id=boot.boot_id,
         seed=boot.seed,
         discoverable=False,
+        never_waits=True,
     )
 
     async def reflex() -> None:

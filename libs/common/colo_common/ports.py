@@ -16,6 +16,7 @@ __all__ = [
     "Clock",
     "Delivery",
     "Outgoing",
+    "PoisonMessage",
     "PortError",
     "Refused",
     "Row",
@@ -32,7 +33,12 @@ __all__ = [
 
 
 class PortError(Exception):
-    """Base of all errors that an adapter raises; the client library's error is its cause."""
+    """Base of all errors that an adapter raises; the client library's error is its cause.
+
+    `left`, after a publish: the messages that are not known to be stored, in order; None when that is all of them.
+    """
+
+    left: "tuple[Outgoing, ...] | None" = None
 
 
 class Unavailable(PortError):
@@ -40,7 +46,14 @@ class Unavailable(PortError):
 
 
 class Refused(PortError):
-    """The server refused the call (limits, rights, a missing stream). The same call again will not help."""
+    """The server refused the call (rights, a configuration that it lacks). The same call helps only once somebody changed that."""
+
+
+class PoisonMessage(Refused):
+    """The message itself can never be stored: too large, or its subject or a header breaks a rule of the server.
+
+    Every other failure to publish means "not now", and the message must be kept.
+    """
 
 
 class StoreConflict(PortError):

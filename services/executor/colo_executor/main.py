@@ -61,6 +61,8 @@ def executor_service(
         seed=seed,
         # An executor answers no requests, so service discovery need not list thousands of them.
         discoverable=False,
+        # The lease and the reflex work without a control plane.
+        never_waits=True,
     )
     metrics.gauge("colo_executor_replicas_count", "attempts on this node").set_function(lambda: float(len(core.active)))
     return service, shell

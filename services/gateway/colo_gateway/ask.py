@@ -1,11 +1,11 @@
 """Sends requests to the other services over the bus; an unreachable service becomes a Refusal with code 503."""
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from colo_common.events.registry import request_spec_of
 from colo_common.events.requests import Refusal
 from colo_common.ports import Bus, Refused, Unavailable
-from colo_common.runtime.ask import ask
+from colo_common.runtime.ask import NotNow, ask
 
 __all__ = ["Asker"]
 
@@ -22,6 +22,9 @@ class Asker:
         owner = request_spec_of(type(body)).owner
         try:
             return await ask(self._bus, body, timeout_s or self._timeout_s, traceparent=traceparent)
+        except NotNow as error:
+            # The service names itself "service"; whoever asks through the gateway is told which one.
+            return structs.replace(error.refusal, field=owner)
         except Unavailable:
             return Refusal(code=503, field=owner, rule="does not answer now")
         except Refused as error:

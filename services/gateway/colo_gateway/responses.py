@@ -1,6 +1,7 @@
 """HTTP responses: a reply as JSON, a refusal as a Problem; and the reading of query parameters."""
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 from aiohttp import web
@@ -11,6 +12,10 @@ from colo_common.model.invalid import InvalidInput
 from colo_gateway.replies import Problem
 
 __all__ = ["answer_of", "integer_of", "invalid_of", "json_of", "names_of", "problem_of"]
+
+# What is not done now may be done a moment later: nothing was lost, and the services recover by themselves.
+_AGAIN: Final = (429, 503)
+_RETRY_AFTER_S: Final = "2"
 
 
 def integer_of(query: Mapping[str, str], name: str, default: int, lowest: int, highest: int) -> int:
@@ -46,5 +51,8 @@ def invalid_of(error: InvalidInput) -> web.Response:
 
 
 def problem_of(status: int, field: str, rule: str, got: str = "") -> web.Response:
-    """A response with a Problem: `field` broke `rule` with the value `got`."""
-    return json_of(Problem(status=status, field=field, rule=rule, got=got), status)
+    """A response with a Problem: `field` broke `rule` with the value `got`. With 429 and 503 it says when to try again."""
+    response = json_of(Problem(status=status, field=field, rule=rule, got=got), status)
+    if status in _AGAIN:
+        response.headers["Retry-After"] = _RETRY_AFTER_S
+    return response

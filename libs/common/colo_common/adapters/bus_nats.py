@@ -77,7 +77,9 @@ class NatsBus:
                 raise
             # A stream of colo is missing (a server with an empty store): create it, the caller retries.
             await self._connection.repair_streams()
-            raise Unavailable(str(error)) from error
+            later = Unavailable(str(error))
+            later.left = error.left
+            raise later from error
 
     async def listen(self, source: Source, sink: Sink) -> None:
         """Deliver until cancelled."""

@@ -19,6 +19,19 @@ __all__ = ["NatsConnection"]
 _RECONNECT_WAIT_S: Final = 0.1
 _PING_S: Final = 10
 _STREAM_BYTES_MIN: Final = 64 << 20
+# JetStream error: the server has not the storage that the stream reserves.
+_NO_STORAGE: Final = 10047
+#: What colo decides about a stream. Its bytes, replicas, storage and placement are the operator's, once it exists.
+_OURS: Final = (
+    "subjects",
+    "retention",
+    "max_msgs_per_subject",
+    "max_age",
+    "duplicate_window",
+    "discard",
+    "allow_direct",
+    "allow_atomic",
+)
 _STREAMS_RETRY_S: Final = 1.0
 _CANCELS_MOST: Final = 10
 # A server before this version (major, minor) syncs a batch message by message, and the batch's own files too.
@@ -179,37 +192,31 @@ class NatsConnection:
             self._log.info("nats-without-batches", why="the server is before 2.15", effect="syncs for each message")
         self.takes_batches = takes_batches
 
-    async def _ensure_stream(self, jetstream: nats.js.JetStreamContext, config: nats.js.api.StreamConfig) -> None:
-        doing = f"stream {config.name}"
+    async def _ensure_stream(self, jetstream: nats.js.JetStreamContext, wanted: nats.js.api.StreamConfig) -> None:
+        """Bring an existing stream to the registry's limits, or create it."""
+        try:
+            try:
+                present = (await jetstream.stream_info(wanted.name or "")).config
+            except nats.js.errors.NotFoundError:
+                await self._create_stream(jetstream, wanted)
+            else:
+                if any(getattr(present, name) != getattr(wanted, name) for name in _OURS):
+                    await jetstream.update_stream(
+                        present.evolve(**{name: getattr(wanted, name) for name in _OURS}, name=wanted.name)
+                    )
+        except NATS_ERRORS as error:
+            raise port_error(error, f"stream {wanted.name}") from error
+
+    async def _create_stream(self, jetstream: nats.js.JetStreamContext, config: nats.js.api.StreamConfig) -> None:
         while True:
             try:
                 await jetstream.add_stream(config)
                 return
             except nats.js.errors.APIError as error:
-                if error.err_code == 10058:  # in use with a different configuration
-                    await self._update_stream(jetstream, config)
-                    return
-                if error.err_code == 10047 and (config.max_bytes or 0) > _STREAM_BYTES_MIN:
-                    # The server's disk is small: reserve half, since a smaller stream is better than none.
-                    config = config.evolve(max_bytes=(config.max_bytes or 0) // 2)
-                    continue
-                raise port_error(error, doing) from error
-            except NATS_ERRORS as error:
-                raise port_error(error, doing) from error
-
-    async def _update_stream(self, jetstream: nats.js.JetStreamContext, config: nats.js.api.StreamConfig) -> None:
-        """Update an existing stream to the registry's limits, but keep the operator's bytes, replicas, storage and placement."""
-        try:
-            present = (await jetstream.stream_info(config.name or "")).config
-            wanted = config.evolve(
-                max_bytes=present.max_bytes,
-                num_replicas=present.num_replicas,
-                storage=present.storage,
-                placement=present.placement,
-            )
-            await jetstream.update_stream(wanted)
-        except NATS_ERRORS as error:
-            raise port_error(error, f"stream {config.name}") from error
+                if error.err_code != _NO_STORAGE or (config.max_bytes or 0) <= _STREAM_BYTES_MIN:
+                    raise
+                # The server's disk is small: reserve half, since a smaller stream is better than none.
+                config = config.evolve(max_bytes=(config.max_bytes or 0) // 2)
 
     def _spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -236,7 +243,7 @@ def _stream_config(name: str, limits: StreamLimits, takes_batches: bool) -> nats
         max_bytes=limits.max_bytes,
         duplicate_window=limits.duplicate_window_s,
         storage=nats.js.api.StorageType.FILE,
-        discard=nats.js.api.DiscardPolicy.OLD,
+        discard=nats.js.api.DiscardPolicy.NEW if limits.work_queue else nats.js.api.DiscardPolicy.OLD,
         allow_direct=True,
         allow_atomic=takes_batches or None,
     )

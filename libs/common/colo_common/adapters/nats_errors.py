@@ -1,4 +1,7 @@
-"""Translates errors of the NATS library into errors of the ports."""
+"""Translates errors of the NATS library into errors of the ports: what is only for now, what is refused, what is poison.
+
+The server's numbers of JetStream errors are those of its `server/errors.json`.
+"""
 
 import asyncio
 from collections.abc import Iterator
@@ -8,7 +11,7 @@ from typing import Final
 import nats.errors
 import nats.js.errors
 
-from colo_common.ports import PortError, Refused, Unavailable
+from colo_common.ports import PoisonMessage, PortError, Refused, Unavailable
 
 __all__ = ["NATS_ERRORS", "NoStream", "keeps_cancellation", "port_error"]
 
@@ -17,14 +20,16 @@ NATS_ERRORS: Final = (nats.errors.Error, OSError, TimeoutError)
 
 _JETSTREAM_ABSENT: Final = (10039, 10076)
 _WITHOUT_JETSTREAM: Final = "the NATS server runs without JetStream; start it with -js or a jetstream section"
-_NO_STORAGE: Final = (10023, 10028, 10047)
+# Limits that lift by themselves or by an operator, whatever their HTTP-like code: resources of the account (10002), insufficient
+# resources (10023), memory (10028), storage (10047).
+_LIMITS: Final = (10002, 10023, 10028, 10047)
+# The message is larger than its stream takes (10054), or its headers are (10097).
+_POISON: Final = (10054, 10097)
+_POISON_ERRORS: Final = (nats.errors.BadHeaderError, nats.errors.BadSubjectError, nats.errors.MaxPayloadError)
 
 _HOPELESS: Final = (
     nats.errors.AuthorizationError,
-    nats.errors.BadHeaderError,
-    nats.errors.BadSubjectError,
     nats.errors.InvalidUserCredentialsError,
-    nats.errors.MaxPayloadError,
     nats.errors.SecureConnRequiredError,
     nats.errors.SecureConnWantedError,
 )
@@ -35,7 +40,10 @@ class NoStream(Refused):
 
 
 def port_error(error: BaseException, doing: str) -> PortError:
-    """Refused where the same call again cannot help, else Unavailable. The sentence begins with `doing`, the attempted call."""
+    """The one place that tells "never" (PoisonMessage) and "not as it is configured" (Refused) from "not now" (Unavailable).
+
+    The sentence begins with `doing`, the attempted call.
+    """
     if isinstance(error, nats.js.errors.ServiceUnavailableError) and not error.description:
         # Nobody listens on the subjects of the JetStream API.
         return Refused(f"{doing}: {_WITHOUT_JETSTREAM}")
@@ -48,6 +56,8 @@ def port_error(error: BaseException, doing: str) -> PortError:
     if isinstance(error, TimeoutError):
         return Unavailable(f"{doing}: no answer in time")
     sentence = f"{doing}: {str(error).removeprefix('nats: ') or type(error).__name__}"
+    if isinstance(error, _POISON_ERRORS):
+        return PoisonMessage(sentence)
     return Refused(sentence) if isinstance(error, _HOPELESS) else Unavailable(sentence)
 
 
@@ -72,4 +82,6 @@ def _api_error(error: nats.js.errors.APIError, doing: str) -> PortError:
     if number in _JETSTREAM_ABSENT:
         return Refused(f"{doing}: {_WITHOUT_JETSTREAM}")
     sentence = f"{doing}: {error.description or ''} ({number or code})"
-    return Refused(sentence) if code < 500 or number in _NO_STORAGE else Unavailable(sentence)
+    if number in _POISON:
+        return PoisonMessage(sentence)
+    return Unavailable(sentence) if code >= 500 or number in _LIMITS else Refused(sentence)

@@ -22,7 +22,7 @@ from nats.js.api import Header
 from nats.js.errors import APIError, NoStreamResponseError
 
 from colo_common.adapters.nats_errors import NATS_ERRORS, keeps_cancellation, port_error
-from colo_common.ports import Outgoing, PortError, Unavailable
+from colo_common.ports import Outgoing, PoisonMessage, PortError, Unavailable
 
 __all__ = ["Publisher"]
 
@@ -34,6 +34,11 @@ _BATCH_LEAST: Final = 64
 # JetStream error: a message of the batch was stored before, or is in the batch twice.
 _DUPLICATE: Final = 10201
 _ACK_TIMEOUT_S: Final = 5.0
+# The server counts headers as part of a message. Those that the publisher adds itself (id, batch, frame) fit in this many bytes.
+_HEADERS_OWN_BYTES: Final = 256
+# A message that is smaller than the limit by this much, with this many headers at most, need not be counted exactly.
+_HEADERS_SMALL_BYTES: Final = 16_384
+_HEADERS_FEW: Final = 16
 
 
 class _ApiError(msgspec.Struct):
@@ -61,10 +66,15 @@ class _Batch(NamedTuple):
 
 
 class _Unacked(NamedTuple):
-    """The message, or the batch, that one acknowledgement will settle."""
+    """The message, or the batch that it ends, that one acknowledgement will settle."""
 
-    subject: str
+    message: Outgoing
     batch: _Batch | None
+
+    @property
+    def messages(self) -> Sequence[Outgoing]:
+        """All messages that the acknowledgement is for."""
+        return (self.message,) if self.batch is None else self.batch.messages
 
 
 class _Window:
@@ -73,14 +83,19 @@ class _Window:
     def __init__(self) -> None:
         self.unacked: dict[str, _Unacked] = {}
         self.failure: PortError | None = None
+        #: Messages that were not stored, although their acknowledgements came.
+        self.failed: list[Outgoing] = []
         #: Messages of batches that were refused.
         self.refused: list[Outgoing] = []
         self._acked = asyncio.Event()
 
     def settle(self, inbox: str, failure: PortError | None) -> None:
-        """Settle a message or batch. `failure` of the window is the first failure."""
-        del self.unacked[inbox]
-        self.failure = self.failure or failure
+        """Settle a message or batch. `failure` of the window is the first one that is no PoisonMessage, else the first."""
+        unacked = self.unacked.pop(inbox)
+        if failure is not None:
+            self.failed += unacked.messages
+            if self.failure is None or isinstance(self.failure, PoisonMessage):
+                self.failure = failure
         if not self.unacked:
             self._acked.set()
 
@@ -110,23 +125,29 @@ class Publisher:
     async def publish(self, messages: Sequence[Outgoing]) -> None:
         """Send all in order; return when every durable one is stored or was a duplicate. Raises Unavailable, Refused or NoStream.
 
-        A refused message delays no other; the first failure is raised when all are settled. No message is sent when any of them is
-        larger than the server takes.
+        A refused message delays no other; a failure is raised when all are settled, with the messages that were not stored as
+        `left`, and as PoisonMessage only when no other failed for another reason. No message is sent when any of them is larger
+        than the server takes.
         """
         most_bytes = self._client.max_payload
         for message in messages:
-            if len(message.data) > most_bytes:
+            if _is_larger(message, most_bytes):
                 raise port_error(nats.errors.MaxPayloadError(), f"publish {message.subject}")
         for start in range(0, len(messages), _WINDOW):
             window = messages[start : start + _WINDOW]
-            refused = await self._publish_window(window, self._batches(window))
-            if refused:
-                await self._publish_window(refused, {})
+            try:
+                refused = await self._publish_window(window, self._batches(window))
+                if refused:
+                    await self._publish_window(refused, {})
+            except PortError as error:
+                if error.left is not None:
+                    error.left = (*error.left, *messages[start + _WINDOW :])
+                raise
 
     def abandon(self) -> None:
         """Fail all unacknowledged messages, because the connection broke."""
         for inbox, window in self._windows.items():
-            subject = window.unacked[inbox].subject
+            subject = window.unacked[inbox].message.subject
             window.settle(inbox, Unavailable(f"publish {subject}: the connection broke before the acknowledgement"))
         self._windows.clear()
         self._refusing.clear()
@@ -160,6 +181,8 @@ class Publisher:
             for inbox in window.unacked:
                 del self._windows[inbox]
         if window.failure is not None:
+            unstored = {id(message) for message in (*window.failed, *window.refused)}
+            window.failure.left = tuple(message for message in messages if id(message) in unstored)
             raise window.failure
         return window.refused
 
@@ -182,7 +205,7 @@ class Publisher:
             headers[Header.BATCH_COMMIT] = "1"
         self._count += 1
         inbox = f"{self._inbox}.{self._count}"
-        window.unacked[inbox] = _Unacked(message.subject, batch)
+        window.unacked[inbox] = _Unacked(message, batch)
         self._windows[inbox] = window
         await self._client.publish(message.subject, message.data, reply=inbox, headers=headers or None)
 
@@ -196,7 +219,8 @@ class Publisher:
         window = self._windows.pop(message.subject, None)
         if window is None:
             return  # the call that sent it timed out
-        subject, batch = window.unacked[message.subject]
+        sent, batch = window.unacked[message.subject]
+        subject = sent.subject
         ack = _ack_of(message, f"publish {subject}")
         if isinstance(ack, PortError):
             window.settle(message.subject, ack)
@@ -213,6 +237,15 @@ class Publisher:
             self._refusing.add(batch.stream)
             why = ack.error.description if ack.error is not None else "it was stored in part"
             self._log.info("batch-refused", stream=batch.stream, messages=batch.size, why=why)
+
+
+def _is_larger(message: Outgoing, most_bytes: int) -> bool:
+    """Whether data and headers together exceed the server's limit, beyond which it closes the connection instead of answering."""
+    size_bytes = len(message.data)
+    if size_bytes + _HEADERS_SMALL_BYTES <= most_bytes and len(message.headers) <= _HEADERS_FEW:
+        return False
+    headers = sum(len(name.encode()) + len(value.encode()) + 4 for name, value in message.headers.items())
+    return size_bytes + headers + len(message.msg_id) + _HEADERS_OWN_BYTES > most_bytes
 
 
 def _ack_of(message: Msg, doing: str) -> _Ack | PortError:

@@ -84,6 +84,9 @@ class Stream(StrEnum):
     """JetStream streams. NODE keeps the last message of each subject for seven days; EVT, ASK and RUN keep every message for seven
     days; CMD keeps a message until it is acknowledged; POLICY keeps the last message of each subject for ever.
 
+    At its limit of bytes CMD refuses the next message and the publisher waits: no order that waits for its node is discarded. The
+    other streams discard their oldest messages.
+
     A server stores (and may have to sync) the messages of a stream one after the other. Placement requests (ASK) must not wait for
     the facts of executors (RUN: several for each placement, from every node) or for other events, so each has its own stream.
     """
@@ -161,14 +164,18 @@ class RequestSpec(Struct, frozen=True, kw_only=True):
     reply: type[Struct]
     owner: str
     meaning: str
+    #: Whether the request changes something, so that it must be refused while nothing can be recorded or published.
+    changes: bool = False
 
 
 def _event(template: str, body: type[Fact], owner: str, stream: Stream | None, meaning: str) -> Event:
     return Event(subject=Subject(template), body=body, owner=owner, stream=stream, meaning=meaning)
 
 
-def _request_spec(template: str, body: type[Struct], reply: type[Struct], owner: str, meaning: str) -> RequestSpec:
-    return RequestSpec(subject=Subject(template), body=body, reply=reply, owner=owner, meaning=meaning)
+def _request_spec(
+    template: str, body: type[Struct], reply: type[Struct], owner: str, meaning: str, *, changes: bool = False
+) -> RequestSpec:
+    return RequestSpec(subject=Subject(template), body=body, reply=reply, owner=owner, meaning=meaning, changes=changes)
 
 
 EVENTS: Final[tuple[Event, ...]] = (
@@ -277,11 +284,13 @@ EVENTS: Final[tuple[Event, ...]] = (
 )
 
 REQUESTS: Final[tuple[RequestSpec, ...]] = (
-    _request_spec("req.gateway.restrict", SetRestriction, RestrictionList, "gateway", "put a restriction in force"),
-    _request_spec("req.gateway.lift", LiftRestrictions, RestrictionList, "gateway", "lift restrictions"),
+    _request_spec(
+        "req.gateway.restrict", SetRestriction, RestrictionList, "gateway", "put a restriction in force", changes=True
+    ),
+    _request_spec("req.gateway.lift", LiftRestrictions, RestrictionList, "gateway", "lift restrictions", changes=True),
     _request_spec("req.gateway.restrictions", ListRestrictions, RestrictionList, "gateway", "restrictions in force"),
-    _request_spec("req.jobs.submit", rq.SubmitJob, rq.JobAccepted, "jobs", "accept a job"),
-    _request_spec("req.jobs.cancel", rq.CancelJob, rq.JobAccepted, "jobs", "stop a job for good"),
+    _request_spec("req.jobs.submit", rq.SubmitJob, rq.JobAccepted, "jobs", "accept a job", changes=True),
+    _request_spec("req.jobs.cancel", rq.CancelJob, rq.JobAccepted, "jobs", "stop a job for good", changes=True),
     _request_spec("req.jobs.get", rq.GetJob, rq.JobDetail, "jobs", "one job with replicas and story"),
     _request_spec("req.jobs.list", rq.ListJobs, rq.JobList, "jobs", "jobs, newest first"),
     _request_spec("req.jobs.queues", rq.ListQueues, rq.QueueList, "jobs", "queues with counts"),
@@ -300,9 +309,16 @@ REQUESTS: Final[tuple[RequestSpec, ...]] = (
     ),
     _request_spec("req.scheduler.plan", rq.PlanJob, rq.JobPlanned, "scheduler", "where a job would go, and why not"),
     _request_spec("req.scheduler.holds", rq.ListHolds, rq.HoldsReply, "scheduler", "what the ledger holds"),
-    _request_spec("req.scheduler.reserve", rq.CreateReservation, rq.ReservationDetail, "scheduler", "hold a place"),
     _request_spec(
-        "req.scheduler.unreserve", rq.DeleteReservation, rq.ReservationDetail, "scheduler", "forget a reservation"
+        "req.scheduler.reserve", rq.CreateReservation, rq.ReservationDetail, "scheduler", "hold a place", changes=True
+    ),
+    _request_spec(
+        "req.scheduler.unreserve",
+        rq.DeleteReservation,
+        rq.ReservationDetail,
+        "scheduler",
+        "forget a reservation",
+        changes=True,
     ),
     _request_spec("req.scheduler.reservation", rq.GetReservation, rq.ReservationDetail, "scheduler", "one reservation"),
     _request_spec(

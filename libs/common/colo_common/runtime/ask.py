@@ -8,14 +8,22 @@ from colo_common.events.wire import decode_reply, encode_request
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Bus, Refused, Unavailable
 
-__all__ = ["ask"]
+__all__ = ["NotNow", "ask"]
+
+
+class NotNow(Unavailable):
+    """The service answered that it cannot do this now; `refusal` is its answer, of code 503."""
+
+    def __init__(self, subject: str, refusal: Refusal) -> None:
+        super().__init__(f"ask {subject}: {refusal}")
+        self.refusal = refusal
 
 
 async def ask(bus: Bus, body: Struct, timeout_s: float = 5.0, *, traceparent: str = "") -> Struct:
     """The reply to a registered request, or the Refusal that its answerer gave.
 
-    Raises Unavailable when nobody answers in time (a Refusal of code 503 is turned into it), and Refused for an answer that cannot
-    be read. KeyError when the request's type is not registered.
+    Raises Unavailable when nobody answers in time, NotNow for a Refusal of code 503, and Refused for an answer that cannot be
+    read. KeyError when the request's type is not registered.
     """
     subject = request_subject(body)
     headers = {"traceparent": traceparent} if traceparent else None
@@ -25,5 +33,5 @@ async def ask(bus: Bus, body: Struct, timeout_s: float = 5.0, *, traceparent: st
     except InvalidInput as error:
         raise Refused(str(error)) from error
     if isinstance(answer, Refusal) and answer.code == 503:
-        raise Unavailable(f"ask {subject}: {answer}")
+        raise NotNow(subject, answer)
     return answer

@@ -208,7 +208,7 @@ class CoreRunner:
 
     def _refuse_unanswered(self, batch: OutgoingBatch) -> None:
         """Refuse requests whose reply was dropped with a conflict and that the core did not answer again."""
-        answered = {request for request, _body in batch.replies}
+        answered = {request for request, _body in (*batch.replies, *batch.answers)}
         for request in self._unanswered:
             if request not in answered:
                 self._intake.refuse(

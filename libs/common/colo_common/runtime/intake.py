@@ -1,13 +1,13 @@
 """Puts messages and requests into the inbox. A request that cannot be decoded is refused with a sentence."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 from msgspec import Struct
 
-from colo_common.events.registry import request_spec_of
+from colo_common.events.registry import RequestSpec, request_spec_of
 from colo_common.events.requests import Refusal
 from colo_common.events.wire import decode_request, encode_reply, event_at
 from colo_common.model.invalid import InvalidInput
@@ -20,6 +20,7 @@ __all__ = ["Intake", "refusal_of"]
 
 # Longer than any caller waits; after this time the answer is dropped.
 _ANSWER_LIMIT_S: Final = 30.0
+_TOO_MUCH: Final = "has too much to do, ask again in a moment"
 
 
 def refusal_of(error: InvalidInput) -> Refusal:
@@ -30,7 +31,11 @@ def refusal_of(error: InvalidInput) -> Refusal:
 class Intake:
     """Puts deliveries and requests into one inbox and returns the core's replies to the waiting requests."""
 
-    def __init__(self, inbox: Inbox, boot_id: str, metrics: ServiceMetrics) -> None:
+    def __init__(
+        self, inbox: Inbox, boot_id: str, metrics: ServiceMetrics, full: Callable[[bool], str] = lambda _changes: ""
+    ) -> None:
+        """`full` says why a request that changes something (True), or only asks (False), is refused for now, or ""."""
+        self._full = full
         self._inbox = inbox
         self._boot_id = boot_id
         self._metrics = metrics
@@ -59,9 +64,9 @@ class Intake:
         Raises KeyError for a type that is not registered, and InvalidInput when a parameter of a subject is not given.
         """
         found = {}
-        for subject in (request_spec_of(body).subject for body in request_types):
-            given = {name: value for name, value in (parameters or {}).items() if name in subject.parameters}
-            found[subject.of(**given)] = self._answerer(subject.of(**given))
+        for spec in map(request_spec_of, request_types):
+            given = {name: value for name, value in (parameters or {}).items() if name in spec.subject.parameters}
+            found[spec.subject.of(**given)] = self._answerer(spec.subject.of(**given), spec)
         return found
 
     def reply(self, request: str, body: bytes) -> None:
@@ -84,16 +89,17 @@ class Intake:
         for request in tuple(self._waiting):
             self.reply(request, encode_reply(_unavailable(self._closed)))
 
-    def _answerer(self, subject: str) -> Answerer:
+    def _answerer(self, subject: str, spec: RequestSpec) -> Answerer:
         async def answer(data: bytes, headers: Mapping[str, str]) -> bytes:
             try:
                 body = decode_request(subject, data)
             except InvalidInput as error:
                 self._metrics.refusals.inc()
                 return encode_reply(refusal_of(error))
-            if self._closed or self._inbox.full:
+            why = self._closed or self._full(spec.changes) or (_TOO_MUCH if self._inbox.full else "")
+            if why:
                 self._metrics.refusals.inc()
-                return encode_reply(_unavailable(self._closed or "has too much to do, ask again in a moment"))
+                return encode_reply(_unavailable(why))
             return await self._wait(body, headers.get("traceparent", ""))
 
         return answer

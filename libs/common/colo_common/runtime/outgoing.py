@@ -6,12 +6,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 
 import structlog
 
 from colo_common.events.effects import Effect, Write
 from colo_common.model.invalid import InvariantBroken
-from colo_common.ports import Bus, Delivery, Outgoing, PortError, Refused, Store, StoreConflict, Unavailable
+from colo_common.ports import Bus, Delivery, Outgoing, PoisonMessage, PortError, Store, StoreConflict
 from colo_common.runtime.metrics import ServiceMetrics
 from colo_common.runtime.record import ROWS_A_CALL
 from colo_common.runtime.retry import Retrier
@@ -22,8 +23,8 @@ __all__ = ["OutgoingBatch", "Sender"]
 _MESSAGES_A_CALL = 1_000
 # While the bus works, the core waits when more messages than this are waiting or in flight.
 _BACKLOG_WANTED = 4_000
-# While the bus is unavailable at most this many messages are kept; then the oldest batches are dropped. Their inputs are
-# redelivered, and their outbox rows stay.
+# While the bus takes nothing, the core goes on until this many messages wait, and then waits too: its inputs stay with the bus and
+# its requests are refused. A core that must go on (`never_waits`) drops the oldest batches instead.
 _BACKLOG_MOST = 20_000
 _OUTBOX_LEFT_MOST = 10_000
 # Calls of the bus in flight: one is being stored, one waits behind it. More calls would be smaller, and each call costs.
@@ -55,15 +56,21 @@ class OutgoingBatch:
     #: How many of the replies are refusals.
     refusals: int = 0
 
+    #: Replies to requests that changed nothing: they wait for nothing while the bus takes no messages.
+    answers: list[tuple[str, bytes]] = field(default_factory=list)
+
     @property
     def is_sent(self) -> bool:
         """Whether nothing is left to send, acknowledge or remove."""
-        return not (self.messages or self.replies or self.done or self.dead or self.outbox)
+        return not (self.messages or self.replies or self.answers or self.done or self.dead or self.outbox)
 
     def add(self, other: "OutgoingBatch") -> None:
         """Append what the other batch sends. Its rows must be recorded and its own effects performed already."""
         self.messages += other.messages
-        self.replies += other.replies
+        if other.writes is None and not other.messages and not other.own:
+            self.answers += other.replies
+        else:
+            self.replies += other.replies
         self.done += other.done
         self.dead += other.dead
         self.outbox += other.outbox
@@ -80,12 +87,16 @@ class Sender:
         retrier: Retrier,
         metrics: ServiceMetrics,
         reply: Callable[[str, bytes], None],
+        *,
+        never_waits: bool = False,
     ) -> None:
+        """`never_waits`: the core goes on although the bus takes nothing, and the oldest batches are dropped and counted."""
         self._bus = bus
         self._store = store
         self._retrier = retrier
         self._metrics = metrics
         self._reply = reply
+        self._never_waits = never_waits
         self._outgoing_batches: deque[OutgoingBatch] = deque()
         self._backlog = 0
         self._in_flight: deque[asyncio.Task[None]] = deque()
@@ -106,20 +117,34 @@ class Sender:
         """Add at the end; never waits. While the bus is unavailable, lossy messages are dropped now, not sent late in one burst."""
         if self._retrier.problem:
             outgoing_batch.messages = self._durable(outgoing_batch.messages)
+            for request, body in outgoing_batch.answers:
+                self._reply(request, body)
+            outgoing_batch.answers.clear()
         if outgoing_batch.is_sent:
             return
         self._outgoing_batches.append(outgoing_batch)
         self._backlog += len(outgoing_batch.messages)
-        while self._backlog > _BACKLOG_MOST and self._outgoing_batches[0] is not outgoing_batch:
-            self._drop_oldest()
+        if self._never_waits:
+            while self._backlog > _BACKLOG_MOST and self._outgoing_batches[0] is not outgoing_batch:
+                self._drop_oldest()
         self._start()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the core waits for `room`."""
+        return self._backlog > self._most()
+
     async def room(self) -> None:
-        """Return when the core may go on: the backlog is short, or the bus is unavailable and waiting would not shorten it."""
-        while self._backlog > _BACKLOG_WANTED and not self._retrier.problem and not self._is_over:
+        """Return when the core may go on: the backlog is short, or the bus takes nothing now and the backlog is below its limit."""
+        while self._backlog > self._most() and not self._is_over:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_RECHECK_S):
                     await self._next_done()
+
+    def _most(self) -> float:
+        if not self._retrier.problem:
+            return _BACKLOG_WANTED
+        return inf if self._never_waits else _BACKLOG_MOST
 
     async def drained(self) -> bool:
         """Wait until everything is sent and the outbox is empty if the store can be reached; False at once when `run` has ended."""
@@ -203,7 +228,7 @@ class Sender:
         """Reply and acknowledge: what must wait until the messages are stored."""
         self._backlog -= sum(len(outgoing_batch.messages) for outgoing_batch in outgoing_batches)
         for outgoing_batch in outgoing_batches:
-            for request, body in outgoing_batch.replies:
+            for request, body in (*outgoing_batch.replies, *outgoing_batch.answers):
                 self._reply(request, body)
             # A lost acknowledgement only means a redelivery.
             with suppress(PortError):
@@ -216,22 +241,19 @@ class Sender:
                 self._has_left.set()
 
     async def _publish(self, messages: list[Outgoing]) -> None:
-        """Publish the messages; returns when every durable one is stored or refused for good."""
+        """Publish the messages; returns when every durable one is stored, or is poison and was dropped."""
         started_s = time.perf_counter()
         while messages:
             try:
                 await self._bus.publish(messages)
-            except Unavailable as error:
-                messages = self._durable(messages)
+            except PoisonMessage as error:
+                await self._wait_for_earlier()
+                messages = await self._one_by_one(messages if error.left is None else error.left)
+            except PortError as error:
+                messages = self._durable(messages if error.left is None else error.left)
                 await self._wait_for_earlier()
                 if messages:
                     await self._retrier.failed(error)
-            except Refused as error:
-                await self._wait_for_earlier()
-                if await self._bus.ready():
-                    await self._retrier.failed(error)
-                else:
-                    messages = await self._one_by_one(messages)
             else:
                 self._retrier.worked()
                 self._metrics.publish_seconds.observe(time.perf_counter() - started_s)
@@ -244,16 +266,16 @@ class Sender:
             await self._next_done()
 
     async def _one_by_one(self, messages: Sequence[Outgoing]) -> list[Outgoing]:
-        """Publish one by one and drop each message that the bus refuses; returns those that could not be tried."""
+        """Publish one by one and drop each poison message; returns the messages from the first that fails otherwise."""
         for index, message in enumerate(messages):
             try:
                 await self._bus.publish((message,))
-            except Refused as error:
-                self._metrics.dropped.labels("refused").inc()
+            except PoisonMessage as error:
+                self._metrics.dropped.labels("poison").inc()
                 self._log.error(
-                    "message-refused", subject=message.subject, size_bytes=len(message.data), error=str(error)
+                    "message-poison", subject=message.subject, size_bytes=len(message.data), error=str(error)
                 )
-            except Unavailable:
+            except PortError:
                 return list(messages[index:])
         return []
 

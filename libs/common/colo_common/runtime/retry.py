@@ -18,10 +18,14 @@ class ShuttingDown(Exception):
 
 
 class Retrier:
-    """Retries of one port of one service. `problem` is empty while the port works, else the sentence of its last failure."""
+    """Retries of one port of one service. `problem` is empty while the port works, else the sentence of its last failure.
+
+    `since_s` is the time of the event loop at which the problem began.
+    """
 
     def __init__(self, port: str, rng: random.Random, retries: Counter, shutting_down: asyncio.Event) -> None:
         self.problem = ""
+        self.since_s = 0.0
         self._port = port
         self._backoff = Backoff(rng)
         self._retries = retries.labels(port)
@@ -43,6 +47,7 @@ class Retrier:
         """Note a failure and wait before the next try. Raises ShuttingDown when the service shuts down."""
         self._retries.inc()
         if not self.problem:
+            self.since_s = asyncio.get_running_loop().time()
             self._log.warning("port-away", error=str(error))
         self.problem = str(error) or type(error).__name__
         if self._shutting_down.is_set():

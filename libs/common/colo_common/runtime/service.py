@@ -31,6 +31,8 @@ _DRAIN_S: Final = 8.0
 _GRACE_S: Final = 1.0
 # Real time, whatever the clock: a message that is not acknowledged in time (`Source.ack_wait_s`) is redelivered.
 _WAIT_MOST_S: Final = 1.0
+# A bus or store that takes nothing for longer than this closes the door to requests; a shorter while they are kept waiting.
+_CLOSE_AFTER_S: Final = 1.0
 _SHUTS_DOWN: Final = "leaves, ask again"
 
 
@@ -71,12 +73,14 @@ class Service:
         discoverable: bool = True,
         drain_s: float = _DRAIN_S,
         more_problems: Callable[[], Mapping[str, str]] | None = None,
+        never_waits: bool = False,
     ) -> None:
         """`perform` performs the service's own effects one by one; `perform_many`, if given, all of a round at once instead.
 
         `load` returns events for the core before any message is received, `leave` returns its last events when the service stops.
         `answers_for` are the parameters of the subjects of `answers`, such as the node. `more_problems` names parts of the
-        service's own and why each is not ready, "" when it is.
+        service's own and why each is not ready, "" when it is. `never_waits`: the core goes on however long the bus takes nothing, as one
+        must that protects a machine; the oldest of its messages are dropped at a limit.
         """
         self.name = name
         self.core = core
@@ -100,13 +104,13 @@ class Service:
         self._store_retrier = Retrier("store", rng, self._metrics.retries, self._shutting_down)
         self._clock = clock
         self._inbox = Inbox(inbox, batch)
-        self._intake = Intake(self._inbox, self.boot_id, self._metrics)
+        self._intake = Intake(self._inbox, self.boot_id, self._metrics, self._full)
         recorder = Recorder(store, self._store_retrier, self._metrics) if store is not None else None
         stamp = Stamp(name, self.boot_id, clock)
         self._core_runner = CoreRunner(
             name, core, clock, stamp, recorder, perform, self._intake, self._metrics, perform_many
         )
-        self._sender = Sender(bus, store, self._bus_retrier, self._metrics, self._intake.reply)
+        self._sender = Sender(bus, store, self._bus_retrier, self._metrics, self._intake.reply, never_waits=never_waits)
         self._tasks: set[asyncio.Task[None]] = set()
         self._listeners: list[asyncio.Task[None]] = []
         self._failure: BaseException | None = None
@@ -133,6 +137,17 @@ class Service:
         if self._more_problems is not None:
             found |= self._more_problems()
         return found
+
+    def _full(self, changes: bool) -> str:
+        """Why a request that changes something, or one that only asks, is refused now; "" when it is taken.
+
+        A request that only asks needs neither the bus nor the store, unless the core itself waits for one of them.
+        """
+        now_s = asyncio.get_running_loop().time()
+        for retrier, blocks_all in ((self._store_retrier, True), (self._bus_retrier, self._sender.is_full)):
+            if retrier.problem and now_s >= retrier.since_s + _CLOSE_AFTER_S and (changes or blocks_all):
+                return f"takes nothing new now, ask again in a moment: {retrier.problem}"
+        return ""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set. Raises what the core raised, after logging it."""
