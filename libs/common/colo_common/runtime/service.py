@@ -79,8 +79,8 @@ class Service:
 
         `load` returns events for the core before any message is received, `leave` returns its last events when the service stops.
         `answers_for` are the parameters of the subjects of `answers`, such as the node. `more_problems` names parts of the
-        service's own and why each is not ready, "" when it is. `never_waits`: the core goes on however long the bus takes nothing, as one
-        must that protects a machine; the oldest of its messages are dropped at a limit.
+        service's own and why each is not ready, "" when it is. `never_waits`: the core goes on however long the bus takes nothing,
+        as one must that protects a machine; the oldest of its messages are dropped at a limit.
         """
         self.name = name
         self.core = core
