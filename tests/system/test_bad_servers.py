@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from colo_common.events.job import JobSubmitted
 from colo_common.events.registry import STREAMS
 from tests.support.servers import nats_server, redis_server
 from tests.support.waiting import eventually
-from tests.system.bad_input import Servers, ask, refused_start, submission
+from tests.system.bad_input import RunningService, Servers, ask, refused_start, submission
 
 pytestmark = pytest.mark.server
 
@@ -203,6 +204,11 @@ async def is_full(jetstream: JetStreamContext) -> bool:
     return False
 
 
+async def lists_jobs(gateway: RunningService) -> bool:
+    """Whether the gateway answers with what jobs say; it is not ready where the other services do not run."""
+    return (await gateway.get("/v1/jobs"))[0] == 200
+
+
 async def test_a_jetstream_at_its_limit_is_waited_for_and_the_door_is_closed_meanwhile(tmp_path: Path) -> None:
     """The server answers every publish with 10023 until an operator makes room; what was accepted before is published then."""
     recipe = Recipe(
@@ -223,7 +229,7 @@ async def test_a_jetstream_at_its_limit_is_waited_for_and_the_door_is_closed_mea
                 await jetstream.add_stream(name="OTHER", subjects=["other"])
                 async with servers.service("jobs") as jobs, servers.service("gateway") as gateway:
                     await jobs.ready()
-                    await gateway.ready()
+                    await eventually(partial(lists_jobs, gateway), "the gateway asks jobs")
                     assert isinstance(await ask(client, submission("before")), rq.JobAccepted)
                     while not await is_full(jetstream):
                         pass
