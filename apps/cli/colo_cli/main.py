@@ -18,15 +18,17 @@ app = App(
     # `main` handles Ctrl-C: a command that ended on request succeeded.
     suppress_keyboard_interrupt=False,
 )
-get = App(name="get", help="List jobs, nodes, queues, reservations or restrictions; show one job.")
+get = App(name="get", help="List jobs, nodes, queues, tenants, services and more; show one job or node.")
 explain = App(name="explain", help="Explain where a job's replicas are, or what a node may promise.")
 app.command(get)
 app.command(explain)
 _COMMANDS = (
+    ("status", "One screen about everything: whether all is well, what is wrong and what to do."),
     ("lab", "Run everything on this machine: real servers, all services, simulated nodes, a real trace."),
     ("doctor", "Show what this machine can do, what is missing, and what it means."),
     ("submit", "Submit the job that a file describes."),
     ("plan", "Show where the job that a file describes would go, or why not; nothing changes."),
+    ("fits", "How many replicas of a shape would find a place now, and where."),
     ("cancel", "Stop a job for good."),
     ("reserve", "Hold a place for owners who come later."),
     ("cordon", "Give a node no new work; what runs there stays."),
@@ -41,10 +43,16 @@ for _name, _help in _COMMANDS:
 for _name, _help in (
     ("jobs", "Jobs, newest first."),
     ("job", "One job and its replicas."),
-    ("nodes", "Nodes with usage and allocatable."),
-    ("queues", "Queues with counts."),
 ):
     get.command(f"colo_cli.get:{_name}", name=_name, help=_help)
+for _place, _help in (
+    ("nodes:nodes", "Nodes with use, promises, what is held and free, and why there is no more."),
+    ("nodes:node", "One node: zones, promises, replicas, last changes; every control group with --cpus."),
+    ("queues:queues", "Queues with what waits, runs and is held, as a share of the fleet."),
+    ("queues:tenants", "Tenants with what waits, runs and is held, as a share of the fleet."),
+    ("services:services", "Control services: since when, how far behind, ready or why not."),
+):
+    get.command(f"colo_cli.{_place}", name=_place.partition(":")[2], help=_help)
 get.command("colo_cli.reserve:reservations", name="reservations", help="Places that are held for owners.")
 for _name, _help in (
     ("job", "Why each replica is where it is."),

@@ -123,7 +123,7 @@ class Api:
         except InvalidInput as error:
             return invalid_of(error)
         states = names_of(request.query, "state")
-        given = {name: request.query.get(name, "")[:_NAME_MAX] for name in ("queue", "name", "prefix")}
+        given = {name: request.query.get(name, "")[:_NAME_MAX] for name in ("queue", "name", "prefix", "tenant")}
         return answer_of(await self._asker.ask(rq.ListJobs(states=states, limit=limit, **given)))
 
     async def get_job(self, request: web.Request) -> web.Response:

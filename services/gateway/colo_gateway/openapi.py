@@ -83,6 +83,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         parameters=(
             _query("state", "only jobs in these states, in any case, separated by commas"),
             _query("queue", "only jobs of this queue"),
+            _query("tenant", "only jobs of this tenant"),
             _query("name", "only jobs with this name in their files"),
             _query("prefix", "only jobs whose id begins so"),
             _query("limit", "1 to 1000, 100 when absent", "integer"),

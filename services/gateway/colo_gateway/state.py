@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import msgspec
 from aiohttp import web
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from colo_common.events import requests as rq
 from colo_common.events.fleet import (
@@ -24,6 +24,7 @@ from colo_common.events.kernel import ListKernelGroups
 from colo_common.events.subjects import encode_node
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.label_selector import parse_selector
+from colo_common.model.restriction import restriction_text
 from colo_gateway.ask import Asker
 from colo_gateway.body import BODY_BYTES_MAX, TooLarge, read_mapping
 from colo_gateway.core import GatewayCore
@@ -111,6 +112,7 @@ class StateRoutes:
                 queues=listed,
                 recent=recent,
                 findings=findings,
+                restrictions=tuple(self._core.restrictions),
                 missing=tuple(missing),
             )
         )
@@ -132,7 +134,17 @@ class StateRoutes:
             )
         except InvalidInput as error:
             return invalid_of(error)
-        return answer_of(await self._asker.ask(asked))
+        found = await self._asker.ask(asked)
+        if not isinstance(found, rq.NodeList):
+            return answer_of(found)
+        return json_of(structs.replace(found, nodes=tuple(self._with_restrictions(node) for node in found.nodes)))
+
+    def _with_restrictions(self, node: rq.NodeSummary) -> rq.NodeSummary:
+        """The node with what operators forbid there before any other reason."""
+        texts = [restriction_text(each) for each in self._core.restrictions.on_node(node.node)]
+        return (
+            structs.replace(node, reason="; ".join([*texts, node.reason] if node.reason else texts)) if texts else node
+        )
 
     async def node(self, request: web.Request) -> web.Response:
         """GET /v1/nodes/{node}."""
@@ -161,6 +173,7 @@ class StateRoutes:
                     )
                     for entry in changes
                 ),
+                restrictions=self._core.restrictions.on_node(node),
                 missing=() if replicas is not None else ("replicas: jobs does not answer",),
             )
         )

@@ -8,6 +8,7 @@ from colo_common.events.fleet import FleetTotals, NodeDetail, NodeReplicas, Tena
 from colo_common.events.placement import NearestMiss, ReasonCount
 from colo_common.events.requests import QueueSummary
 from colo_common.events.status import ServiceStatus
+from colo_common.model.restriction import Restriction
 from colo_common.ports import Backlog
 from colo_gateway.recent import RecentCounts
 
@@ -59,7 +60,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 class StatusReply(Struct, frozen=True, kw_only=True):
-    """One screen about everything. `is_well`: there are no findings.
+    """One screen about everything. `is_well`: there are no findings. `restrictions` are what operators forbid now.
 
     `fleet` or `queues` is None when its service does not answer; `missing` then says so. Times and spans are by the services'
     clock, which runs `clock_speed` times as fast as the wall in a lab.
@@ -74,6 +75,7 @@ class StatusReply(Struct, frozen=True, kw_only=True):
     queues: tuple[QueueSummary, ...] | None
     recent: RecentCounts
     findings: tuple[Finding, ...]
+    restrictions: tuple[Restriction, ...] = ()
     missing: tuple[str, ...] = ()
 
 
@@ -97,6 +99,7 @@ class NodeReply(Struct, frozen=True, kw_only=True):
     replicas: NodeReplicas | None
     ceiling: EnforcementChanged | None
     changes: tuple[NodeChange, ...]
+    restrictions: tuple[Restriction, ...] = ()
     missing: tuple[str, ...] = ()
 
 

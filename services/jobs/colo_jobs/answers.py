@@ -92,7 +92,7 @@ class Answers:
             case GetJob():
                 return get_job(self._index.jobs, body)
             case ListJobs():
-                return list_jobs(self._index.jobs, body)
+                return list_jobs(self._index, body)
             case ListQueues():
                 return list_queues(self._index, now_ms)
             case ListTenants():

@@ -19,6 +19,7 @@ from colo_common.events.started import StartedReplicas, StartedReply
 from colo_common.events.trace import placement_trace, trace_of
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.lifecycle import JOB, REPLICA
+from colo_common.model.nearest import hint
 from colo_common.model.plain_values import name_among
 from colo_jobs.index import Index
 from colo_jobs.job import HOLDING, WAITING, Job
@@ -50,19 +51,26 @@ def get_job(jobs: Mapping[str, Job], request: GetJob) -> JobDetail | Refusal:
     )
 
 
-def list_jobs(jobs: Mapping[str, Job], request: ListJobs) -> JobList | Refusal:
-    """The newest jobs that match the request's states, queue, name and id prefix; `total` counts all matching jobs."""
+def list_jobs(index: Index, request: ListJobs) -> JobList | Refusal:
+    """The newest jobs that match the request; `total` counts all matching jobs."""
     if not 1 <= request.limit <= LIST_MAX:
         return Refusal(code=400, field="limit", rule=f"must be from 1 to {LIST_MAX}", got=str(request.limit))
     try:
         states = {name_among(state, JOB.state_names, "states") for state in request.states}
     except InvalidInput as error:
         return Refusal(code=400, field=error.field, rule=error.rule, got=error.value)
+    jobs = index.jobs.values()
+    tenants = {job.spec.tenant for job in jobs} if request.tenant else ()
+    for field, given, known in (("queue", request.queue, index.queues), ("tenant", request.tenant, tenants)):
+        if given and given not in known:
+            rule = f"there is no such {field}; {hint(given, sorted(known), f'{field}s')}".rstrip("; ")
+            return Refusal(code=404, field=field, rule=rule, got=given[:80])
     found = [
         job
-        for job in jobs.values()
+        for job in jobs
         if (not states or job.record.state in states)
         and (not request.queue or job.spec.queue == request.queue)
+        and (not request.tenant or job.spec.tenant == request.tenant)
         and (not request.name or job.spec.name == request.name)
         and job.id.startswith(request.prefix)
     ]

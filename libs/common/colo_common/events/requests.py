@@ -105,8 +105,8 @@ class GetJob(Struct, frozen=True, kw_only=True):
 class ListJobs(Struct, frozen=True, kw_only=True):
     """Jobs, newest first: at most `limit` (1..1000), in the given states (in any case; empty: all) and queue (empty: all).
 
-    `name`: only jobs with this name in their job file (empty: all); `prefix`: only jobs whose id begins with it. A limit out of
-    range and an unknown state are refused (400).
+    `name`: only jobs with this name in their job file (empty: all); `prefix`: only jobs whose id begins with it; `tenant`: only
+    jobs of this tenant (empty: all). A limit out of range and an unknown state are refused (400), an unknown queue or tenant (404).
     """
 
     states: tuple[str, ...] = ()
@@ -114,6 +114,7 @@ class ListJobs(Struct, frozen=True, kw_only=True):
     limit: int = 100
     name: str = ""
     prefix: str = ""
+    tenant: str = ""
 
 
 class StoryLine(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,95 @@
+"""The command `colo fits`: how many replicas would find a place now, and where."""
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+from cyclopts import Parameter
+
+from colo_cli.client import Client
+from colo_cli.failure import Failure
+from colo_cli.output import Output, bytes_text, counted, cpu_text, print_data
+from colo_cli.plan import print_refusals
+
+if TYPE_CHECKING:
+    from colo_gateway.state_replies import FitsReply, TaskFits
+
+__all__ = ["fits"]
+
+_NODES_SHOWN: Final = 8
+
+
+def fits(
+    *,
+    file: Annotated[str, Parameter(name=["--file", "-f"], allow_leading_hyphen=True)] = "",
+    cpu: str = "",
+    memory: str = "",
+    qos: str = "",
+    most: int = 1000,
+    output: Output = "table",
+    api: str | None = None,
+) -> int:
+    """Show how many equal replicas would find a place now, on which nodes, or why none does. Nothing changes.
+
+    Ends with 0 when at least one replica of every task fits, 1 when not, 2 when there is no answer.
+
+    Args:
+        file: A job file (YAML or JSON); "-" reads standard input. Each of its tasks is asked about alone.
+        cpu: CPU of one replica ("2", "500m"), instead of a file.
+        memory: Memory of one replica ("4Gi"); without it only the CPU decides.
+        qos: Class of the replica: LSE, LSR, LS or BE (the default).
+        most: How many replicas are tried, 1 to 1000.
+        output: table, json or yaml.
+        api: Address of the gateway.
+    """
+    if bool(file) == bool(cpu):
+        raise Failure("give either --file or --cpu (with --memory and --qos)", 2)
+    if file and (memory or qos):
+        raise Failure("--memory and --qos belong to --cpu: a file says them itself", 2)
+    asked = (
+        _file(file) if file else {"cpu": cpu, **({"memory": memory} if memory else {}), **({"qos": qos} if qos else {})}
+    )
+    try:
+        body = json.dumps(asked).encode()
+        answer = Client(api).call("POST", f"/v1/fits?most={most}", body, **{"Content-Type": "application/json"})
+    except Failure as error:
+        raise Failure(str(error), 2) from error
+    if output != "table":
+        print_data(answer, output)
+    else:
+        from colo_gateway.state_replies import FitsReply
+
+        _print(msgspec.convert(answer, FitsReply), answer)
+    return 0 if all(task["fits"] for task in answer["tasks"]) else 1
+
+
+def _file(file: str) -> dict[str, Any]:
+    from colo_cli.submit import read_job_file
+
+    return read_job_file(file)
+
+
+def _print(reply: "FitsReply", answer: dict[str, Any]) -> None:
+    for task, plain in zip(reply.tasks, answer["tasks"], strict=True):
+        at_least = " or more" if task.fits == task.most else ""
+        shape = f"{cpu_text(task.cpu_mcpu)} CPU, {bytes_text(task.memory_bytes)}, class {reply.qos}"
+        wanted = f" ({task.wanted} wanted)" if task.wanted > 1 else ""
+        name = f"{task.task}: " if len(reply.tasks) > 1 else ""
+        print(
+            f"{name}{counted(task.fits, 'replica')}{at_least} of {shape} would fit now{wanted}, of {counted(reply.nodes, 'node')}"
+        )
+        _print_where(task)
+        if task.fits < task.most:
+            if task.fits:
+                print("no more, because")
+            print_refusals(plain)
+    if reply.waiting:
+        print(f"{counted(reply.waiting, 'replica')} of jobs wait now and may come first")
+
+
+def _print_where(task: "TaskFits") -> None:
+    if not task.nodes:
+        return
+    shown = [f"{node} x{count}" for node, count in task.nodes[:_NODES_SHOWN]]
+    more = len(task.nodes) - len(shown)
+    print("  " + ", ".join(shown) + (f" and {counted(more, 'node')} more" if more > 0 else ""))

@@ -1,0 +1,286 @@
+"""The commands `colo get nodes` and `colo get node NODE`."""
+
+import urllib.parse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+from cyclopts import Parameter
+
+from colo_cli.client import Client
+from colo_cli.output import (
+    ListOutput,
+    ago,
+    bytes_text,
+    counted,
+    cpu_text,
+    painted,
+    print_data,
+    print_list,
+    print_table,
+    share_text,
+    span_text,
+)
+from colo_cli.watching import Watch, watched
+
+if TYPE_CHECKING:
+    from colo_common.events.kernel import KernelGroup
+    from colo_common.events.requests import NodeSummary
+    from colo_gateway.state_replies import NodeReply
+
+__all__ = ["node", "nodes"]
+
+_COLUMNS: Final = (
+    "NODE", "STATE", "AGE>", "CPU>", "USED>", "BATCH>", "PROMISED>", "HELD>", "FREE>", "+HEADROOM>", "MEM>",
+    "+MEM PROMISED>", "+MEM HELD>", "+MEM HEADROOM>", "WHY NOT MORE", "+LABELS",
+)  # fmt: skip
+_REPLICAS_SHOWN: Final = 50
+
+
+def nodes(
+    *,
+    sort: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
+    selector: Annotated[str, Parameter(name=["--selector", "-l"])] = "",
+    limit: int = 1000,
+    output: ListOutput = "table",
+    watch: Watch = False,
+    api: str | None = None,
+) -> int:
+    """List nodes: use in percent, what batch work is promised, what of it is held and free, and why there is no more.
+
+    Args:
+        sort: By name, cpu, memory, batch, promised, held, free, headroom or age; "cpu,free": by two; "-cpu": smallest first.
+        selector: Only nodes with these labels: "disk=ssd,zone!=b,gpu,!spot,rack in (r1,r2),cores>16".
+        limit: The most nodes to list, 1 to 1000.
+        output: table, wide, name, json or yaml.
+        watch: List again every two seconds.
+        api: Address of the gateway.
+    """
+    client = Client(api)
+
+    def show() -> int:
+        from colo_common.events.requests import NodeList
+
+        answer = client.get("/v1/nodes", sort=sort, selector=selector, limit=limit)
+        found = msgspec.convert(answer, NodeList)
+        none = "no node has these labels" if selector else "no nodes yet"
+        if print_list(answer, output, _COLUMNS, lambda: [_node_row(each) for each in found.nodes], none):
+            more = found.total - len(found.nodes)
+            if more > 0:
+                print(f"and {counted(more, 'node')} more")
+        return 0
+
+    return watched(watch, show)
+
+
+def _node_row(node: "NodeSummary") -> list[str]:
+    return [
+        node.node,
+        node.freshness.value,
+        "-" if node.sample_age_ms is None else span_text(node.sample_age_ms),
+        cpu_text(node.cpu_capacity_mcpu),
+        share_text(node.cpu_used_mcpu, node.cpu_capacity_mcpu),
+        share_text(node.batch_cpu_used_mcpu, node.cpu_capacity_mcpu),
+        _short_cpu(node.batch_cpu_mcpu),
+        _short_cpu(node.held_cpu_mcpu),
+        _short_cpu(node.batch_cpu_mcpu - node.held_cpu_mcpu),
+        _short_cpu(node.headroom_cpu_mcpu),
+        share_text(node.memory_used_bytes, node.memory_capacity_bytes),
+        bytes_text(node.batch_memory_bytes),
+        bytes_text(node.held_memory_bytes),
+        _signed_bytes(node.headroom_memory_bytes),
+        node.reason,
+        ",".join(f"{key}={value}" for key, value in sorted(node.labels.items())),
+    ]
+
+
+def node(
+    node: str,
+    /,
+    *,
+    cpus: Annotated[bool, Parameter(negative=())] = False,
+    output: ListOutput = "table",
+    watch: Watch = False,
+    api: str | None = None,
+) -> int:
+    """Show one node: zones, promises, restrictions, the ceiling of its batch work, its replicas and its last changes.
+
+    Args:
+        node: The node's name.
+        cpus: Show every control group on it instead, foreign ones too: CPUs, memory zones, weight and quota as the kernel has them.
+        output: table, wide, name, json or yaml.
+        watch: Show it again every two seconds.
+        api: Address of the gateway.
+    """
+    client = Client(api)
+    path = f"/v1/nodes/{urllib.parse.quote(node, safe='')}"
+    if cpus:
+        return watched(watch, lambda: _show_cpus(client.get(f"{path}/cpus"), output))
+    return watched(watch, lambda: _show_node(client.get(path), output))
+
+
+def _show_node(answer: Any, output: ListOutput) -> int:
+    from colo_gateway.state_replies import NodeReply
+
+    if output in ("json", "yaml"):
+        print_data(answer, output)
+        return 0
+    # The facts are of many types, which only the bytes hold as they are.
+    reply = msgspec.json.decode(msgspec.json.encode(answer), type=NodeReply)
+    if output == "name":
+        print(reply.node.summary.node)
+        return 0
+    _print_head(reply)
+    _print_zones(reply)
+    _print_ceiling(reply)
+    _print_replicas(reply)
+    _print_changes(answer["changes"], reply.node.now_ms)
+    for sentence in reply.missing:
+        print(f"\nnot known: {sentence}")
+    return 0
+
+
+def _print_head(reply: "NodeReply") -> None:
+    from colo_common.model.restriction import restriction_text
+
+    node = reply.node.summary
+    age = "no sample yet" if node.sample_age_ms is None else f"sample {span_text(node.sample_age_ms)} old"
+    kind = ", simulated" if node.simulated else ""
+    print(
+        f"{painted(node.node, 'bold')}: {node.freshness.value} ({age}){kind}, {cpu_text(node.cpu_capacity_mcpu)} CPU in"
+        f" {counted(len(reply.node.zones), 'zone')}, {bytes_text(node.memory_capacity_bytes)}"
+    )
+    for each in reply.restrictions:
+        print(painted(restriction_text(each), "yellow"))
+    if node.labels:
+        print("labels " + ",".join(f"{key}={value}" for key, value in sorted(node.labels.items())))
+    if reply.node.taints:
+        print("taints " + ",".join(f"{each.key}={each.value}:{each.effect}" for each in reply.node.taints))
+    if node.reason:
+        print(f"no more is promised: {node.reason}")
+
+
+def _print_zones(reply: "NodeReply") -> None:
+    node = reply.node.summary
+    rows = [
+        [
+            str(zone.zone),
+            zone.cpus,
+            share_text(zone.cpu_used_mcpu, zone.cpu_capacity_mcpu),
+            _short_cpu(zone.batch_cpu_mcpu),
+            _short_cpu(zone.held_cpu_mcpu),
+            _short_cpu(zone.headroom_cpu_mcpu),
+            share_text(zone.memory_used_bytes, zone.memory_capacity_bytes),
+            bytes_text(zone.batch_memory_bytes),
+            bytes_text(zone.held_memory_bytes),
+        ]
+        for zone in reply.node.zones
+    ]
+    rows.append(
+        [
+            "all",
+            "",
+            share_text(node.cpu_used_mcpu, node.cpu_capacity_mcpu),
+            _short_cpu(node.batch_cpu_mcpu),
+            _short_cpu(node.held_cpu_mcpu),
+            _short_cpu(node.headroom_cpu_mcpu),
+            share_text(node.memory_used_bytes, node.memory_capacity_bytes),
+            bytes_text(node.batch_memory_bytes),
+            bytes_text(node.held_memory_bytes),
+        ]
+    )
+    print()
+    columns = ["ZONE", "CPUS", "USED>", "PROMISED>", "HELD>", "HEADROOM>", "MEM USED>", "MEM PROMISED>", "MEM HELD>"]
+    print_table(columns, rows, "no zones")
+
+
+def _print_ceiling(reply: "NodeReply") -> None:
+    ceiling = reply.ceiling
+    if ceiling is None:
+        return
+    print(
+        f"\nbatch ceiling {cpu_text(ceiling.ceiling_mcpu)} CPU, before {cpu_text(ceiling.ceiling_before_mcpu)}"
+        f" ({ceiling.reason.value}, {ago(ceiling.at_ms, reply.node.now_ms)} ago);"
+        f" online work used {cpu_text(ceiling.online_cpu_used_mcpu)} CPU then"
+    )
+    for knob in ceiling.knobs:
+        print(f"  {knob.path} = {knob.value}")
+
+
+def _print_replicas(reply: "NodeReply") -> None:
+    if reply.replicas is None:
+        return
+    shown = reply.replicas.replicas[:_REPLICAS_SHOWN]
+    now_ms = reply.replicas.now_ms
+    rows = [
+        [
+            each.replica,
+            each.state,
+            each.qos.value,
+            each.tenant,
+            cpu_text(each.cpu_mcpu),
+            bytes_text(each.memory_bytes),
+            ",".join(map(str, each.zones)) or "-",
+            ago(each.since_ms, now_ms) if each.since_ms else "-",
+        ]
+        for each in shown
+    ]
+    print()
+    columns = ["REPLICA", "STATE", "CLASS", "TENANT", "CPU>", "MEMORY>", "ZONES", "RUNS FOR>"]
+    print_table(columns, rows, "no replica of colo is here")
+    more = reply.replicas.total - len(rows)
+    if more > 0:
+        print(f"and {more} more; --output json lists up to 1000")
+
+
+def _print_changes(changes: Sequence[dict[str, Any]], now_ms: int) -> None:
+    """Print the facts as `colo watch` words them, newest last."""
+    from colo_cli.fact_text import fact_text
+
+    if not changes:
+        return
+    print("\nlast changes:")
+    for change in changes:
+        print(f"  {ago(change['at_ms'], now_ms):>7} ago  {change['type']}  {fact_text(change['fact'])[:100]}")
+
+
+def _show_cpus(answer: Any, output: ListOutput) -> int:
+    from colo_common.events.kernel import NodeKernelGroups
+
+    found = msgspec.convert(answer, NodeKernelGroups)
+    columns = (
+        "GROUP", "CLASS", "WHOSE", "CPUS", "MEMS", "WEIGHT>", "QUOTA>", "+MEMORY LIMIT>", "PROCESSES>", "+PATH",
+    )  # fmt: skip
+    rows = [_group_row(each) for each in found.groups]
+    if print_list(answer, output, columns, lambda: rows, "no control group with processes"):
+        if found.simulated:
+            print("(a simulated machine: the values that a kernel would hold)")
+        if found.left_out:
+            print(f"and {counted(found.left_out, 'group')} more")
+        for fault in found.faults:
+            print(f"not read: {fault}")
+    return 0
+
+
+def _group_row(group: "KernelGroup") -> list[str]:
+    return [
+        group.name,
+        group.qos.value if group.qos else "-",
+        "colo" if group.is_colo else "foreign",
+        group.cpus or "-",
+        group.mems or "-",
+        "idle" if group.idle else "-" if group.weight is None else str(group.weight),
+        "none" if group.cpu_quota_mcpu is None else cpu_text(group.cpu_quota_mcpu),
+        "none" if group.memory_limit_bytes is None else bytes_text(group.memory_limit_bytes),
+        str(group.processes),
+        group.path,
+    ]
+
+
+def _short_cpu(mcpu: int) -> str:
+    """CPU with one decimal: a column of numbers is compared, not computed with."""
+    return f"{mcpu / 1000:.1f}"
+
+
+def _signed_bytes(number: int) -> str:
+    return f"-{bytes_text(-number)}" if number < 0 else bytes_text(number)

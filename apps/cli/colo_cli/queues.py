@@ -1,0 +1,116 @@
+"""The commands `colo get queues` and `colo get tenants`: what each waits for and holds, and its share of the fleet."""
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from colo_cli.client import Client
+from colo_cli.output import ListOutput, bytes_text, counted, cpu_text, print_list, share_text, span_text
+from colo_cli.watching import Watch, watched
+
+if TYPE_CHECKING:
+    from colo_common.events.fleet import FleetTotals, TenantSummary
+    from colo_common.events.requests import QueueSummary
+
+__all__ = ["queues", "tenants"]
+
+_HELD: Final = ("CPU HELD>", "SHARE>", "MEM HELD>", "SHARE>")
+_QUEUE_COLUMNS: Final = (
+    "QUEUE", "JOBS>", "WAITING>", "RUNNING>", *_HELD, "CPU WAITING>", "+MEM WAITING>", "+ONLINE CPU>", "+ONLINE MEM>",
+    "OLDEST WAIT>", "+MAY WAIT>",
+)  # fmt: skip
+_TENANT_COLUMNS: Final = (
+    "TENANT", "JOBS>", "WAITING>", "RUNNING>", *_HELD, "CPU WAITING>", "+MEM WAITING>", "+ONLINE CPU>", "+ONLINE MEM>",
+    "+QUEUES",
+)  # fmt: skip
+
+
+def queues(*, output: ListOutput = "table", watch: Watch = False, api: str | None = None) -> int:
+    """List queues: what waits and runs, and what batch work holds as a share of all that is promised to batch work.
+
+    Args:
+        output: table, wide, name, json or yaml.
+        watch: List again every two seconds.
+        api: Address of the gateway.
+    """
+    client = Client(api)
+
+    def show() -> int:
+        from colo_gateway.state_replies import QueuesReply
+
+        answer = client.get("/v1/queues")
+        found = msgspec.convert(answer, QueuesReply)
+        if print_list(
+            answer,
+            output,
+            _QUEUE_COLUMNS,
+            lambda: [_queue_row(each, found.fleet) for each in found.queues],
+            "no queues",
+        ):
+            _print_fleet(found.fleet, found.missing)
+        return 0
+
+    return watched(watch, show)
+
+
+def tenants(*, output: ListOutput = "table", watch: Watch = False, api: str | None = None) -> int:
+    """List tenants that have jobs: what waits and runs, and what they hold as a share of all that is promised to batch work.
+
+    Args:
+        output: table, wide, name, json or yaml.
+        watch: List again every two seconds.
+        api: Address of the gateway.
+    """
+    client = Client(api)
+
+    def show() -> int:
+        from colo_gateway.state_replies import TenantsReply
+
+        answer = client.get("/v1/tenants")
+        found = msgspec.convert(answer, TenantsReply)
+        if print_list(
+            answer,
+            output,
+            _TENANT_COLUMNS,
+            lambda: [_tenant_row(each, found.fleet) for each in found.tenants],
+            "no tenant has a job now",
+        ):
+            if found.total > len(found.tenants):
+                print(f"and {counted(found.total - len(found.tenants), 'tenant')} more")
+            _print_fleet(found.fleet, found.missing)
+        return 0
+
+    return watched(watch, show)
+
+
+def _queue_row(queue: "QueueSummary", fleet: "FleetTotals | None") -> list[str]:
+    counts = [queue.queue, str(queue.jobs), str(queue.waiting), str(queue.running)]
+    return [*counts, *_use(queue, fleet), span_text(queue.oldest_wait_ms), str(queue.capacity)]
+
+
+def _tenant_row(tenant: "TenantSummary", fleet: "FleetTotals | None") -> list[str]:
+    counts = [tenant.tenant, str(tenant.jobs), str(tenant.waiting), str(tenant.running)]
+    return [*counts, *_use(tenant, fleet), ",".join(tenant.queues)]
+
+
+def _use(one: "QueueSummary | TenantSummary", fleet: "FleetTotals | None") -> list[str]:
+    return [
+        cpu_text(one.held_cpu_mcpu),
+        share_text(one.held_cpu_mcpu, fleet.batch_cpu_mcpu if fleet else 0),
+        bytes_text(one.held_memory_bytes),
+        share_text(one.held_memory_bytes, fleet.batch_memory_bytes if fleet else 0),
+        cpu_text(one.waiting_cpu_mcpu),
+        bytes_text(one.waiting_memory_bytes),
+        cpu_text(one.online_cpu_mcpu),
+        bytes_text(one.online_memory_bytes),
+    ]
+
+
+def _print_fleet(fleet: "FleetTotals | None", missing: tuple[str, ...]) -> None:
+    if fleet is not None:
+        print(
+            f"\nshares are of what all nodes promise to batch work now: {cpu_text(fleet.batch_cpu_mcpu)} CPU,"
+            f" {bytes_text(fleet.batch_memory_bytes)}"
+        )
+    for sentence in missing:
+        print(f"\nnot known: {sentence}")
