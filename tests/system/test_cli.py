@@ -84,7 +84,11 @@ async def test_lists_come_as_table_json_and_yaml(colo: RunningColo, what: str, k
     assert (table.code, as_json.code, as_yaml.code) == (0, 0, 0)
     assert table.out.startswith(column)
     rows = json.loads(as_json.out)[key]
-    assert len(rows) == len(yaml.safe_load(as_yaml.out)[key]) == len(table.out.partition("\n\n")[0].strip().splitlines()) - 1
+    assert (
+        len(rows)
+        == len(yaml.safe_load(as_yaml.out)[key])
+        == len(table.out.partition("\n\n")[0].strip().splitlines()) - 1
+    )
 
 
 async def test_jobs_are_listed_and_filtered_by_state(colo: RunningColo) -> None:
