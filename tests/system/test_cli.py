@@ -157,7 +157,7 @@ async def test_a_nodes_number_is_explained_term_by_term(colo: RunningColo) -> No
     for word in ("cpu_online_used", "memory_held", "= allocatable", "ZONE 3", "raw = capacity"):
         assert word in reported.out, word
     unknown = await colo_command("explain", "overcommit", "nowhere", api=colo.api)
-    assert (unknown.code, unknown.err) == (1, "colo: node: is not known; did you mean `node-01`? (got nowhere)\n")
+    assert (unknown.code, unknown.err) == (1, "colo: node: is not known; known nodes: node-01 node-02 (got nowhere)\n")
 
 
 async def test_a_job_is_cancelled_and_a_second_time_is_a_refusal(colo: RunningColo) -> None:
