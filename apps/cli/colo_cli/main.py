@@ -46,13 +46,13 @@ for _name, _help in (
 ):
     get.command(f"colo_cli.get:{_name}", name=_name, help=_help)
 for _place, _help in (
-    ("nodes:nodes", "Nodes with use, promises, what is held and free, and why there is no more."),
-    ("nodes:node", "One node: zones, promises, replicas, last changes; every control group with --cpus."),
-    ("queues:queues", "Queues with what waits, runs and is held, as a share of the fleet."),
-    ("queues:tenants", "Tenants with what waits, runs and is held, as a share of the fleet."),
-    ("services:services", "Control services: since when, how far behind, ready or why not."),
+    ("colo_cli.nodes:nodes", "Nodes with use, promises, what is held and free, and why there is no more."),
+    ("colo_cli.nodes:node", "One node: zones, promises, replicas, last changes; every control group with --cpus."),
+    ("colo_cli.queues:queues", "Queues with what waits, runs and is held, as a share of the fleet."),
+    ("colo_cli.queues:tenants", "Tenants with what waits, runs and is held, as a share of the fleet."),
+    ("colo_cli.services:services", "Control services: since when, how far behind, ready or why not."),
 ):
-    get.command(f"colo_cli.{_place}", name=_place.partition(":")[2], help=_help)
+    get.command(_place, name=_place.partition(":")[2], help=_help)
 get.command("colo_cli.reserve:reservations", name="reservations", help="Places that are held for owners.")
 for _name, _help in (
     ("job", "Why each replica is where it is."),
