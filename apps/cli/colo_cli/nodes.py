@@ -134,7 +134,7 @@ def _show_node(answer: Any, output: ListOutput) -> int:
     _print_zones(reply)
     _print_ceiling(reply)
     _print_replicas(reply)
-    _print_changes(answer["changes"], reply.node.now_ms)
+    _print_changes(answer["changes"])
     for sentence in reply.missing:
         print(f"\nnot known: {sentence}")
     return 0
@@ -233,15 +233,15 @@ def _print_replicas(reply: "NodeReply") -> None:
         print(f"and {more} more; --output json lists up to 1000")
 
 
-def _print_changes(changes: Sequence[dict[str, Any]], now_ms: int) -> None:
-    """Print the facts as `colo watch` words them, newest last."""
-    from colo_cli.fact_text import fact_text
+def _print_changes(changes: Sequence[dict[str, Any]]) -> None:
+    """Print the last lines of the node's history, newest last."""
+    from colo_cli.event_lines import line_text, use_colour
 
     if not changes:
         return
-    print("\nlast changes:")
+    print("\nlast changes (colo history node has more):")
     for change in changes:
-        print(f"  {ago(change['at_ms'], now_ms):>7} ago  {change['type']}  {fact_text(change['fact'])[:100]}")
+        print("  " + line_text(change, colour=use_colour()))
 
 
 def _show_cpus(answer: Any, output: ListOutput) -> int:

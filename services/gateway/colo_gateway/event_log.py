@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Iterator
-from itertools import islice
 from typing import Final
 
 from msgspec import Struct
@@ -49,11 +48,6 @@ class EventLog:
     def after(self, position: int) -> list[EventLogEntry]:
         """Kept facts with a higher position, oldest first."""
         return [entry for entry in self._entries if entry.position > position]
-
-    def of_node(self, node: str, most: int) -> list[EventLogEntry]:
-        """The newest kept facts about the node, oldest first."""
-        found = islice((entry for entry in reversed(self._entries) if getattr(entry.fact, "node", "") == node), most)
-        return list(found)[::-1]
 
     def first_position(self) -> int:
         """The position of the oldest kept fact, or 0 when the log is empty. Facts with lower positions were dropped."""

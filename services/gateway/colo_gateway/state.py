@@ -5,7 +5,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-import msgspec
 from aiohttp import web
 from msgspec import Struct, structs
 
@@ -30,15 +29,16 @@ from colo_gateway.body import BODY_BYTES_MAX, TooLarge, read_mapping
 from colo_gateway.core import GatewayCore
 from colo_gateway.findings import findings_of
 from colo_gateway.fits import FITS_MOST, fits_reply, questions_of, spec_of_question
+from colo_gateway.history import history_of
 from colo_gateway.responses import answer_of, integer_of, invalid_of, json_of, names_of, problem_of
 from colo_gateway.state_replies import (
-    NodeChange,
     NodeReply,
     QueuesReply,
     ServicesReply,
     StatusReply,
     TenantsReply,
 )
+from colo_gateway.streams import EventFilter
 from colo_gateway.survey import ServiceSurvey
 
 __all__ = ["StateRoutes"]
@@ -158,21 +158,21 @@ class StateRoutes:
         )
         if not isinstance(detail, NodeDetail):
             return answer_of(detail)
-        changes = self._core.event_log.of_node(node, _CHANGES_SHOWN)
+        history = history_of(
+            self._core.event_log,
+            EventFilter(node=node),
+            from_ms=None,
+            position=0,
+            limit=_CHANGES_SHOWN,
+            now_ms=self._now_ms(),
+            speed=self._clock_speed,
+        )
         return json_of(
             NodeReply(
                 node=detail,
                 replicas=replicas,
                 ceiling=self._core.ceilings.get(node),
-                changes=tuple(
-                    NodeChange(
-                        position=entry.position,
-                        type=entry.type,
-                        at_ms=entry.fact.at_ms,
-                        fact=msgspec.Raw(msgspec.json.encode(entry.fact)),
-                    )
-                    for entry in changes
-                ),
+                changes=history.lines,
                 restrictions=self._core.restrictions.on_node(node),
                 missing=() if replicas is not None else ("replicas: jobs does not answer",),
             )

@@ -1,6 +1,5 @@
 """Response bodies of the questions about the present state: status, services, nodes, tenants, queues, what would fit."""
 
-import msgspec
 from msgspec import Struct
 
 from colo_common.events.enforcement import EnforcementChanged
@@ -10,12 +9,12 @@ from colo_common.events.requests import QueueSummary
 from colo_common.events.status import ServiceStatus
 from colo_common.model.restriction import Restriction
 from colo_common.ports import Backlog
+from colo_gateway.event_line import EventLine
 from colo_gateway.recent import RecentCounts
 
 __all__ = [
     "Finding",
     "FitsReply",
-    "NodeChange",
     "NodeReply",
     "QueuesReply",
     "ServiceEntry",
@@ -79,17 +78,9 @@ class StatusReply(Struct, frozen=True, kw_only=True):
     missing: tuple[str, ...] = ()
 
 
-class NodeChange(Struct, frozen=True, kw_only=True):
-    """A fact about the node: its type, time, position in the event log, and its fields."""
-
-    position: int
-    type: str
-    at_ms: int
-    fact: msgspec.Raw
-
-
 class NodeReply(Struct, frozen=True, kw_only=True):
-    """A node, the replicas on it, the newest ceiling of its batch tier with the reason, and its newest facts, newest last.
+    """A node, the replicas on it, the newest ceiling of its batch tier with the reason, and its newest lines
+    of the history, newest last.
 
     `replicas` is None when the jobs service does not answer; `missing` then says so. `ceiling` is None before the gateway has heard
     of one.
@@ -98,7 +89,7 @@ class NodeReply(Struct, frozen=True, kw_only=True):
     node: NodeDetail
     replicas: NodeReplicas | None
     ceiling: EnforcementChanged | None
-    changes: tuple[NodeChange, ...]
+    changes: tuple[EventLine, ...]
     restrictions: tuple[Restriction, ...] = ()
     missing: tuple[str, ...] = ()
 
