@@ -9,9 +9,8 @@ from typing import Final
 
 from colo_common.model.node_rules import NodeRules
 from colo_scheduler.numa.amounts import CPU, MEMORY, ZoneAmounts
-from colo_scheduler.numa.fit import FitContext, ZoneAssignment, fit_zones
-from colo_scheduler.numa.merge import Hint
-from colo_scheduler.numa.policies import TopologyPolicy
+from colo_scheduler.numa.policies import Hint, TopologyPolicy
+from colo_scheduler.numa.rule import FitContext, ZoneAssignment, fit_zones
 from colo_scheduler.peers.registry import NUMA_MANAGERS
 
 SECONDS_EACH: Final = 0.5

@@ -5,9 +5,17 @@ from __future__ import annotations
 import pytest
 
 from colo_common.model.qos import PriorityBand
-from colo_scheduler.load.estimate import Sums, estimate_of, prod_used, used
 from colo_scheduler.load.policy import LoadPolicy, UsageBasis
-from colo_scheduler.load.usage import Aggregate, NodeLoad, WorkloadRequest, resource_of
+from colo_scheduler.load.usage import (
+    Aggregate,
+    NodeLoad,
+    Sums,
+    WorkloadRequest,
+    estimate_of,
+    prod_used,
+    resource_of,
+    used,
+)
 from tests.parity.peers.placed_load import (
     Estimation,
     Placed,

@@ -16,10 +16,8 @@ from colo_scheduler.cpus.exclusive import HeldCpus, kept_away, sum_holders
 from colo_scheduler.cpus.full_pcpus import full_cores
 from colo_scheduler.cpus.spread import one_a_core
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology, cpus_of_mask
-from colo_scheduler.peers.kubelet.distributed import take_distributed
 from colo_scheduler.peers.kubelet.options import KubeletOptions
-from colo_scheduler.peers.kubelet.packed import take_packed
-from colo_scheduler.peers.kubelet.static_policy import choose_static
+from colo_scheduler.peers.kubelet.static_policy import choose_static, take_distributed, take_packed
 from tests.support import cpu_twin
 
 

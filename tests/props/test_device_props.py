@@ -12,13 +12,12 @@ from msgspec.structs import replace
 from colo_common.model.constraints import DeviceExclusive, DeviceRequest, DeviceScope, JointDevices
 from colo_common.model.placement import DeviceShare
 from colo_common.model.topology import Device, DevicePartition
-from colo_scheduler.devices.choose import DeviceChoice, DeviceLocality, choose_devices
+from colo_scheduler.devices.choose import DeviceChoice, DeviceLocality, NoDevices, choose_devices
 from colo_scheduler.devices.hints import BEST_SCORE, device_hints
 from colo_scheduler.devices.inventory import WHOLE_PCT, DeviceInventory
-from colo_scheduler.devices.kind import NoDevices
-from colo_scheduler.devices.layout import DeviceAsk, DeviceLayout, never_holds
+from colo_scheduler.devices.layout import DeviceLayout, GpuPartitions, choose_partition, partitions_of_model
 from colo_scheduler.devices.need import DeviceNeed, need_of
-from colo_scheduler.devices.partition import GpuPartitions, choose_partition, partitions_of_model
+from colo_scheduler.devices.never import DeviceAsk, never_holds
 
 MEMORY = 64
 

@@ -7,11 +7,11 @@ from colo_common.events.job import PlacementsRequested, ReplicasWithdrawn
 from colo_common.model.constraints import Constraints, Taint
 from colo_common.model.freshness import Freshness
 from colo_common.model.node_rules import NodeRules
+from colo_common.model.placement import Attempt
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.pool import PoolName
-from colo_scheduler.ledger.port import Attempt
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.profiles import examples
 from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable

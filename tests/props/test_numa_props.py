@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from colo_common.model.node_rules import NodeRules
 from colo_scheduler.numa.amounts import CPU, MEMORY, ZoneAmounts
 from colo_scheduler.numa.exclusive import ZoneExclusive, ZoneStatus
-from colo_scheduler.numa.fit import FitContext, ZoneAssignment, fit_zones
 from colo_scheduler.numa.mask import mask_of, masks_by_size, zones_of
-from colo_scheduler.numa.merge import Hint, HintList, merge_scored
-from colo_scheduler.numa.policies import TopologyPolicy
+from colo_scheduler.numa.policies import Hint, HintList, TopologyPolicy, merge_scored
 from colo_scheduler.numa.refusal import ZoneRefusal
+from colo_scheduler.numa.rule import FitContext, ZoneAssignment, fit_zones
 from colo_scheduler.numa.zones import ZoneFree, choose_zones
 from colo_scheduler.peers.koordinator.even_split import spread_evenly
-from colo_scheduler.peers.kubelet.merge import merge_kubelet
+from colo_scheduler.peers.kubelet.policies import merge_kubelet
 from colo_scheduler.peers.registry import NUMA_MANAGERS
 from tests.support.scheduler_twin import TwinZone, fewest
 

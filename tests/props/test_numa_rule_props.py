@@ -16,11 +16,11 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.topology import NodeTopology
 from colo_scheduler.cluster.pool import PoolName
 from colo_scheduler.numa.mask import mask_of
-from colo_scheduler.numa.merge import Hint
+from colo_scheduler.numa.policies import Hint
 from colo_scheduler.numa.policies import TopologyPolicy as Policy
 from colo_scheduler.peers.kubelet.policies import decide_kubelet
+from colo_scheduler.placement.decide import fit_node_exactly
 from colo_scheduler.placement.fit import NodeFit
-from colo_scheduler.placement.search import fit_node_exactly
 from colo_scheduler.requests.request_class import class_of
 from tests.props.test_scheduler_props import placements_of
 from tests.support.builders import GIB, a_node, a_topology

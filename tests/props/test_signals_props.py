@@ -17,13 +17,13 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.pool import PoolName, pool_of
-from colo_scheduler.cluster.signals import NodeSignals, SignalRules, kind_of
+from colo_scheduler.cluster.signal_rules import SignalRules
+from colo_scheduler.cluster.signals import NodeSignals, kind_of
 from colo_scheduler.load.dynamic_rules import DynamicRules
-from colo_scheduler.load.estimate import Sums
 from colo_scheduler.load.rows import LoadTable, loads_passing, newcomers_in_row
 from colo_scheduler.load.rules import LoadRules
-from colo_scheduler.load.usage import NodeLoad
-from colo_scheduler.peers.crane.dynamic import DynamicPolicy, Metric, dynamic_score
+from colo_scheduler.load.usage import NodeLoad, Sums
+from colo_scheduler.peers.crane.dynamic_loads import DynamicPolicy, Metric, dynamic_score
 from colo_scheduler.placement.candidates import Candidates
 from colo_scheduler.placement.decide import decide_class
 from colo_scheduler.placement.scoring import scoring_for

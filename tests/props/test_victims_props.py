@@ -11,15 +11,14 @@ from hypothesis import strategies as st
 
 from colo_common.events.job import PlacementRequest, PlacementsRequested, ReplicasWithdrawn
 from colo_common.model.invalid import InvariantBroken
-from colo_common.model.placement import Placement, ZoneShare
+from colo_common.model.placement import Attempt, Placement, ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.pool import pool_of
 from colo_scheduler.cluster.preemptible_index import LEVELS_MOST, Importance, PreemptibleIndex
 from colo_scheduler.cluster.snapshot import View
-from colo_scheduler.ledger.port import Attempt
+from colo_scheduler.placement.decide import fit_node_exactly, needs_search
 from colo_scheduler.placement.fit import NodeFit
-from colo_scheduler.placement.search import fit_node_exactly, needs_search
 from colo_scheduler.placement.verdicts import judge
 from colo_scheduler.preemption.search import Victims, VictimSearch, importance, take_place_of, victims_on
 from colo_scheduler.requests.request_class import RequestClass, class_of

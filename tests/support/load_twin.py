@@ -11,11 +11,10 @@ from enum import StrEnum
 from msgspec import Struct
 
 from colo_common.model.qos import PriorityBand
-from colo_scheduler.load.estimate import Sums, estimate_of, prod_used, used
 from colo_scheduler.load.policy import LoadPolicy
-from colo_scheduler.load.usage import NodeLoad, WorkloadRequest, add
+from colo_scheduler.load.usage import NodeLoad, Sums, WorkloadRequest, add, estimate_of, prod_used, used
 from colo_scheduler.numa.amounts import ResourceList
-from colo_scheduler.peers.crane.dynamic import DynamicPolicy, Metric, is_usable
+from colo_scheduler.peers.crane.dynamic_loads import DynamicPolicy, Metric, is_usable
 from colo_scheduler.peers.crane.hot_value import HotPolicy
 
 NO_SUMS = Sums({}, {}, {})

@@ -26,7 +26,7 @@ from colo_common.model.constraints import (
 from colo_common.model.freshness import FORGET_NODE_MS, Freshness
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
-from colo_common.model.placement import Placement
+from colo_common.model.placement import Attempt, Placement
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.topology import Device, NodeTopology
@@ -36,7 +36,6 @@ from colo_scheduler.commit.jobs_asked import AskPending, AskStarted, StartedKnow
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger.memory import MemoryLedger
 from colo_scheduler.ledger.port import (
-    Attempt,
     CommitLedger,
     ConfirmHolds,
     ForgetRows,

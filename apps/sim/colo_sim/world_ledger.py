@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from colo_common.model.placement import Attempt
 from colo_common.ports import PortError, Unavailable
 from colo_scheduler.ledger.memory import MemoryLedger
-from colo_scheduler.ledger.port import Attempt, NodeAnswer, NodeCommit, NodeRow, Released
+from colo_scheduler.ledger.port import NodeAnswer, NodeCommit, NodeRow, Released
 from colo_scheduler.ledger.shards import Fence
 from colo_sim.event_queue import EventQueue, at_once
 from colo_sim.world_boot import Boot

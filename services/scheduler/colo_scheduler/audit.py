@@ -9,17 +9,16 @@ from typing import Final
 
 from colo_common.model.audit import Audit
 from colo_common.model.invalid import InvariantBroken
-from colo_common.model.placement import ZoneShare
+from colo_common.model.placement import Attempt, ZoneShare
 from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.pool import PoolName, pool_of
 from colo_scheduler.cluster.preemptible_index import Importance
 from colo_scheduler.commit.commit import importance_of_work
 from colo_scheduler.commit.held import HeldAttempt
-from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.requests.queue import RequestQueue
-from colo_scheduler.reservations.controller import ReservationController
 from colo_scheduler.reservations.lifecycle import ReservationPhase
 from colo_scheduler.reservations.reservation import attempt_of
+from colo_scheduler.reservations.snapshot import ReservationSnapshot
 
 __all__ = ["CHECKED_AT_ONCE", "StateAudit"]
 
@@ -39,18 +38,18 @@ class StateAudit:
     """Checks that all parts of the state agree. `held`: every held place, by attempt."""
 
     def __init__(
-        self, cluster: Cluster, queue: RequestQueue, held: Mapping[Attempt, HeldAttempt], reserve: ReservationController
+        self, cluster: Cluster, queue: RequestQueue, held: Mapping[Attempt, HeldAttempt], reserved: ReservationSnapshot
     ) -> None:
         self._cluster = cluster
         self._queue = queue
         self._held = held
-        self._reserve = reserve
+        self._reserved = reserved
         self._audit = Audit(self._pieces, CHECKED_AT_ONCE)
 
     def check(self) -> None:
         """Raise InvariantBroken unless free is allocatable less held, no attempt is held twice, and no held attempt waits."""
         nodes = _NODE * len(self._cluster.nodes)
-        self._audit.check(nodes + len(self._held) + len(self._queue) + _RESERVATION * len(self._reserve.book))
+        self._audit.check(nodes + len(self._held) + len(self._queue) + _RESERVATION * len(self._reserved.book))
 
     def _pieces(self) -> Iterator[int]:
         start, nodes = 0, self._cluster.nodes
@@ -96,7 +95,7 @@ class StateAudit:
 
     def _reservations(self) -> Iterator[int]:
         """The book agrees with itself, and each reservation holds exactly what its owners leave."""
-        book = self._reserve.book
+        book = self._reserved.book
         book.check_sums()
         names = book.names()
         yield 1 + _PIECE * len(names) // _SUMMED
@@ -106,7 +105,7 @@ class StateAudit:
             found = book.find(name)
             if found is not None and found.phase is ReservationPhase.AVAILABLE:
                 held = self._held.get(attempt_of(found))
-                if held is None or held.placement != self._reserve.places.placement(name):
+                if held is None or held.placement != self._reserved.placement(name):
                     raise InvariantBroken("a reservation does not hold what its owners leave", reservation=name)
             if cost >= _PIECE:
                 yield cost

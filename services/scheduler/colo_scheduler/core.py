@@ -24,6 +24,7 @@ from colo_common.events.requests import (
 from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.freshness import FORGET_NODE_MS
+from colo_common.model.placement import Attempt
 from colo_scheduler.audit import StateAudit
 from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.signals import NodeSignals
@@ -41,7 +42,6 @@ from colo_scheduler.eligibility.colocation import ruled
 from colo_scheduler.events import Event, LedgerEvent
 from colo_scheduler.ledger.port import (
     CALL_MAX,
-    Attempt,
     CommitLedger,
     ConfirmHolds,
     HoldsReleased,
@@ -56,12 +56,12 @@ from colo_scheduler.ledger.port import (
 )
 from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.ledger.shards import Shards, ShardsHeld
-from colo_scheduler.placement.decide import Choice, ClassDecision, Stages, Unwatched, decide, turns
+from colo_scheduler.placement.choice import Choice
+from colo_scheduler.placement.decide import ClassDecision, Stages, Unwatched, decide, turns
 from colo_scheduler.placement.explain import Report, full_report
 from colo_scheduler.placement.records import Records
 from colo_scheduler.placement.wake import wake_by_capacity
-from colo_scheduler.planning.plan import PlanInput
-from colo_scheduler.planning.plans import Plans
+from colo_scheduler.planning.plans import PlanInput, Plans
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.preemption.proposals import Proposals
 from colo_scheduler.requests.paused import PausedRequests
@@ -111,7 +111,7 @@ class SchedulerCore:
             self.cluster, self.queue, self.commits, self.counts, self.shards, self._end
         )
         self._reserves = reserves
-        self._audit = StateAudit(self.cluster, self.queue, self.commits.held, self.reserve)
+        self._audit = StateAudit(self.cluster, self.queue, self.commits.held, self.reserve.places)
         self._plans = Plans(self.cluster, self.policy)
         self._proposals = Proposals(self.cluster, self.commits, self.queue, self._over, self._records, self.counts)
         self._asking = Asking(self.policy, self.commits, self.queue)

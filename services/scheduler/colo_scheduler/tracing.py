@@ -5,8 +5,8 @@ from typing import Final, NamedTuple
 
 from colo_common.events.job import PlacementRequest
 from colo_common.events.trace import trace_is_sampled
+from colo_common.model.placement import Attempt
 from colo_common.ports import SpanSink
-from colo_scheduler.ledger.port import Attempt
 
 __all__ = ["StageTimes"]
 

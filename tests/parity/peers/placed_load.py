@@ -13,9 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from colo_common.model.qos import PriorityBand
-from colo_scheduler.load.estimate import Sums, estimate_of
 from colo_scheduler.load.policy import LoadPolicy
-from colo_scheduler.load.usage import NodeLoad, WorkloadRequest, add
+from colo_scheduler.load.usage import NodeLoad, Sums, WorkloadRequest, add, estimate_of
 from colo_scheduler.numa.amounts import ResourceList
 
 

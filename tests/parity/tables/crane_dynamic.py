@@ -6,7 +6,12 @@ import math
 
 import numpy as np
 
-from colo_scheduler.peers.crane.dynamic import DynamicPolicy, MetricColumn, dynamic_scores_of_rows, refused_by_of_rows
+from colo_scheduler.peers.crane.dynamic_loads import (
+    DynamicPolicy,
+    MetricColumn,
+    dynamic_scores_of_rows,
+    refused_by_of_rows,
+)
 from colo_scheduler.peers.crane.hot_value import Arrivals, HotPolicy
 from tests.parity.table import JsonObject, Reference, table_of_kinds
 

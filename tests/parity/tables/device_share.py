@@ -10,8 +10,8 @@ from colo_common.model.placement import DeviceShare
 from colo_common.model.topology import Device, DevicePartition
 from colo_scheduler.devices.choose import DeviceChoice, DeviceLocality, choose_devices
 from colo_scheduler.devices.inventory import DeviceInventory
+from colo_scheduler.devices.layout import NO_PARTITIONS, GpuPartitions, partitions_of_model
 from colo_scheduler.devices.need import GPU
-from colo_scheduler.devices.partition import NO_PARTITIONS, GpuPartitions, partitions_of_model
 from tests.parity.table import JsonObject, Result, Table, difference
 
 NIC = "nic"

@@ -10,7 +10,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import PriorityBand, QosClass, is_legal_pair
 from colo_executor.online import CpuHold, pools_of
-from colo_scheduler.cpus.assignment import take_sockets_first
+from colo_scheduler.cpus.accumulator import take_sockets_first
 from colo_scheduler.cpus.node_reservation import NodeReservation, divide_by_zones, reserved_cpus
 from colo_scheduler.cpus.qos_binding import ResourceSpec, bind
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology

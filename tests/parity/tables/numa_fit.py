@@ -11,10 +11,10 @@ from typing import Any
 
 from colo_common.model.node_rules import NodeRules
 from colo_scheduler.numa.amounts import ResourceList, ZoneAmounts
-from colo_scheduler.numa.fit import FitContext, ZoneAssignment
 from colo_scheduler.numa.least_zones import ZONE_ID_END, DistantZone, KubeQos, least_zones
 from colo_scheduler.numa.mask import EXHAUSTIVE_ZONES
 from colo_scheduler.numa.policies import TopologyPolicy
+from colo_scheduler.numa.rule import FitContext, ZoneAssignment
 from colo_scheduler.peers.crane.awareness import AwareNode, AwarePod, AwareZone, PodContainer, filter_aware
 from colo_scheduler.peers.registry import NUMA_MANAGERS
 from tests.parity.peers.least_zones import score_least_zones, score_of_count

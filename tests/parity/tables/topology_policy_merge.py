@@ -7,8 +7,7 @@ from typing import Any
 
 from colo_scheduler.numa.exclusive import ZoneExclusive, ZoneStatus, allows
 from colo_scheduler.numa.mask import mask_of, zones_of
-from colo_scheduler.numa.merge import Hint, ProviderHints
-from colo_scheduler.numa.policies import PolicyVerdict, TopologyPolicy, decide_scored
+from colo_scheduler.numa.policies import Hint, PolicyVerdict, ProviderHints, TopologyPolicy, decide_scored
 from colo_scheduler.peers.kubelet.policies import decide_kubelet
 from tests.parity.table import JsonObject, Result, Table, difference
 

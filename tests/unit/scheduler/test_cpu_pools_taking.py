@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.topology import uniform_topology
-from colo_scheduler.cpus.assignment import take_sockets_first
+from colo_scheduler.cpus.accumulator import take_sockets_first
 from colo_scheduler.cpus.balance import take_in_turn
 from colo_scheduler.cpus.siblings import choose_apart, choose_apart_by_zone
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology

@@ -8,9 +8,8 @@ from colo_common.model.reasons import Reason
 from colo_common.model.topology import uniform_topology
 from colo_scheduler.cpus.binding import NoCpus
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology
-from colo_scheduler.peers.kubelet.distributed import take_distributed
 from colo_scheduler.peers.kubelet.options import KubeletOptions
-from colo_scheduler.peers.kubelet.static_policy import choose_static
+from colo_scheduler.peers.kubelet.static_policy import choose_static, take_distributed
 from tests.support.cpu_topology import topology_from_node
 
 # Two sockets of two zones, four cores of two threads in each: CPUs 0-7, 8-15, 16-23, 24-31.

@@ -18,14 +18,18 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import DeviceShare
 from colo_common.model.reasons import Reason
 from colo_common.model.topology import Device, DevicePartition
-from colo_scheduler.devices.choose import DeviceChoice, DeviceLocality, choose_devices
+from colo_scheduler.devices.choose import DeviceChoice, DeviceLocality, NoDevices, choose_devices
 from colo_scheduler.devices.hints import BEST_SCORE, DeviceHint, device_hints
 from colo_scheduler.devices.inventory import DeviceInventory
-from colo_scheduler.devices.kind import NoDevices
-from colo_scheduler.devices.layout import DeviceAsk, DeviceLayout, never_holds
-from colo_scheduler.devices.need import need_of
-from colo_scheduler.devices.partition import GpuPartitions, choose_partition, partitions_of, partitions_of_model
-from colo_scheduler.devices.scores import device_score, node_score
+from colo_scheduler.devices.layout import (
+    DeviceLayout,
+    GpuPartitions,
+    choose_partition,
+    partitions_of,
+    partitions_of_model,
+)
+from colo_scheduler.devices.need import device_score, need_of, node_score
+from colo_scheduler.devices.never import DeviceAsk, never_holds
 
 GIB = 1 << 30
 MEMORY = 16 * GIB

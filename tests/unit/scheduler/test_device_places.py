@@ -32,8 +32,8 @@ from colo_common.model.topology import Device, DevicePartition, NodeTopology
 from colo_common.model.workload import JobSpec, ResourceRequest, TaskSpec
 from colo_scheduler.cluster.facts import NodeFacts
 from colo_scheduler.devices.inventory import DeviceInventory
+from colo_scheduler.devices.need import node_score
 from colo_scheduler.devices.node_scores import DeviceScores
-from colo_scheduler.devices.scores import node_score
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.scorers.weights import ScorerWeights
 from tests.support.builders import GIB, a_node, a_topology

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.peers.crane.dynamic import (
+from colo_scheduler.peers.crane.dynamic_loads import (
     DynamicPolicy,
     Metric,
     MetricColumn,

@@ -3,9 +3,8 @@
 import pytest
 
 from colo_common.model.qos import PriorityBand
-from colo_scheduler.load.estimate import estimate_of
 from colo_scheduler.load.policy import LoadPolicy, UsageBasis
-from colo_scheduler.load.usage import Aggregate, NodeLoad, WorkloadRequest, aggregate_usage
+from colo_scheduler.load.usage import Aggregate, NodeLoad, WorkloadRequest, aggregate_usage, estimate_of
 
 GIB = 1 << 30
 NOW_MS = 1_000_000

@@ -5,13 +5,11 @@ import pytest
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.reasons import Reason
-from colo_scheduler.numa.amounts import CPU, MEMORY, ZoneAmounts
-from colo_scheduler.numa.assign import ZonePart
+from colo_scheduler.numa.amounts import CPU, MEMORY, ZoneAmounts, ZonePart
 from colo_scheduler.numa.exclusive import ZoneExclusive, ZoneStatus
-from colo_scheduler.numa.fit import FitContext, ZoneAssignment, fit_zones
-from colo_scheduler.numa.merge import Hint
-from colo_scheduler.numa.policies import TopologyPolicy
+from colo_scheduler.numa.policies import Hint, TopologyPolicy
 from colo_scheduler.numa.refusal import Miss, ZoneRefusal
+from colo_scheduler.numa.rule import FitContext, ZoneAssignment, fit_zones
 from colo_scheduler.peers.koordinator.even_split import spread_evenly
 from colo_scheduler.peers.registry import NUMA_MANAGERS
 from tests.support.builders import GIB

@@ -32,9 +32,8 @@ from colo_common.model.workload import JobSpec, ResourceRequest, TaskSpec
 from colo_scheduler.cluster.pool import PoolName
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger.port import Hold, Ledger, LedgerRows, NodeCommit, NodeRow
-from colo_scheduler.placement import search
+from colo_scheduler.placement.decide import fit_node_exactly
 from colo_scheduler.placement.explain import Report
-from colo_scheduler.placement.search import fit_node_exactly
 from tests.support.builders import GIB, a_node, a_placement, a_topology
 from tests.support.scheduler_explained import sentence
 from tests.support.scheduler_story import EITHER, Bench, a_placement_request, an_allocatable, answer_in, gpus, now
@@ -445,7 +444,7 @@ def test_a_node_that_refused_is_looked_at_again_only_when_something_left_it(monk
         looked.append(row)
         return fit_node_exactly(view, row, request)
 
-    monkeypatch.setattr(search, "fit_node_exactly", watched)
+    monkeypatch.setattr("colo_scheduler.placement.decide.fit_node_exactly", watched)
     bench = a_bench()
     bench.say(a_node("n2", a_topology(cpus=4, memory_gib=8), is_online=True))
     bench.say(an_allocatable("n2", [(4000, 8 * GIB)] * 2))

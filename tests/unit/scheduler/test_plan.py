@@ -17,8 +17,7 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from colo_common.model.workload import JobSpec, ResourceRequest, TaskSpec
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.planning.plan import STEP_REPLICAS
-from colo_scheduler.planning.plans import PLANS_MOST
+from colo_scheduler.planning.plans import PLANS_MOST, STEP_REPLICAS
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.scheduler_story import EITHER, Bench, a_placement_request, an_allocatable
 

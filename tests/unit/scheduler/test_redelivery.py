@@ -11,11 +11,11 @@ from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.job import PlacementsRequested
 from colo_common.events.placement import ApplyPlacements, PlacementsDecided
 from colo_common.events.requests import PendingReply
+from colo_common.model.placement import Attempt
 from colo_common.model.reasons import EndCause
 from colo_scheduler.commit.jobs_asked import AskStarted, StartedKnown
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger.port import (
-    Attempt,
     CommitLedger,
     ConfirmHolds,
     Hold,

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from colo_common.events.placement import NodeScore
-from colo_scheduler.placement.scores import most_free, most_free_of_rows
-from colo_scheduler.placement.scoring import scoring_of, sort_keys
+from colo_scheduler.placement.scoring import most_free, most_free_of_rows, scoring_of, sort_keys
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.scorers.weights import WEIGHT_MAX, Scorer, ScorerWeights
 

@@ -7,7 +7,7 @@ import pytest
 from colo_common.model.node_selector import Operator, Requirement
 from colo_common.runtime.settings import BadSettings, load
 from colo_scheduler.eligibility.colocation import ColocationRule
-from colo_scheduler.peers.crane.dynamic import DynamicPolicy
+from colo_scheduler.peers.crane.dynamic_loads import DynamicPolicy
 from colo_scheduler.settings import SchedulerSettings
 
 

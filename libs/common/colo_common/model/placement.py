@@ -11,6 +11,7 @@ from colo_common.model.units import Ms, NodeName, Number, ReplicaName, ShareByte
 from colo_common.model.workload import RunSpec
 
 __all__ = [
+    "Attempt",
     "DeviceShare",
     "Placement",
     "ZoneHugePages",
@@ -22,6 +23,9 @@ __all__ = [
 
 _LABEL: Final = r"(?=[^.@]{1,63}[.@])[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
 _TOKEN: Final = re.compile(rf"({_LABEL})\.({_LABEL})\.(0|[1-9][0-9]{{0,8}})@([1-9][0-9]{{0,8}})", re.ASCII)
+
+Attempt = tuple[str, int]
+"""A replica and the number of one of its attempts."""
 
 
 class ZoneShare(Struct, frozen=True, kw_only=True, gc=False):

@@ -14,7 +14,7 @@ import numpy as np
 
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
 from colo_common.model.invalid import InvalidInput, InvariantBroken
-from colo_common.model.placement import ZoneShare
+from colo_common.model.placement import Attempt, ZoneShare
 from colo_common.model.qos import QosClass
 from colo_common.model.restriction import Restrictions
 from colo_scheduler.cluster.batch_capacity import BatchCapacity
@@ -31,7 +31,6 @@ from colo_scheduler.cluster.restricted import restricted_bits
 from colo_scheduler.cluster.signals import NodeSignals
 from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.cluster.unmanaged import claimed_of, leaves_more, room_of, shared_cpus_of
-from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.numa.zones import NO_SOCKET, IntArray, split_cost
 from colo_scheduler.scorers.placement import fewest_zones
 

@@ -13,16 +13,14 @@ from msgspec import structs
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.node_rules import UNRULED, NodeRules
-from colo_common.model.placement import ZoneShare, attempt_key
+from colo_common.model.placement import Attempt, ZoneShare, attempt_key
 from colo_common.model.qos import QosClass
 from colo_common.model.topology import Cpu, NodeTopology
 from colo_scheduler.cluster.holding import Holding
 from colo_scheduler.cpus.node_reservation import NodeReservation, divide_by_zones, reserved_cpus
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from colo_scheduler.devices.inventory import DeviceInventory
-from colo_scheduler.devices.layout import layout_of
-from colo_scheduler.devices.partition import NO_PARTITIONS, GpuPartitions
-from colo_scheduler.ledger.port import Attempt
+from colo_scheduler.devices.layout import NO_PARTITIONS, GpuPartitions, layout_of
 
 __all__ = [
     "CPU_MCPU",

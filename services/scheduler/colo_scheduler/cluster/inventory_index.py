@@ -8,13 +8,13 @@ from typing import Final
 import numpy as np
 
 from colo_common.model.constraints import CpuBind, DeviceRequest, NumaPolicy
+from colo_common.model.placement import Attempt
 from colo_scheduler.cluster.facts import BoolArray
 from colo_scheduler.cluster.holding import Holding
 from colo_scheduler.cluster.inventory import NodeInventory
 from colo_scheduler.cluster.pool import PoolName
 from colo_scheduler.devices.inventory import DeviceInventory
 from colo_scheduler.devices.node_scores import DeviceScores
-from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.numa.zones import IntArray
 
 __all__ = ["UNLIMITED", "InventoryIndex", "is_strict"]

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 
 from colo_common.model.invalid import InvariantBroken
+from colo_common.model.placement import Attempt
 from colo_scheduler.cluster.node import Node
-from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.numa.zones import IntArray
 

@@ -6,11 +6,10 @@ from typing import Final
 from colo_common.events.fact import Fact
 from colo_common.events.node import AllocatableChanged, NodeTopologyReported, ZoneAllocatable
 from colo_common.model.freshness import Freshness
-from colo_common.model.placement import ZoneShare
+from colo_common.model.placement import Attempt, ZoneShare
 from colo_common.model.topology import NodeTopology
 from colo_scheduler.cluster.holding import Holding, amplified
 from colo_scheduler.cluster.pool import Pool, PoolName
-from colo_scheduler.ledger.port import Attempt
 
 __all__ = ["Node", "costs_of", "gives_more", "move_shares"]
 

@@ -6,43 +6,24 @@ One object for all nodes, which the cluster keeps up to date. A signal that no p
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from msgspec import Struct, field
-
 from colo_common.events.node import AllocatableChanged
 from colo_common.model.invalid import InvariantBroken
-from colo_common.model.placement import ZoneShare
+from colo_common.model.placement import Attempt, ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.topology import NodeTopology
 from colo_scheduler.cluster.job_counts import JobCounts
 from colo_scheduler.cluster.node import Node
 from colo_scheduler.cluster.pool import PoolName
-from colo_scheduler.cluster.unmanaged import PROD_ROOM_PCT
-from colo_scheduler.ledger.port import Attempt
+from colo_scheduler.cluster.signal_rules import SignalRules
 from colo_scheduler.ledger.reservation_names import name_of
-from colo_scheduler.load.dynamic_rules import METRICS, DynamicRules
+from colo_scheduler.load.dynamic_rules import METRICS
 from colo_scheduler.load.loads import Loads
 from colo_scheduler.load.rows import BoolArray
-from colo_scheduler.load.rules import LoadRules
-from colo_scheduler.peers.registry import dynamic_loads
+from colo_scheduler.peers.loads import dynamic_loads
 from colo_scheduler.requests.request_class import RequestClass
-from colo_scheduler.scorers.recent_eviction import EvictionPenalties, EvictionPenaltyPolicy
+from colo_scheduler.scorers.recent_eviction import EvictionPenalties
 
-__all__ = ["SignalRules", "NodeSignals", "Overload", "kind_of"]
-
-
-class SignalRules(Struct, frozen=True, kw_only=True):
-    """The policy's rules for signals. `follows_batch`: the load of work below prod is used for its own sake. `follows_dynamic`:
-    some work is placed by averages, maxima and arrivals.
-
-    `prod_room_pct`: prod work leaves unmanaged online work so many percent of its use.
-    """
-
-    evictions: EvictionPenaltyPolicy = field(default_factory=EvictionPenaltyPolicy)
-    load: LoadRules = field(default_factory=LoadRules)
-    dynamic: DynamicRules = field(default_factory=DynamicRules)
-    follows_batch: bool = False
-    follows_dynamic: bool = False
-    prod_room_pct: int = PROD_ROOM_PCT
+__all__ = ["NodeSignals", "Overload", "kind_of"]
 
 
 class Overload(NamedTuple):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from colo_common.model.placement import ZoneShare
+from colo_common.model.placement import Attempt, ZoneShare
 from colo_scheduler.cluster.derived import Derived
 from colo_scheduler.cluster.facts import NodeFacts
 from colo_scheduler.cluster.holding import Holding
@@ -12,7 +12,6 @@ from colo_scheduler.cluster.node import Node, costs_of, move_shares
 from colo_scheduler.cluster.pool import Pool, PoolName
 from colo_scheduler.cluster.preemptible_index import PreemptibleIndex
 from colo_scheduler.cluster.signals import NodeSignals
-from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.requests.request_class import RequestClass
 
 __all__ = ["View"]

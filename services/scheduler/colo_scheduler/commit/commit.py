@@ -14,7 +14,7 @@ from colo_common.events.job import PlacementRequest
 from colo_common.model.constraints import CpuExclusive
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvariantBroken
-from colo_common.model.placement import Placement
+from colo_common.model.placement import Attempt, Placement
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.holding import holding_of, published_of
@@ -28,7 +28,6 @@ from colo_scheduler.commit.redelivery import Redelivery
 from colo_scheduler.ledger.port import (
     CALL_MAX,
     HOLDS_MAX,
-    Attempt,
     CommitLedger,
     Hold,
     HoldRefused,
@@ -42,7 +41,7 @@ from colo_scheduler.ledger.port import (
 )
 from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.ledger.shards import Shards
-from colo_scheduler.placement.decide import Choice
+from colo_scheduler.placement.choice import Choice
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.requests.queue import RequestQueue
 from colo_scheduler.requests.request_class import RequestClass

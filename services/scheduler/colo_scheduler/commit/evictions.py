@@ -10,12 +10,12 @@ from typing import Final
 from colo_common.events.effects import Effect
 from colo_common.events.enforcement import PlacementRefused, ReplicaEnded
 from colo_common.events.eviction import EvictionRequested
+from colo_common.model.placement import Attempt
 from colo_common.model.reasons import EndCause
 from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.signals import kind_of
 from colo_scheduler.commit.commit import load_rows
 from colo_scheduler.commit.held import HeldAttempt, Over
-from colo_scheduler.ledger.port import Attempt
 
 __all__ = ["EvictionHistory"]
 

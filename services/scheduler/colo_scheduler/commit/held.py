@@ -5,9 +5,8 @@ from collections import OrderedDict
 from msgspec import Struct
 
 from colo_common.events.job import PlacementRequest
-from colo_common.model.placement import Placement
+from colo_common.model.placement import Attempt, Placement
 from colo_scheduler.cluster.preemptible_index import Importance
-from colo_scheduler.ledger.port import Attempt
 
 __all__ = ["HeldAttempt", "Over"]
 

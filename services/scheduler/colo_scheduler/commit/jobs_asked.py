@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from colo_scheduler.ledger.port import Attempt
+from colo_common.model.placement import Attempt
 
 __all__ = ["AskPending", "AskStarted", "StartedKnown"]
 

@@ -5,10 +5,10 @@ from itertools import islice
 from typing import Final
 
 from colo_common.events.effects import Effect
+from colo_common.model.placement import Attempt
 from colo_common.model.reasons import Reason
 from colo_scheduler.ledger.port import (
     CALL_MAX,
-    Attempt,
     CommitLedger,
     ConfirmHolds,
     ForgetRows,

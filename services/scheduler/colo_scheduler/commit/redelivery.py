@@ -13,9 +13,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from colo_common.model.placement import Attempt
 from colo_scheduler.commit.held import HeldAttempt, Over
 from colo_scheduler.commit.jobs_asked import AskStarted
-from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.ledger.shards import Shards
 

@@ -11,11 +11,11 @@ from msgspec import Struct
 
 from colo_common.events.requests import Refusal
 from colo_common.events.started import StartedReplicas, StartedReply
+from colo_common.model.placement import Attempt
 from colo_common.ports import Bus, PortError, Unavailable
 from colo_common.runtime.ask import ask
 from colo_common.runtime.backoff import Backoff
 from colo_scheduler.commit.jobs_asked import StartedKnown
-from colo_scheduler.ledger.port import Attempt
 
 __all__ = ["Starts"]
 

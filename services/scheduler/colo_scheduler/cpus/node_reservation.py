@@ -12,7 +12,7 @@ from msgspec import Struct
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.quantity import ceil_div
-from colo_scheduler.cpus.assignment import take_sockets_first
+from colo_scheduler.cpus.accumulator import take_sockets_first
 from colo_scheduler.cpus.balance import take_in_turn
 from colo_scheduler.cpus.topology import CpuTopology
 

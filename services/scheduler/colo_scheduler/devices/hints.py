@@ -9,7 +9,7 @@ from msgspec import Struct
 from colo_common.model.constraints import DeviceRequest
 from colo_scheduler.devices.choose import ANYWHERE, DeviceLocality, NoDevices, choose_devices
 from colo_scheduler.devices.inventory import DeviceInventory
-from colo_scheduler.devices.partition import NO_PARTITIONS, GpuPartitions
+from colo_scheduler.devices.layout import NO_PARTITIONS, GpuPartitions
 
 __all__ = ["BEST_SCORE", "ZONES_MOST", "DeviceHint", "device_hints"]
 

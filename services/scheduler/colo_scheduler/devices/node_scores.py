@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from colo_common.model.constraints import DeviceRequest
 from colo_scheduler.devices.inventory import DeviceInventory
-from colo_scheduler.devices.scores import node_score
+from colo_scheduler.devices.need import node_score
 
 __all__ = ["DeviceScores"]
 

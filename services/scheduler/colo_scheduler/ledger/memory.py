@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from colo_common.model.placement import attempt_key
+from colo_common.model.placement import Attempt, attempt_key
 from colo_common.model.quantity import ceil_div
 from colo_common.model.reasons import Reason
 from colo_scheduler.ledger.port import (
-    Attempt,
     Hold,
     HoldRefused,
     NodeAnswer,

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.placement import Placement
+from colo_common.model.placement import Attempt, Placement
 from colo_common.model.reasons import Reason
 from colo_scheduler.ledger.shards import Fence
 
@@ -51,9 +51,6 @@ HOLDS_MAX: Final = 50
 """The most holds in one call: a call of this size keeps the server for about 2 ms."""
 CALL_MAX: Final = 200
 """The most attempts in one release or confirmation, and the most rows in one load."""
-
-Attempt = tuple[str, int]
-"""A replica and one of its attempts."""
 
 
 class Hold(Struct, frozen=True, kw_only=True, omit_defaults=True):

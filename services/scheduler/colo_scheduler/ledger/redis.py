@@ -15,12 +15,11 @@ import redis.asyncio
 from colo_common.adapters.redis_client import REDIS_ERRORS, redis_client, redis_error
 from colo_common.adapters.redis_scripts import Argument, Script, ScriptCalls
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.placement import attempt_key
+from colo_common.model.placement import Attempt, attempt_key
 from colo_common.model.reasons import Reason
 from colo_scheduler.ledger.leases import LEASE
 from colo_scheduler.ledger.port import (
     CALL_MAX,
-    Attempt,
     Hold,
     HoldRefused,
     NodeAnswer,

@@ -4,7 +4,7 @@ A node is a row, a resource of the policy a column. The sums over what is placed
 without a report adds its estimate, and a new report writes the row again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -13,31 +13,40 @@ import numpy.typing as npt
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import PriorityBand
-from colo_scheduler.load.estimate import Sums, prod_used, used
 from colo_scheduler.load.policy import LoadPolicy
-from colo_scheduler.load.score import weigh
-from colo_scheduler.load.usage import NodeLoad
+from colo_scheduler.load.usage import NodeLoad, Sums, prod_used, used
 from colo_scheduler.numa.amounts import ResourceList
 from colo_scheduler.scorers.allocation import least_allocated_pct, least_allocated_pct_of_rows
 
 __all__ = [
-    "AMOUNT_MAX",
     "EXPIRED",
     "FIRST_RESOURCE",
-    "NEVER_MS",
-    "PASSES",
     "LoadArrays",
     "LoadTable",
-    "expired_rows",
-    "loads_passing",
+    "PASSES",
     "kept_rows",
+    "loads_passing",
+    "newcomers_in_row",
     "overloads_of_rows",
     "refusal_codes_of_rows",
-    "newcomers_in_row",
     "score_in_row",
     "scores_of_rows",
     "usage_pct_of_rows",
+    "weigh",
 ]
+
+
+def weigh(scores: Mapping[str, int], weights: Mapping[str, int], dominant_weight: int) -> int:
+    """floor((sum of weight x score + dominant weight x lowest score) / (sum of weights + dominant weight)), 0 without weights.
+
+    The lowest score is taken over all of `scores` and 100, so the scarcest resource counts even when it has no weight.
+    """
+    lowest = min([100, *scores.values()])
+    weight_sum = sum(weights.values()) + dominant_weight
+    if weight_sum <= 0:
+        return 0
+    return (sum(weight * scores[name] for name, weight in weights.items()) + dominant_weight * lowest) // weight_sum
+
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]

@@ -1,4 +1,7 @@
-"""What a zone has and what a request wants: plain mappings from resource name to integer, and the checks on both."""
+"""What a zone has and what a request wants: plain mappings from resource name to integer, and the checks on both.
+
+The amounts of a request are split over chosen zones by filling the first zones, resource by resource.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -12,10 +15,13 @@ __all__ = [
     "MEMORY",
     "NO_AMOUNTS",
     "ResourceList",
+    "Split",
     "ZoneAmounts",
-    "check_request",
+    "ZonePart",
     "check_zones",
+    "fill",
     "is_native",
+    "parts_of",
     "short_reason",
     "total_of",
     "wanted",
@@ -102,3 +108,38 @@ def short_reason(name: str) -> Reason:
     if name == MEMORY:
         return Reason.MEMORY_SHORT
     return Reason.HUGE_PAGES_SHORT if name.startswith(HUGE_PAGES) else Reason.DEVICE_SHORT
+
+
+class ZonePart(NamedTuple):
+    """What a request takes of one zone: amounts above 0 only."""
+
+    zone: int
+    amounts: dict[str, int]
+
+
+class Split(NamedTuple):
+    """Parts in ascending zone id, and what no zone could take (amounts above 0 only)."""
+
+    parts: tuple[ZonePart, ...]
+    rest: dict[str, int]
+
+
+def fill(request: ResourceList, zones: Sequence[ZoneAmounts]) -> Split:
+    """Each resource from the zones in their given order, as much as is free in each."""
+    taken: dict[int, dict[str, int]] = {}
+    rest: dict[str, int] = {}
+    for name in sorted(request):
+        remaining = request[name]
+        for zone in zones:
+            amount = min(remaining, max(0, zone.free.get(name, 0)))
+            if amount:
+                taken.setdefault(zone.zone, {})[name] = amount
+                remaining -= amount
+        if remaining:
+            rest[name] = remaining
+    return Split(parts_of(taken), rest)
+
+
+def parts_of(taken: Mapping[int, dict[str, int]]) -> tuple[ZonePart, ...]:
+    """What was taken by zone id, as parts in ascending zone id."""
+    return tuple(ZonePart(zone, taken[zone]) for zone in sorted(taken))

@@ -11,10 +11,9 @@ from functools import partial
 from itertools import combinations
 from typing import NamedTuple
 
-from colo_scheduler.numa.amounts import CPU, MEMORY, ResourceList, ZoneAmounts, total_of
-from colo_scheduler.numa.assign import ZonePart
+from colo_scheduler.numa.amounts import CPU, MEMORY, ResourceList, ZoneAmounts, ZonePart, total_of
 from colo_scheduler.numa.mask import EXHAUSTIVE_ZONES
-from colo_scheduler.numa.split import Ranked, SplitDemand, by_freedom, choose_several, fewest_leading, rank, set_order
+from colo_scheduler.numa.zones import Ranked, SplitDemand, by_freedom, choose_several, fewest_leading, rank, set_order
 
 __all__ = ["ZoneDemand", "choose_zones", "cut", "demand_of", "fewest_zones", "holds", "sets_in_order"]
 

@@ -8,14 +8,12 @@ from colo_common.model.node_rules import NodeRules
 from colo_common.model.reasons import Reason
 from colo_scheduler.cpus.binding import NoCpus
 from colo_scheduler.numa.amounts import CPU, MEMORY, ResourceList, ZoneAmounts
-from colo_scheduler.numa.fit import FitContext, ZoneAssignment, fit_zones
 from colo_scheduler.numa.least_zones import MAX_ZONES_LISTED, DistantZone, KubeQos, least_zones
-from colo_scheduler.numa.merge import ProviderHints
-from colo_scheduler.numa.policies import TopologyPolicy
+from colo_scheduler.numa.policies import ProviderHints, TopologyPolicy
 from colo_scheduler.numa.refusal import ZoneRefusal
-from colo_scheduler.numa.rule import CpuDemand
-from colo_scheduler.numa.split import by_freedom
+from colo_scheduler.numa.rule import CpuDemand, FitContext, ZoneAssignment, fit_zones
 from colo_scheduler.numa.zone_scores import balanced_score
+from colo_scheduler.numa.zones import by_freedom
 
 __all__ = ["OwnRule"]
 

@@ -1,24 +1,157 @@
-"""The four topology policies, and what each admits of merged hints with scores (Koordinator's rules, which colo follows)."""
+"""The four topology policies, and what each admits of merged hints with scores (Koordinator's rules, which colo follows).
+
+A merge finds what all hint lists agree on: the best choice of one hint from each list, without trying every combination. A hint
+names a set of zones (None: any), whether it is preferred, and a score. A choice of one hint a list merges into the zones that all
+of them name. It is preferred when all its hints are and all that name zones name the same. A merge only asks which merged sets are
+reachable and how good the best choice for each is; that is answered set by set, so the work grows with (sets of zones) x (hints),
+never with the product of the lists.
+"""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from colo_scheduler.numa.exclusive import ZoneExclusive, ZoneStatus
+from colo_scheduler.numa.exclusive import ZoneExclusive, ZoneStatus, allows
 from colo_scheduler.numa.mask import mask_of, zones_of
-from colo_scheduler.numa.merge import Hint, HintList, Merged, ProviderHints, hint_lists, merge_scored
 
 __all__ = [
+    "Hint",
+    "HintList",
+    "Merged",
     "NO_AFFINITY",
     "PolicyVerdict",
+    "ProviderHints",
     "TopologyPolicy",
+    "agreed_masks",
     "decide_scored",
     "exclusive_of",
+    "hint_lists",
+    "merge_scored",
     "one_zone_hints",
     "policy_of",
+    "reachable_masks",
     "verdict_of",
     "without_all_zones",
 ]
+
+
+class Hint(NamedTuple):
+    """One way to serve one resource: in these zones (None: in any). `score` is at least 0."""
+
+    mask: int | None
+    preferred: bool
+    score: int = 0
+
+
+ProviderHints = Mapping[str, Sequence[Hint] | None]
+"""One provider's hints by resource: None has no opinion, an empty list cannot be served. An empty mapping has no opinion."""
+
+ANY_ZONE: Final = Hint(None, True)
+IMPOSSIBLE: Final = Hint(None, False)
+
+
+class HintList(NamedTuple):
+    """The hints for one resource; `is_unsatisfied` when the provider found no way at all."""
+
+    resource: str
+    hints: tuple[Hint, ...]
+    is_unsatisfied: bool = False
+
+
+class Merged(NamedTuple):
+    """The best merged hint. `unsatisfied`: the zones are fewer than some resource asked for."""
+
+    mask: int
+    preferred: bool
+    unsatisfied: bool = False
+    score: int = 0
+
+
+def hint_lists(all_zones: int, providers: Sequence[ProviderHints]) -> list[HintList]:
+    """One list per resource of every provider, resources in order of name; zones that the node lacks are cut off."""
+    lists: list[HintList] = []
+    for provider in providers:
+        if not provider:
+            lists.append(HintList("", (ANY_ZONE,)))
+        for resource in sorted(provider):
+            hints = provider[resource]
+            if hints is None:
+                lists.append(HintList(resource, (ANY_ZONE,)))
+            elif not hints:
+                lists.append(HintList(resource, (IMPOSSIBLE,), is_unsatisfied=True))
+            else:
+                lists.append(HintList(resource, tuple(_cut(hint, all_zones) for hint in hints)))
+    return lists
+
+
+def merge_scored(
+    all_zones: int, lists: Sequence[HintList], exclusive: ZoneExclusive, status: Mapping[int, ZoneStatus]
+) -> Merged:
+    """Koordinator's merge (topologymanager/policy.go): preferred first, fewer zones, higher score, smaller mask, satisfied.
+
+    Zones that fail the exclusive check are not preferred. The score of a choice is the sum over its hints whose zones are the
+    merged ones. `unsatisfied` when a list has no way at all, or the widest hint is wider than the merged zones. Without any
+    reachable set the answer is all zones, not preferred.
+    """
+    passing = {mask: score for mask, score in agreed_masks(all_zones, lists).items() if allows(mask, exclusive, status)}
+    if passing:
+        mask = min(passing, key=lambda each: (each.bit_count(), -passing[each], each))
+        return Merged(mask, True, score=passing[mask])
+    hopeless = any(each.is_unsatisfied for each in lists)
+    found = [Merged(all_zones, False)]
+    for mask in reachable_masks(all_zones, lists):
+        # All hints that name zones name these, and one does; hints that do not mind merge into all zones.
+        is_named = mask == all_zones or any(_names(each, mask) for each in lists)
+        is_whole = is_named and all(_names(each, mask) or _names(each, None) for each in lists)
+        found.append(Merged(mask, False, hopeless or not is_whole, _score(mask, lists)))
+    return min(found, key=lambda each: (each.mask.bit_count(), -each.score, each.mask, each.unsatisfied))
+
+
+def _cut(hint: Hint, all_zones: int) -> Hint:
+    if hint.mask is None or not hint.mask & ~all_zones:
+        return hint
+    return hint._replace(mask=hint.mask & all_zones)
+
+
+def agreed_masks(all_zones: int, lists: Sequence[HintList]) -> dict[int, int]:
+    """Merged zones of every preferred choice, with the best score: the zones every list prefers or does not mind."""
+    tables: list[tuple[dict[int, int], bool]] = []
+    for each in lists:
+        best: dict[int, int] = {}
+        minds = True
+        for hint in each.hints:
+            if not hint.preferred:
+                continue
+            if hint.mask is None:
+                minds = False
+            elif hint.mask:
+                best[hint.mask] = max(hint.score, best.get(hint.mask, 0))
+        tables.append((best, minds))
+    agreed: dict[int, int] = {}
+    if not any(minds for _, minds in tables) and all_zones:
+        agreed[all_zones] = 0
+    for mask in sorted(set().union(*(best for best, _ in tables))):
+        if all(mask in best or not minds for best, minds in tables):
+            agreed[mask] = sum(best.get(mask, 0) for best, _ in tables)
+    return agreed
+
+
+def reachable_masks(all_zones: int, lists: Sequence[HintList]) -> list[int]:
+    """Every non-empty set of zones that some choice of one hint a list merges into, ascending."""
+    reached = {all_zones}
+    for each in lists:
+        masks = {all_zones if hint.mask is None else hint.mask for hint in each.hints}
+        reached = {mask & other for mask in reached for other in masks}
+        reached.discard(0)
+    return sorted(reached)
+
+
+def _names(each: HintList, mask: int | None) -> bool:
+    return any(hint.mask == mask for hint in each.hints)
+
+
+def _score(mask: int, lists: Sequence[HintList]) -> int:
+    return sum(max((hint.score for hint in each.hints if hint.mask == mask), default=0) for each in lists)
 
 
 class TopologyPolicy(StrEnum):

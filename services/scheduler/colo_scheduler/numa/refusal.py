@@ -7,7 +7,7 @@ from typing import NamedTuple
 from colo_common.model.reasons import Reason
 from colo_scheduler.numa.amounts import CPU, MEMORY, ResourceList, ZoneAmounts, total_of
 from colo_scheduler.numa.choice import ZoneDemand
-from colo_scheduler.numa.split import by_freedom
+from colo_scheduler.numa.zones import by_freedom
 
 __all__ = ["Miss", "ZoneRefusal", "apart_refusal", "nearest_zone_refusal", "set_refusal", "short_misses"]
 

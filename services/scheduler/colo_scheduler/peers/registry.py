@@ -1,21 +1,19 @@
-"""The one place that imports the emulations of other systems: rules by name, and crane's placement by load."""
+"""The one place that imports the emulations of other systems: rules for zones and CPUs, by name."""
 
 from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 from colo_common.model.node_rules import NodeRules
-from colo_scheduler.load.dynamic_rules import DynamicRules
 from colo_scheduler.numa.own_rule import OwnRule
 from colo_scheduler.numa.rule import NumaManager
-from colo_scheduler.peers.crane.dynamic_loads import DynamicLoads
 from colo_scheduler.peers.crane.rule import CraneRule
 from colo_scheduler.peers.katalyst.rule import KatalystRule
 from colo_scheduler.peers.koordinator.rule import KoordinatorRule
 from colo_scheduler.peers.kubelet.options import KubeletOptions
 from colo_scheduler.peers.kubelet.rule import KubeletRule, take_by_zone
 
-__all__ = ["NUMA_MANAGERS", "dynamic_loads", "numa_manager"]
+__all__ = ["NUMA_MANAGERS", "numa_manager"]
 
 _OWN: Final = OwnRule()
 _KUBELET: Final = KubeletRule()
@@ -35,8 +33,3 @@ NUMA_MANAGERS: Final[MappingProxyType[str, NumaManager]] = MappingProxyType(
 def numa_manager(rules: NodeRules, *, is_prod: bool) -> NumaManager:
     """The system that hands out zones and CPUs on a node of these rules; for batch work always colo."""
     return NUMA_MANAGERS[rules.numa_rule] if is_prod else _OWN
-
-
-def dynamic_loads(rules: DynamicRules, *, is_scored: bool) -> DynamicLoads:
-    """crane's placement by averages and maxima of load; it costs nothing while no limit is set and `is_scored` is False."""
-    return DynamicLoads(rules, is_scored=is_scored)

@@ -30,8 +30,7 @@ from colo_scheduler.numa.zones import (
     split_in_two,
 )
 from colo_scheduler.placement.filters import PASSES
-from colo_scheduler.placement.scores import FitRows, Seen
-from colo_scheduler.placement.scoring import Scoring, score_rows
+from colo_scheduler.placement.scoring import FitRows, Scoring, Seen, score_rows
 from colo_scheduler.placement.verdicts import SPARSE, judge, rows_in_one_zone
 from colo_scheduler.requests.request_class import RequestClass
 

@@ -17,8 +17,9 @@ from colo_scheduler.cluster.inventory import CPU_MCPU
 from colo_scheduler.cluster.node import Node
 from colo_scheduler.cluster.pool import PoolName
 from colo_scheduler.cluster.snapshot import View
-from colo_scheduler.devices.layout import DeviceAsk, DeviceLayout, ask_of, never_holds
+from colo_scheduler.devices.layout import DeviceLayout
 from colo_scheduler.devices.need import need_of
+from colo_scheduler.devices.never import DeviceAsk, ask_of, never_holds
 from colo_scheduler.numa.zones import CPU_MAX_MCPU, IntArray, cpu_held_together, parts_of_rows
 from colo_scheduler.placement.filters import reason_for
 from colo_scheduler.requests.request_class import RequestClass

@@ -24,16 +24,14 @@ from colo_scheduler.cpus.qos_binding import AskedPolicy, Binding, NodeBindPolicy
 from colo_scheduler.cpus.siblings import choose_apart_by_zone
 from colo_scheduler.devices.choose import NoDevices, choose_devices
 from colo_scheduler.devices.hints import device_hints
-from colo_scheduler.devices.layout import locality_of
+from colo_scheduler.devices.never import locality_of
 from colo_scheduler.numa.amounts import CPU, HUGE_PAGES, MEMORY, ZoneAmounts
 from colo_scheduler.numa.exclusive import ZoneExclusive, ZoneStatus, status_of_zones
-from colo_scheduler.numa.fit import FitContext, ZoneAssignment
 from colo_scheduler.numa.least_zones import distances_between
 from colo_scheduler.numa.mask import mask_of, zones_of
-from colo_scheduler.numa.merge import Hint, ProviderHints
-from colo_scheduler.numa.policies import TopologyPolicy, exclusive_of, policy_of
+from colo_scheduler.numa.policies import Hint, ProviderHints, TopologyPolicy, exclusive_of, policy_of
 from colo_scheduler.numa.refusal import Miss, ZoneRefusal
-from colo_scheduler.numa.rule import CpuDemand, NumaManager
+from colo_scheduler.numa.rule import CpuDemand, FitContext, NumaManager, ZoneAssignment
 from colo_scheduler.peers.registry import numa_manager
 from colo_scheduler.requests.request_class import RequestClass
 

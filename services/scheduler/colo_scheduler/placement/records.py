@@ -11,10 +11,9 @@ from colo_common.events.effects import Effect, Publish
 from colo_common.events.job import PlacementRequest
 from colo_common.events.placement import PlacementRejected, ProposedPreemption, ReasonCount
 from colo_common.events.requests import DecisionRecord
-from colo_common.model.placement import Placement, attempt_key
+from colo_common.model.placement import Attempt, Placement, attempt_key
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.snapshot import View
-from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.placement.decide import ClassDecision
 from colo_scheduler.placement.explain import Report
 from colo_scheduler.placement.score_history import ScoreHistory, ScoreSnapshot

@@ -18,8 +18,7 @@ from colo_scheduler.cluster.inventory_index import UNLIMITED
 from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.placement.candidates import Candidate, Candidates, ClassContext
 from colo_scheduler.placement.filters import ORDER, reason_for
-from colo_scheduler.placement.scores import Seen
-from colo_scheduler.placement.scoring import Scoring
+from colo_scheduler.placement.scoring import Scoring, Seen
 from colo_scheduler.requests.request_class import RequestClass
 
 __all__ = [

@@ -18,13 +18,12 @@ from colo_common.events.placement import (
     ProposedPreemption,
     ProposedVictim,
 )
-from colo_common.model.placement import Placement, attempt_key
+from colo_common.model.placement import Attempt, Placement, attempt_key
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.commit.commit import Commits
 from colo_scheduler.commit.held import HeldAttempt, Over
-from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.placement.explain import Report
 from colo_scheduler.placement.records import Records

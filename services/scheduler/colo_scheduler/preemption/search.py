@@ -18,16 +18,15 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from colo_common.model.placement import Placement, ZoneShare
+from colo_common.model.placement import Attempt, Placement, ZoneShare
 from colo_scheduler.cluster.facts import BoolArray
 from colo_scheduler.cluster.holding import holding_of
 from colo_scheduler.cluster.pool import RANK_BITS, RANK_MAX, pool_of
 from colo_scheduler.cluster.preemptible_index import Importance, ImportanceLevel, importance_of
 from colo_scheduler.cluster.snapshot import View
-from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.numa.zones import IntArray, Part
+from colo_scheduler.placement.decide import fit_node_exactly, needs_search
 from colo_scheduler.placement.fit import NodeFit
-from colo_scheduler.placement.search import fit_node_exactly, needs_search
 from colo_scheduler.placement.verdicts import open_to
 from colo_scheduler.preemption.what_if import WhatIf
 from colo_scheduler.requests.request_class import RequestClass

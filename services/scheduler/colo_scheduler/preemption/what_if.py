@@ -2,15 +2,14 @@
 
 from typing import Final
 
-from colo_common.model.placement import Placement
+from colo_common.model.placement import Attempt, Placement
 from colo_scheduler.cluster.inventory import NodeInventory
 from colo_scheduler.cluster.node import costs_of
 from colo_scheduler.cluster.pool import pool_of
 from colo_scheduler.cluster.snapshot import View
-from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.numa.zones import Part, ZoneFree, choose_zones
+from colo_scheduler.placement.decide import needs_search
 from colo_scheduler.placement.fit import NodeFit, Site, fit_node
-from colo_scheduler.placement.search import needs_search
 from colo_scheduler.requests.request_class import RequestClass
 
 __all__ = ["WhatIf"]

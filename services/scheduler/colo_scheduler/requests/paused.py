@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from colo_common.events.job import PlacementRequest
+from colo_common.model.placement import Attempt
 from colo_common.model.restriction import Restrictions
-from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.requests.queue import RequestQueue
 
 __all__ = ["PausedRequests"]

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from colo_common.events.job import PlacementRequest
 from colo_common.model.invalid import InvariantBroken
-from colo_scheduler.ledger.port import Attempt
+from colo_common.model.placement import Attempt
 from colo_scheduler.requests.request_class import RequestClass, class_of
 
 __all__ = ["BackoffPolicy", "Parked", "RequestQueue"]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from colo_common.model.invalid import InvariantBroken
-from colo_scheduler.ledger.port import Attempt
+from colo_common.model.placement import Attempt
 from colo_scheduler.reservations.lifecycle import ReservationPhase
 from colo_scheduler.reservations.reservation import Reservation
 

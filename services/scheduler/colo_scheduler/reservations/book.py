@@ -23,12 +23,11 @@ from msgspec import structs
 
 from colo_common.events.job import PlacementRequest
 from colo_common.model.invalid import InvalidInput, InvariantBroken
-from colo_common.model.placement import Placement
+from colo_common.model.placement import Attempt, Placement
 from colo_common.model.reasons import Reason
 from colo_common.model.reservation import ReservationSpec
 from colo_common.model.reservation_rules import check_reservation
 from colo_common.model.transitions import Fired
-from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.reservations.agreement import check_agreement
 from colo_scheduler.reservations.expiry import is_over, last_ms

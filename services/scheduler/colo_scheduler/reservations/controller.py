@@ -22,15 +22,16 @@ from colo_common.events.placement import PlacementsReleased
 from colo_common.events.reservation import ReservationChanged
 from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.placement import Placement, attempt_key
+from colo_common.model.placement import Attempt, Placement, attempt_key
 from colo_common.model.reservation import ReservationSpec
 from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.commit.commit import Commits, CommitTurn, load_rows, placement_of
-from colo_scheduler.ledger.port import Attempt, HoldsReleased, LedgerAnswered, LedgerRows
+from colo_scheduler.ledger.port import HoldsReleased, LedgerAnswered, LedgerRows
 from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.ledger.shards import Shards, ShardsHeld
-from colo_scheduler.placement.decide import Choice, ClassDecision
+from colo_scheduler.placement.choice import Choice
+from colo_scheduler.placement.decide import ClassDecision
 from colo_scheduler.placement.explain import Report
 from colo_scheduler.requests.queue import Parked, RequestQueue
 from colo_scheduler.requests.request_class import RequestClass

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from colo_common.model.constraints import NumaPolicy as RulePolicy
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.placement import Placement, ZoneShare
+from colo_common.model.placement import Attempt, Placement, ZoneShare
 from colo_common.model.reservation import ReservationSpec
 from colo_common.model.workload import RunSpec
 from colo_scheduler.cluster.holding import Holding
@@ -19,14 +19,13 @@ from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.commit.held import HeldAttempt
 from colo_scheduler.cpus.available import satisfies_binding
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy
-from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.numa.amounts import CPU, MEMORY, ZoneAmounts
-from colo_scheduler.numa.fit import ZoneAssignment, fit_zones
 from colo_scheduler.numa.policies import TopologyPolicy
-from colo_scheduler.placement.decide import Choice
+from colo_scheduler.numa.rule import ZoneAssignment, fit_zones
+from colo_scheduler.placement.choice import Choice
+from colo_scheduler.placement.decide import fit_node_exactly, needs_search
 from colo_scheduler.placement.fit import NodeFit
-from colo_scheduler.placement.search import fit_node_exactly, needs_search
 from colo_scheduler.placement.verdicts import open_to
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.reservations.nominate import pre_allocation_score

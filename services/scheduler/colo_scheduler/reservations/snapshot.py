@@ -5,9 +5,8 @@ from typing import Final
 from msgspec import structs
 
 from colo_common.events.job import PlacementRequest
-from colo_common.model.placement import Placement
+from colo_common.model.placement import Attempt, Placement
 from colo_scheduler.cluster.pool import pool_of
-from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.reservations.book import ReservationBook
 from colo_scheduler.reservations.fit import ReservationCapacity
 from colo_scheduler.reservations.lifecycle import ReservationPhase

@@ -7,12 +7,10 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.reasons import Reason
 from colo_scheduler.cpus.binding import NoCpus
-from colo_scheduler.numa.amounts import CPU, ResourceList, ZoneAmounts
-from colo_scheduler.numa.assign import ZonePart
-from colo_scheduler.numa.fit import FitContext, ZoneAssignment, fit_own, fit_zones
+from colo_scheduler.numa.amounts import CPU, ResourceList, ZoneAmounts, ZonePart
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.numa.refusal import Miss, ZoneRefusal, nearest_zone_refusal
-from colo_scheduler.numa.rule import CpuDemand
+from colo_scheduler.numa.rule import CpuDemand, FitContext, ZoneAssignment, fit_own, fit_zones
 from colo_scheduler.peers.crane.awareness import AwareNode, AwarePod, AwareZone, PodContainer, filter_aware
 
 __all__ = ["CraneRule"]

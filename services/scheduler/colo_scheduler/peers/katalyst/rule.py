@@ -10,10 +10,9 @@ from colo_scheduler.cpus.available import available_cpus
 from colo_scheduler.cpus.binding import NOT_ENOUGH, NoCpus
 from colo_scheduler.cpus.exclusive import sum_holders
 from colo_scheduler.numa.amounts import ResourceList, ZoneAmounts
-from colo_scheduler.numa.fit import FitContext, ZoneAssignment
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.numa.refusal import ZoneRefusal
-from colo_scheduler.numa.rule import CpuDemand, NumaManager
+from colo_scheduler.numa.rule import CpuDemand, FitContext, NumaManager, ZoneAssignment
 from colo_scheduler.peers.katalyst.assignment import take_by_topology
 
 __all__ = ["KatalystRule"]

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.numa.amounts import CPU, ResourceList, ZoneAmounts
-from colo_scheduler.numa.assign import Split, parts_of
+from colo_scheduler.numa.amounts import CPU, ResourceList, Split, ZoneAmounts, parts_of
 
 __all__ = ["spread_evenly"]
 

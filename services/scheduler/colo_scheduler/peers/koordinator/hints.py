@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from colo_scheduler.numa.amounts import CPU, MEMORY, ResourceList, ZoneAmounts
-from colo_scheduler.numa.merge import Hint
-from colo_scheduler.numa.policies import TopologyPolicy
+from colo_scheduler.numa.policies import Hint, TopologyPolicy
 from colo_scheduler.numa.zone_sets import ZoneSets
 from colo_scheduler.peers.koordinator.even_split import spread_evenly
 from colo_scheduler.scorers import allocation

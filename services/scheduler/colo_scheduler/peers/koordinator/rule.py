@@ -7,15 +7,21 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.reasons import Reason
 from colo_scheduler.cpus.binding import NoCpus
-from colo_scheduler.numa.amounts import ResourceList, ZoneAmounts
-from colo_scheduler.numa.assign import fill
-from colo_scheduler.numa.fit import FitContext, ZoneAssignment, ZoneFit, filled, fit_zones, with_capacity, within
+from colo_scheduler.numa.amounts import ResourceList, ZoneAmounts, fill
 from colo_scheduler.numa.mask import EXHAUSTIVE_ZONES
-from colo_scheduler.numa.merge import ProviderHints
-from colo_scheduler.numa.policies import TopologyPolicy, decide_scored
+from colo_scheduler.numa.policies import ProviderHints, TopologyPolicy, decide_scored
 from colo_scheduler.numa.refusal import ZoneRefusal, nearest_zone_refusal, short_misses
-from colo_scheduler.numa.rule import CpuDemand
-from colo_scheduler.numa.split import by_freedom
+from colo_scheduler.numa.rule import (
+    CpuDemand,
+    FitContext,
+    ZoneAssignment,
+    ZoneFit,
+    filled,
+    fit_zones,
+    with_capacity,
+    within,
+)
+from colo_scheduler.numa.zones import by_freedom
 from colo_scheduler.peers.koordinator.even_split import spread_evenly
 from colo_scheduler.peers.koordinator.hints import Scorer, least_allocated, most_allocated, scored_hints
 

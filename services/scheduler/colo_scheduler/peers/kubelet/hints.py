@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from colo_scheduler.numa.amounts import ResourceList, ZoneAmounts
-from colo_scheduler.numa.merge import Hint
+from colo_scheduler.numa.policies import Hint
 from colo_scheduler.numa.zone_sets import ZoneSets
 
 __all__ = ["kubelet_hints"]

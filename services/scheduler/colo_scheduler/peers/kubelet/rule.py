@@ -9,15 +9,13 @@ from colo_common.model.invalid import InvariantBroken
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.reasons import Reason
 from colo_scheduler.cpus.binding import NoCpus
-from colo_scheduler.numa.amounts import ResourceList, ZoneAmounts
-from colo_scheduler.numa.assign import fill
-from colo_scheduler.numa.fit import FitContext, ZoneAssignment, filled, fit_zones, with_capacity, within
+from colo_scheduler.numa.amounts import ResourceList, ZoneAmounts, fill
 from colo_scheduler.numa.least_zones import KubeQos
 from colo_scheduler.numa.mask import EXHAUSTIVE_ZONES
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.numa.refusal import ZoneRefusal, nearest_zone_refusal, short_misses
-from colo_scheduler.numa.rule import CpuDemand
-from colo_scheduler.numa.split import by_freedom
+from colo_scheduler.numa.rule import CpuDemand, FitContext, ZoneAssignment, filled, fit_zones, with_capacity, within
+from colo_scheduler.numa.zones import by_freedom
 from colo_scheduler.peers.kubelet.hints import kubelet_hints
 from colo_scheduler.peers.kubelet.options import KubeletOptions, kubelet_options
 from colo_scheduler.peers.kubelet.policies import decide_kubelet
