@@ -90,7 +90,7 @@ async def test_a_program_that_ends_at_once_is_reported_with_what_it_said(tmp_pat
     with pytest.raises(InvalidInput) as refused:
         await NatsServer(program=program, directory=tmp_path / "store").start()
     rule = "ended while it was starting: no room on the device"
-    assert str(refused.value) == f"nats-server: {rule} (got 'exit status 3')"
+    assert str(refused.value) == f'nats-server: {rule} (got "exit status 3")'
 
 
 def test_a_missing_program_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

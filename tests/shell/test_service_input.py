@@ -65,7 +65,7 @@ def test_what_the_core_refuses_is_dead_lettered_with_field_and_rule() -> None:
             await world.bus.say(message(withdrawn()))
             await settled()
             (dead_letter,) = world.facts(DeadLettered)
-            assert dead_letter.reason == "attempts: must be known (got 'x')"
+            assert dead_letter.reason == 'attempts: must be known (got "x")'
             assert world.lines == ["publish evt.dead-letter.told", "term evt.replica.withdrawn"]
 
     run_virtual(story())
@@ -100,7 +100,7 @@ def test_a_request_that_breaks_a_rule_is_refused_with_field_and_rule() -> None:
         world = World(ScriptedCore(lambda event: refuse("job", "must be known")))
         async with world.running(world.service(answers=[CancelJob, GetJob])):
             assert await ask(world.bus, CancelJob(job="a")) == Refusal(
-                code=400, field="job", rule="must be known", got="'x'"
+                code=400, field="job", rule="must be known", got='"x"'
             )
             raw = await world.bus.ask("colo.v1.req.jobs.get", b'{"job": 7}', 5)
             refusal = decode_reply(GetJob, raw)

@@ -249,8 +249,8 @@ async def test_a_full_queue_says_how_full_it_is_and_takes_no_more(servers: Serve
     ("content", "sentence"),
     [
         ("a,b\n1,2\n", "line 1: must be the header"),
-        (HEADER + "0,a,nan,10\n10,a,20,20\n", "line 2 cpu_pct: must be a number, NaN is refused (got 'nan')"),
-        (HEADER + "0,a,150,10\n", "line 2 cpu_pct: must be from 0 to 100 (got '150')"),
+        (HEADER + "0,a,nan,10\n10,a,20,20\n", 'line 2 cpu_pct: must be a number, NaN is refused (got "nan")'),
+        (HEADER + "0,a,150,10\n", 'line 2 cpu_pct: must be from 0 to 100 (got "150")'),
         (HEADER + "10,a,1,1\n0,a,1,1\n", "line 3 time: times of a must ascend"),
         (HEADER, "must hold at least one sample"),
         (gzip.compress(HEADER.encode())[:12], "must be a whole gzip file"),

@@ -17,6 +17,7 @@ from colo_common.events.service import DeadLettered
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand, QosClass
+from tests.support.four_pods import FOUR_PODS
 from tests.support.running import RunningColo, running_colo
 from tests.support.waiting import eventually
 from tests.system.test_cli import Printed, colo_command
@@ -164,5 +165,33 @@ async def test_an_overcommit_service_that_starts_counts_online_holds_as_what_the
     await colo.restart("overcommit")
     await eventually(counted, "the same after a restart", limit_s=30)
     for job in jobs:
+        assert (await colo_command("cancel", job, api=colo.api)).code == 0
+    await nothing_is_held(colo)
+
+
+async def test_the_four_manifests_are_placed_as_they_are_written(colo: RunningColo) -> None:
+    jobs = {}
+    for qos in ORDER:
+        reported = await colo_command("submit", "-f", "-", api=colo.api, stdin=FOUR_PODS[qos].encode())
+        assert reported.code == 0, reported.err
+        jobs[qos] = reported.out.split()[0]
+        await colo.reaches(jobs[qos], "Running")
+        assert "schedulerName: is ignored" in reported.err
+        assert ("preferredCPUBindPolicy: is ignored" in reported.err) == (qos in ("LS", "BE"))
+    in_ledger = await held(colo)
+    placed = {qos: in_ledger[jobs[qos]] for qos in ORDER}
+    for qos, placement in placed.items():
+        spec = (await colo.get(f"/v1/jobs/{jobs[qos]}"))["spec"]
+        assert (spec["name"], spec["qos"]) == (f"nginx-{qos.lower()}", qos)
+        assert spec["tasks"][0]["request"] == {"cpu_mcpu": 2_000, "memory_bytes": 200 << 20}
+        explained = await colo.get(f"/v1/jobs/{jobs[qos]}/explain")
+        (decision,) = [item["decision"]["placement"] for item in explained["replicas"]]
+        assert (
+            (decision["node"], decision.get("cpus", "")) == (placement.node, placement.cpus) == (NODE, placement.cpus)
+        )
+    lse, lsr = CpuSet.parse(placed["LSE"].cpus), CpuSet.parse(placed["LSR"].cpus)
+    assert (len(lse), len(lsr), lse & lsr) == (2, 2, CpuSet())
+    assert (placed["LS"].cpus, placed["BE"].cpus) == ("", "")
+    for job in jobs.values():
         assert (await colo_command("cancel", job, api=colo.api)).code == 0
     await nothing_is_held(colo)

@@ -1,7 +1,9 @@
 """The gateway's HTTP API as the command line uses it: blocking, one call at a time, standard library only (it starts fast)."""
 
+import http.client
 import json
 import os
+import socket
 import sys
 import time
 import urllib.error
@@ -10,7 +12,7 @@ import urllib.request
 from collections.abc import Iterator
 from typing import Any, Final
 
-from colo_cli.failure import CommandRefused, Failure
+from colo_cli.failure import CommandRefused, Failure, NoReply
 
 __all__ = ["DEFAULT_API", "Client"]
 
@@ -37,8 +39,8 @@ class Client:
     def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Any:
         """The reply as plain values.
 
-        Raises CommandRefused when the gateway refuses, with status 2 for an input (400, 413) and else 1, and Failure when no
-        gateway answers.
+        Raises CommandRefused when the gateway refuses, with status 2 for an input (400, 413) and else 1, NoReply when the request
+        was sent and no reply came, and Failure when no gateway is there.
         """
         until_s: float | None = None
         while True:
@@ -60,10 +62,13 @@ class Client:
                 return json.loads(response.read())
         except urllib.error.HTTPError as error:
             raise _refused(error) from error
-        except (OSError, ValueError) as error:
-            raise Failure(
-                f"no gateway answers at {self.api} ({error}); is `colo lab` running, or is COLO_API set?"
-            ) from error
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            if isinstance(reason, (ConnectionRefusedError, socket.gaierror, ValueError)):
+                raise Failure(
+                    f"no gateway answers at {self.api} ({error}); is `colo lab` running, or is COLO_API set?"
+                ) from error
+            raise NoReply(f"the gateway at {self.api} gave no whole reply ({reason})") from error
 
     def get(self, path: str, **query: str | int | None) -> Any:
         """The reply to a GET. Query values that are None or empty are left out."""

@@ -1,6 +1,6 @@
 """The errors by which a command ends: a sentence and an exit status."""
 
-__all__ = ["Failure", "CommandRefused"]
+__all__ = ["CommandRefused", "Failure", "NoReply"]
 
 
 class Failure(Exception):
@@ -11,6 +11,10 @@ class Failure(Exception):
         self.status = status
 
 
+class NoReply(Failure):
+    """The request may have reached the gateway, and no whole reply came back: whether it was done is not known."""
+
+
 class CommandRefused(Failure):
     """The gateway refused: `code` is the HTTP status, `field` the field that broke a rule, "" when the gateway named none."""
 
@@ -18,3 +22,7 @@ class CommandRefused(Failure):
         super().__init__(sentence, status)
         self.code = code
         self.field = field
+
+    def is_unknown(self, owner: str) -> bool:
+        """Whether the service `owner` may have done what it was asked all the same: it gave no answer that makes sense, in time."""
+        return self.code >= 500 and self.field in ("", owner)

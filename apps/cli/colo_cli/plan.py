@@ -1,6 +1,7 @@
 """The command `colo plan -f job.yaml`."""
 
 import json
+import shlex
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -8,7 +9,7 @@ from cyclopts import Parameter
 from colo_cli.client import Client
 from colo_cli.failure import Failure
 from colo_cli.output import Format, bytes_text, counted, cpu_text, print_data, print_table
-from colo_cli.submit import read_job_file
+from colo_cli.submit import print_notes, read_job_file
 
 __all__ = ["devices_text", "nearest_text", "never_text", "plan", "print_refusals", "reason_text"]
 
@@ -23,9 +24,10 @@ def plan(
     output: Annotated[Format, Parameter(name=["--output", "-o"])] = "table",
     api: str | None = None,
 ) -> int:
-    """Show where the job that a file describes would go, or why not; nothing changes.
+    """Show where the job that a file describes would go, or why not, and how it differs from the one that runs; nothing changes.
 
-    Ends with 0 when every replica fits, 1 when not, 2 when there is no answer.
+    Ends with 0 when every replica fits, 1 when not, 2 when there is no answer. With the check index that it prints, a submission is
+    refused when the plan is outdated.
 
     Args:
         file: The job file (YAML or JSON); "-" reads standard input.
@@ -42,6 +44,12 @@ def plan(
         print_data(answer, output)
     else:
         _print(answer)
+        _print_running(answer["running"])
+        index = answer["check_index"]
+        print(
+            f"\ncheck index {index}: `colo submit -f {shlex.quote(file)} --check-index {index}` is refused once this is outdated"
+        )
+    print_notes(answer)
     return 0 if answer["fits"] else 1
 
 
@@ -64,6 +72,36 @@ def _print(answer: dict[str, Any]) -> None:
         if task["placed"]:
             _print_scores(task["scores"])
     _print_victims(answer)
+
+
+def _print_running(running: dict[str, Any] | None) -> None:
+    """Print how the job differs from the newest unfinished one of its name. A submission leaves that one alone."""
+    if running is None:
+        return
+    others = f" and {counted(running['others'], 'other')} of its name" if running["others"] else ""
+    print(
+        f"\n{running['job']} is {running['state']}{others}; a submission adds a job beside it and changes nothing of it"
+    )
+    if running["update"] == "none":
+        print("  the same job: nothing differs")
+        return
+    print(
+        f"  what differs, and what it would ask of its replicas ({running['update']} in all; cancel it to replace it):"
+    )
+    _print_changes(running["changes"], "  ")
+    for task in running["tasks"]:
+        now, planned = task["replicas_now"], task["replicas_planned"]
+        if task["update"] == "none" and now == planned:
+            continue
+        sign = "+" if not now else "-" if not planned else "~"
+        moved = f" ({planned - now:+d})" if planned != now else ""
+        print(f"  {sign} task {task['task']}: {now} -> {counted(planned, 'replica')}{moved}")
+        _print_changes([change for change in task["changes"] if change["field"] != "replicas"], "      ")
+
+
+def _print_changes(changes: list[dict[str, Any]], indent: str) -> None:
+    for change in changes:
+        print(f"{indent}~ {change['field']}: {change['now']} -> {change['planned']} ({change['update']})")
 
 
 def _print_devices(task: str, places: list[dict[str, Any]]) -> None:

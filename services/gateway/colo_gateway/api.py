@@ -1,8 +1,5 @@
 """The HTTP API: every route sends a request to the owning service and returns its reply, or its Refusal as a Problem."""
 
-import hashlib
-import secrets
-import time
 from typing import Final
 
 import msgspec
@@ -13,15 +10,13 @@ from colo_common.events import requests as rq
 from colo_common.events.subjects import encode_node
 from colo_common.events.trace import placement_trace, trace_of
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.job_file import job_from_mapping
 from colo_common.ports import Clock
 from colo_common.runtime.telemetry import Telemetry
 from colo_gateway.ask import Asker
-from colo_gateway.body import BODY_BYTES_MAX, TooLarge, read_mapping
 from colo_gateway.core import GatewayCore
 from colo_gateway.explain import explain_replicas
 from colo_gateway.openapi import openapi
-from colo_gateway.replies import JobExplained, JobTrace, Submitted, VersionReply
+from colo_gateway.replies import JobExplained, JobTrace, VersionReply
 from colo_gateway.reservations import ReservationRoutes
 from colo_gateway.responses import answer_of, integer_of, invalid_of, json_of, names_of, problem_of
 from colo_gateway.restrictions.routes import RestrictionRoutes
@@ -30,6 +25,7 @@ from colo_gateway.sse import stream_events
 from colo_gateway.state import StateRoutes
 from colo_gateway.story_routes import StoryRoutes
 from colo_gateway.streams import Streams
+from colo_gateway.submissions import SubmissionRoutes
 from colo_gateway.traces import span_tree
 
 __all__ = ["Api", "refuse_as_problem"]
@@ -40,7 +36,7 @@ _NAME_MAX: Final = 256
 
 
 class Api:
-    """The handlers of all routes except those of reservations, restrictions and of the present state."""
+    """The handlers of all routes except those of submissions, reservations, restrictions and of the present state."""
 
     def __init__(
         self,
@@ -59,23 +55,21 @@ class Api:
         self._core = core
         self._streams = streams
         self._state = state
-        self._telemetry = telemetry
         self._clock = clock
         self._clock_speed = clock_speed
         self._version = version
-        self._trace_ratio = trace_ratio
+        self._submissions = SubmissionRoutes(asker, telemetry, trace_ratio)
         self._openapi = openapi(version)
 
     def routes(self) -> list[web.RouteDef]:
         """All routes of the API, for the aiohttp application."""
         return [
-            web.post("/v1/jobs", self.submit),
+            *self._submissions.routes(),
             web.get("/v1/jobs", self.list_jobs),
             web.get("/v1/jobs/{job}", self.get_job),
             web.delete("/v1/jobs/{job}", self.cancel),
             web.get("/v1/jobs/{job}/explain", self.explain_job),
             web.get("/v1/jobs/{job}/trace", self.trace_job),
-            web.post("/v1/plan", self.plan),
             *ReservationRoutes(self._asker).routes(),
             *RestrictionRoutes(self._asker).routes(),
             *self._state.routes(),
@@ -85,36 +79,6 @@ class Api:
             web.get("/v1/version", self.get_version),
             web.get("/v1/openapi.json", self.get_openapi),
         ]
-
-    async def submit(self, request: web.Request) -> web.Response:
-        """POST /v1/jobs."""
-        start_us = time.time_ns() // 1000
-        try:
-            spec = job_from_mapping(await read_mapping(request))
-            key = request.headers.get("Idempotency-Key", "")
-            if len(key) > 256:
-                raise InvalidInput("Idempotency-Key", "must have at most 256 characters", key)
-        except InvalidInput as error:
-            return invalid_of(error)
-        except TooLarge:
-            return problem_of(413, "body", f"must have at most {BODY_BYTES_MAX} bytes")
-        suffix = hashlib.sha256(key.encode()).hexdigest()[:8] if key else secrets.token_hex(4)
-        job = f"{spec.name}-{suffix}"
-        # The submission has its own trace. The trace of each later placement is another one and carries this one's id.
-        own = placement_trace(job, 0, self._trace_ratio)
-        answer = await self._asker.ask(rq.SubmitJob(job=job, spec=spec), own)
-        refused = str(answer) if isinstance(answer, rq.Refusal) else ""
-        end_us = time.time_ns() // 1000
-        attributes = {"colo.job": job, "colo.queue": spec.queue, "colo.replicas": str(spec.replica_count)}
-        caller = trace_of(request.headers.get("traceparent", ""))
-        if caller:
-            attributes["colo.caller_trace"] = caller
-        self._telemetry.root(
-            "submit", traceparent=own, start_us=start_us, end_us=end_us, attributes=attributes, error=refused
-        )
-        if isinstance(answer, rq.JobAccepted):
-            return json_of(Submitted(job=answer.job, state=answer.state, version=answer.version), 201)
-        return answer_of(answer)
 
     async def list_jobs(self, request: web.Request) -> web.Response:
         """GET /v1/jobs."""
@@ -176,24 +140,6 @@ class Api:
                 404, "trace", "no span of this placement is kept (not sampled, too old, or not placed yet)"
             )
         return json_of(JobTrace(replica=replica, attempt=found.attempt, trace_id=trace_id, spans=span_tree(spans)))
-
-    async def plan(self, request: web.Request) -> web.Response:
-        """POST /v1/plan. An unknown queue is refused with the same rule as in a submission."""
-        try:
-            spec = job_from_mapping(await read_mapping(request))
-            most = integer_of(request.query, "places", 100, 0, 1000)
-        except InvalidInput as error:
-            return invalid_of(error)
-        except TooLarge:
-            return problem_of(413, "body", f"must have at most {BODY_BYTES_MAX} bytes")
-        queues = await self._asker.ask(rq.ListQueues())
-        if not isinstance(queues, rq.QueueList):
-            return answer_of(queues)
-        names = [queue.queue for queue in queues.queues]
-        if spec.queue not in names:
-            rule = f"there is no such queue; queues: {' '.join(sorted(names))[:200]}"
-            return problem_of(400, "queue", rule, spec.queue)
-        return answer_of(await self._asker.ask(rq.PlanJob(spec=spec, most=most)))
 
     async def explain_node(self, request: web.Request) -> web.Response:
         """GET /v1/nodes/{node}/explain."""

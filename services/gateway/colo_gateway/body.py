@@ -11,6 +11,9 @@ from colo_common.model.plain_yaml import check_json_keys, read_yaml
 __all__ = ["BODY_BYTES_MAX", "TooLarge", "plain_mapping", "read_mapping"]
 
 BODY_BYTES_MAX: Final = 1 << 20
+_YAML_SAYS_SO: Final = (
+    "YAML needs `Content-Type: application/yaml` (curl: -H and, as -d drops line ends, --data-binary @FILE)"
+)
 
 
 class TooLarge(Exception):
@@ -39,7 +42,8 @@ def plain_mapping(data: bytes, *, is_yaml: bool) -> dict[str, Any]:
             value = msgspec.json.decode(data)
             check_json_keys(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InvalidInput("body", f"must be JSON: {' '.join(str(error).split())}", data[:40]) from error
+            rule = f"must be JSON: {' '.join(str(error).split())}; {_YAML_SAYS_SO}"
+            raise InvalidInput("body", rule, data[:40]) from error
     if not isinstance(value, dict):
         raise InvalidInput("body", "must be a mapping of the job's fields", value)
     return value

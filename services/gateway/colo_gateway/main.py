@@ -12,11 +12,13 @@ from colo_gateway.api import Api, refuse_as_problem
 from colo_gateway.ask import Asker
 from colo_gateway.body import BODY_BYTES_MAX
 from colo_gateway.core import GatewayCore
+from colo_gateway.known_query import refuse_unknown_query
 from colo_gateway.restrictions.shell import restrictions_service
 from colo_gateway.settings import GatewaySettings
 from colo_gateway.shell import HEARS, performer
 from colo_gateway.state import StateRoutes
 from colo_gateway.streams import Streams
+from colo_gateway.suggestions import suggest_nearest
 from colo_gateway.survey import ServiceSurvey
 
 __all__ = ["main"]
@@ -65,7 +67,8 @@ async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
         version=build_version(),
         trace_ratio=settings.trace_ratio,
     )
-    process.app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[refuse_as_problem])
+    middlewares = [refuse_as_problem, refuse_unknown_query, suggest_nearest(asker)]
+    process.app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=middlewares)
     process.app.add_routes(api.routes())
 
 

@@ -12,7 +12,7 @@ from colo_common.events.restriction import RestrictionList
 from colo_gateway.concern import KINDS
 from colo_gateway.eviction_account import EvictionAccount, EvictionList
 from colo_gateway.history import History
-from colo_gateway.replies import JobExplained, JobTrace, Problem, Submitted, VersionReply
+from colo_gateway.replies import JobExplained, JobTrace, PlanReply, Problem, Submitted, VersionReply
 from colo_gateway.state_replies import FitsReply, NodeReply, QueuesReply, ServicesReply, StatusReply, TenantsReply
 
 __all__ = ["ROUTES", "Route", "openapi"]
@@ -63,12 +63,15 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="post",
         path="/v1/jobs",
         name="submitJob",
-        about="Submit a job (the fields of a job file, as JSON or YAML).",
+        about="Submit a job (the fields of a job file, or a Kubernetes Pod or Deployment, as JSON or YAML).",
         reply=Submitted,
         status=201,
         parameters=(
             Parameter(
                 name="Idempotency-Key", where="header", about="the same key and job again is the same submission"
+            ),
+            Parameter(
+                name="Check-Index", where="header", about="refused when the plan with this check index is outdated"
             ),
         ),
         problems=(400, 409, 413, 429, 503),
@@ -130,7 +133,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/v1/plan",
         name="planJob",
         about="Where a job (the fields of a job file) would go now, or why not; nothing changes.",
-        reply=rq.JobPlanned,
+        reply=PlanReply,
         parameters=(_query("places", "how many replicas the plan names: 0 to 1000, 100 when absent", "integer"),),
         problems=(400, 413, 503),
         has_body=True,

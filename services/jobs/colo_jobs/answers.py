@@ -22,6 +22,8 @@ from colo_common.events.started import StartedReplicas
 from colo_common.events.trace import trace_of
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_rules import check_job_id, check_name, validate_spec
+from colo_common.model.nearest import hint
+from colo_common.model.submission import jobs_index
 from colo_common.model.workload import JobSpec
 from colo_jobs.admission import quota_refusal
 from colo_jobs.completion import cancel
@@ -113,6 +115,8 @@ class Answers:
         known = self._index.jobs.get(body.job)
         if known is not None and known.spec == body.spec:
             return accepted(known)
+        if body.jobs_index is not None and (moved := self._moved(body.spec.name, body.jobs_index)) is not None:
+            return moved
         checked = self._checked(body.job, body.spec)
         if isinstance(checked, Refusal):
             self._counters.queue_full += checked.code == 429
@@ -130,6 +134,16 @@ class Answers:
             txn, [Publish(fact=submitted, id=f"jobs:submitted:{job.id}", traceparent=request.traceparent)]
         )
 
+    def _moved(self, name: str, seen: str) -> Refusal | None:
+        """The refusal of a submission whose sender saw other unfinished jobs of the name."""
+        named = [job for job in self._index.jobs.values() if job.spec.name == name and not job.is_ended]
+        newest = max(named, key=lambda job: (job.record.submitted_at_ms, job.id), default=None)
+        if jobs_index(len(named), newest.id if newest is not None else "") == seen:
+            return None
+        now = f"now {newest.id} is {newest.record.state}" if newest is not None else "now none is unfinished"
+        rule = f"a job of this name came or ended since the plan, {now}; nothing was submitted, plan it again"
+        return Refusal(code=409, field="check index", rule=rule, got=seen)
+
     def _checked(self, job: str, spec: JobSpec) -> Refusal | bytes:
         """The refusal of the job, or its encoded specification for the store."""
         try:
@@ -145,7 +159,7 @@ class Answers:
             return Refusal(code=409, field="job", rule="another job has this id", got=job)
         queue = self._index.queues.get(spec.queue)
         if queue is None or spec.queue not in self._policy.queues:
-            rule = f"there is no such queue; queues: {' '.join(sorted(self._policy.queues))[:200]}"
+            rule = f"there is no such queue; {hint(spec.queue, sorted(self._policy.queues), 'queues')}"
             return Refusal(code=400, field="queue", rule=rule, got=spec.queue)
         return quota_refusal(queue, spec.replica_count) or value
 

@@ -124,7 +124,6 @@ MISTAKES: list[tuple[str, Any, str, str]] = [
     ("cpu no quantity", a_job(cpu="two"), "cpu", "CPU quantity"),
     ("batch-cpu 8", with_task(cpu=None, **{"batch-cpu": 8}), "tasks[0].batch-cpu", '"8c" or 8000'),
     ("cpu twice", with_task(**{"batch-cpu": 8000}), "tasks[0].batch-cpu", "must not stand beside `cpu`"),
-    ("no memory", with_task(memory=None), "tasks[0].memory", "is needed"),
     ("memory too small", a_job(memory=1024), "memory", "from 1Mi to 16Ti"),
     ("memory absurd", a_job(memory="17Ti"), "memory", "from 1Mi to 16Ti"),
     ("memory negative", a_job(memory="-1Gi"), "memory", "must not be negative"),

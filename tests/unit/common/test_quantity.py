@@ -114,18 +114,21 @@ def test_what_is_no_size_is_refused_with_its_rule(value: str, rule: str) -> None
     assert rule in refused.value.rule
 
 
-@pytest.mark.parametrize(("value", "mcpu"), [(4000, 4000), ("4000", 4000), (10, 10), ("8c", 8000), ("200m", 200)])
+@pytest.mark.parametrize(
+    ("value", "mcpu"),
+    [(4000, 4000), ("4000", 4000), (10, 10), ("8c", 8000), ("200m", 200), ("2k", 2000), ("0.5k", 500)],
+)
 def test_a_batch_number_is_milli_cpu_unless_it_has_a_unit(value: str | int, mcpu: int) -> None:
     assert parse_batch_mcpu(value, "batch-cpu") == mcpu
 
 
-@pytest.mark.parametrize("value", [8, "8"])
-def test_a_bare_batch_number_below_10_is_refused_with_a_hint(value: str | int) -> None:
+@pytest.mark.parametrize(("value", "got"), [(8, "8"), ("8", '"8"')])
+def test_a_bare_batch_number_below_10_is_refused_with_a_hint(value: str | int, got: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         parse_batch_mcpu(value, "batch-cpu")
     assert str(refused.value) == (
         "batch-cpu: a bare number here is milli-CPU and must be at least 10; "
-        f'write "8c" or 8000 if you mean 8 CPUs (got {value!r})'
+        f'write "8c" or 8000 if you mean 8 CPUs (got {got})'
     )
 
 

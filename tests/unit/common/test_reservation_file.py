@@ -146,7 +146,7 @@ def test_a_moment_is_formatted_to_the_millisecond() -> None:
 
 def test_a_refused_end_is_shown_as_a_moment() -> None:
     now_ms = parse_moment_ms("2026-11-22T08:00:00Z", "now")
-    with pytest.raises(InvalidInput, match=r"expires: must not be in the past.*\(got '2019-12-31T23:00:00Z'\)"):
+    with pytest.raises(InvalidInput, match=r'expires: must not be in the past.*\(got "2019-12-31T23:00:00Z"\)'):
         reservation_from_mapping({**LEAST, "expires": "2020-01-01T00:00:00+01:00"}, now_ms)
-    with pytest.raises(InvalidInput, match=r"expires: must be absent when ttl is 0.*\(got '2030-01-01T00:00:00Z'\)"):
+    with pytest.raises(InvalidInput, match=r'expires: must be absent when ttl is 0.*\(got "2030-01-01T00:00:00Z"\)'):
         reservation_from_mapping({**LEAST, "ttl": 0, "expires": "2030-01-01T00:00:00Z"})

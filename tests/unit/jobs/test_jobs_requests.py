@@ -129,7 +129,7 @@ def test_a_list_that_makes_no_sense_is_refused(world: JobsWorld, asked: ListJobs
 def test_a_state_that_there_is_not_is_refused_with_those_that_there_are(world: JobsWorld) -> None:
     refused = world.ask(ListJobs(states=("running", "lost")))
     assert (refused.field, refused.rule) == ("states", f"must be among {' '.join(JOB.state_names)}")
-    assert refused.got == "'lost'"
+    assert refused.got == '"lost"'
 
 
 def test_queues_tell_how_long_the_oldest_waits(world: JobsWorld) -> None:

@@ -69,10 +69,14 @@ class Refusal(Struct, frozen=True, kw_only=True):
 
 
 class SubmitJob(Struct, frozen=True, kw_only=True):
-    """Accept a job under this id. Repeating it with the same spec gives the same reply; with another spec it is refused (409)."""
+    """Accept a job under this id. Repeating it with the same spec gives the same reply; with another spec it is refused (409).
+
+    A new job is refused (409) unless `jobs_index` is None or that of the unfinished jobs of its name (`model.submission`).
+    """
 
     job: str
     spec: JobSpec
+    jobs_index: str | None = None
 
 
 class JobAccepted(Struct, frozen=True, kw_only=True):

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import json
+
 _SHOWN_CHARACTERS = 80
 
 
 def _shown(value: object) -> str:
-    """Return the repr of a value, at most 80 characters; a longer one ends in "..."."""
-    text = repr(value)
+    """Return a value as JSON writes it, at most 80 characters; a longer one ends in "...". None is "nothing"."""
+    text = "nothing" if value is None else _text(value)
     if len(text) <= _SHOWN_CHARACTERS:
         return text
     return text[: _SHOWN_CHARACTERS - 3] + "..."
+
+
+def _text(value: object) -> str:
+    if isinstance(value, (bytes, bytearray)):
+        value = bytes(value).decode("utf-8", "replace")
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    except (ValueError, TypeError, RecursionError):
+        text = repr(value)
+    # A terminal would obey a control character, and UTF-8 cannot write half of a surrogate pair.
+    return text if text.isprintable() else "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
 
 
 class InvalidInput(ValueError):
     """Input from outside breaks a rule. The caller rejects it, counts it, and changes nothing else.
 
     `field` names what is wrong, as the sender wrote it ("tasks[0].resources.cpu"); `rule` says what holds for it
-    ("must be at least 0"); `value` is the repr of the value that came, shortened to 80 characters.
+    ("must be at least 0"); `value` is the value that came as JSON writes it, shortened to 80 characters.
     """
 
     def __init__(self, field: str, rule: str, value: object) -> None:
@@ -25,6 +38,10 @@ class InvalidInput(ValueError):
         self.rule = rule
         self.value = _shown(value)
         super().__init__(f"{field}: {rule} (got {self.value})")
+
+    def of(self, field: str) -> InvalidInput:
+        """Return the same error about a field of another name, for input that was translated before it was checked."""
+        return _rebuild_invalid_input(field, self.rule, self.value)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Keep the error picklable: its constructor takes other arguments than its text."""

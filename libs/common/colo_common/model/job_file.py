@@ -11,7 +11,7 @@
       - name: frames
         replicas: 3
         cpu: "2"              # or 1.5, "500m"
-        memory: 4Gi
+        memory: 4Gi           # 200Mi when left out, the amount that Kubernetes counts for such a pod
         command: [render, --all]
         env: {LEVEL: "3"}
         work: 30 cpu-min      # what a simulated node does; or work_cpu_seconds: 1800
@@ -29,7 +29,8 @@
           devices: {gpu: 1, nic: {core_pct: 50}}
           spread: true
 
-A job of one task may write the task's fields at the top level instead of `tasks`.
+A job of one task may write the task's fields at the top level instead of `tasks`. A Kubernetes Pod or Deployment is read as well:
+`pod_manifest.py`.
 """
 
 from __future__ import annotations
@@ -39,22 +40,29 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from msgspec import structs
+
+from colo_common.model.constraints import Constraints, CpuBind, CpuExclusive, CpuPolicy
 from colo_common.model.duration import parse_duration_ms
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_place import constraints_of
 from colo_common.model.job_rules import LIMITS, check_job_id, check_name, validate_spec
 from colo_common.model.nearest import hint
 from colo_common.model.plain_values import mapping_of, text_of
+from colo_common.model.pod_manifest import is_manifest, job_of_manifest
 from colo_common.model.qos import QosClass, default_band, parse_band, parse_qos
-from colo_common.model.quantity import parse_batch_mcpu, parse_bytes, parse_mcpu
+from colo_common.model.quantity import format_bytes, parse_batch_mcpu, parse_bytes, parse_mcpu
 from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSpec
 
-__all__ = ["check_job_id", "job_from_mapping", "validate_spec"]
+__all__ = ["JobRead", "check_job_id", "job_from_mapping", "read_job", "validate_spec"]
 
 # The name of the task that a job file writes at its top level.
 SHORTHAND_TASK: Final = "main"
+
+DEFAULT_MEMORY_BYTES: Final = 200 << 20
+"""What a task requests that names no memory (kubernetes/kubernetes:pkg/scheduler/util/pod_resources.go:32)."""
 
 _JOB_KEYS: Final = ("name", "queue", "tenant", "qos", "band", "priority", "labels", "tasks")
 _TASK_KEYS: Final = (
@@ -73,13 +81,40 @@ _WORK_RULE: Final = 'must be CPU time such as "30 cpu-min", "90 cpu-s" or "2 cpu
 _SHELL_ONLY: Final = re.compile(r"[|&;<>$`*?~]")
 
 
+class JobRead(NamedTuple):
+    """A job, and what was taken otherwise than it was written, or not at all: lines such as "memory: 200Mi, because ..."."""
+
+    spec: JobSpec
+    notes: tuple[str, ...] = ()
+
+
 def job_from_mapping(mapping: object) -> JobSpec:
-    """Return the job that a mapping (from YAML or JSON) describes.
+    """Return the job that a mapping (from YAML or JSON) describes; see `read_job`."""
+    return read_job(mapping).spec
+
+
+def read_job(mapping: object) -> JobRead:
+    """Return the job that a mapping (from YAML or JSON) describes, with notes. The mapping is a job file's, a Pod or a Deployment.
 
     Raises InvalidInput with the path ("tasks[0].cpu") and the rule; for an unknown key the rule names the nearest known
     key. The returned job keeps every rule of `validate_spec`.
     """
     job = mapping_of(mapping, "job")
+    notes: list[tuple[str, str]] = []
+    if not is_manifest(job):
+        spec = _job(job, notes)
+        return JobRead(spec, tuple(f"{field}: {text}" for field, text in notes))
+    manifest = job_of_manifest(job)
+    try:
+        spec = _job(manifest.job, notes)
+    except InvalidInput as error:
+        # The person has written the manifest and never saw the paths of a job file.
+        raise error.of(manifest.fields.get(error.field, error.field)) from error
+    found = [(manifest.fields.get(field, field), text) for field, text in notes]
+    return JobRead(spec, tuple(f"{field}: {text}" for field, text in [*found, *manifest.notes]))
+
+
+def _job(job: Mapping[str, Any], notes: list[tuple[str, str]]) -> JobSpec:
     is_shorthand = "tasks" not in job
     known = (*_JOB_KEYS, *_SHORTHAND_KEYS)
     _only_known_keys(job, known, "")
@@ -98,13 +133,13 @@ def job_from_mapping(mapping: object) -> JobSpec:
         band=parse_band(job["band"], "band") if "band" in job else default_band(qos),
         priority=_whole(job, "priority", "priority", 0),
         labels=_texts(job.get("labels"), "labels", LIMITS.LABELS_MAX),
-        tasks=(_task(job, "", SHORTHAND_TASK),) if is_shorthand else _tasks(job["tasks"]),
+        tasks=(_task(job, "", SHORTHAND_TASK, qos, notes),) if is_shorthand else _tasks(job["tasks"], qos, notes),
     )
     validate_spec(spec, is_shorthand=is_shorthand)
     return spec
 
 
-def _tasks(value: object) -> tuple[TaskSpec, ...]:
+def _tasks(value: object, qos: QosClass, notes: list[tuple[str, str]]) -> tuple[TaskSpec, ...]:
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
         raise InvalidInput("tasks", "must be a list of tasks", value)
     if not 1 <= len(value) <= LIMITS.TASKS_MAX:
@@ -116,15 +151,15 @@ def _tasks(value: object) -> tuple[TaskSpec, ...]:
         _only_known_keys(task, _TASK_KEYS, f"{path}.")
         if "name" not in task:
             raise InvalidInput(f"{path}.name", "is needed", None)
-        tasks.append(_task(task, f"{path}.", check_name(task["name"], f"{path}.name")))
+        tasks.append(_task(task, f"{path}.", check_name(task["name"], f"{path}.name"), qos, notes))
     return tuple(tasks)
 
 
-def _task(task: Mapping[str, Any], path: str, name: str) -> TaskSpec:
+def _task(task: Mapping[str, Any], path: str, name: str, qos: QosClass, notes: list[tuple[str, str]]) -> TaskSpec:
     return TaskSpec(
         name=name,
         replicas=_whole(task, "replicas", f"{path}replicas", 1),
-        request=ResourceRequest(cpu_mcpu=_cpu_mcpu(task, path), memory_bytes=_memory_bytes(task, path)),
+        request=ResourceRequest(cpu_mcpu=_cpu_mcpu(task, path), memory_bytes=_memory_bytes(task, path, notes)),
         run=RunSpec(
             command=_command(task.get("command"), f"{path}command"),
             env=_texts(task.get("env"), f"{path}env", LIMITS.ENV_MAX),
@@ -134,8 +169,20 @@ def _task(task: Mapping[str, Any], path: str, name: str) -> TaskSpec:
         max_retry=_whole(task, "max_retry", f"{path}max_retry", 0),
         min_succeeded=_whole_or_none(task, "min_succeeded", f"{path}min_succeeded"),
         max_failed=_whole_or_none(task, "max_failed", f"{path}max_failed"),
-        constraints=constraints_of(task.get("place"), f"{path}place"),
+        constraints=_without_vain_wishes(constraints_of(task.get("place"), f"{path}place"), qos, f"{path}place", notes),
     )
+
+
+def _without_vain_wishes(place: Constraints, qos: QosClass, where: str, notes: list[tuple[str, str]]) -> Constraints:
+    """The constraints without preferences about own CPUs, where the class holds none; each is noted. A requirement stays."""
+    if qos.has_own_cpus or place.cpu_policy in (CpuPolicy.EXCLUSIVE, CpuPolicy.IMMOVABLE) or place.cpu_bind_required:
+        return place
+    why = f"is ignored: it is a preference, and work of class {qos.value} binds no CPUs"
+    if place.cpu_bind is not CpuBind.DEFAULT:
+        notes.append((f"{where}.cpu_bind", why))
+    if place.cpu_exclusive is not CpuExclusive.NONE:
+        notes.append((f"{where}.cpu_exclusive", why))
+    return structs.replace(place, cpu_bind=CpuBind.DEFAULT, cpu_exclusive=CpuExclusive.NONE)
 
 
 def _cpu_mcpu(task: Mapping[str, Any], path: str) -> int:
@@ -147,12 +194,13 @@ def _cpu_mcpu(task: Mapping[str, Any], path: str) -> int:
     return parse_mcpu(task["cpu"], f"{path}cpu")
 
 
-def _memory_bytes(task: Mapping[str, Any], path: str) -> int:
+def _memory_bytes(task: Mapping[str, Any], path: str, notes: list[tuple[str, str]]) -> int:
     if "batch-memory" in task:
         _not_both(task, "batch-memory", "memory", path)
         return parse_bytes(task["batch-memory"], f"{path}batch-memory")
-    if "memory" not in task:
-        raise InvalidInput(f"{path}memory", 'is needed, for example "4Gi"', None)
+    if task.get("memory") is None:
+        notes.append((f"{path}memory", f"is not given; {format_bytes(DEFAULT_MEMORY_BYTES)} is requested"))
+        return DEFAULT_MEMORY_BYTES
     return parse_bytes(task["memory"], f"{path}memory")
 
 

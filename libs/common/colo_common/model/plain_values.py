@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.nearest import hint
+from colo_common.model.nearest import hint, nearest
 
 __all__ = ["mapping_of", "name_among", "text_of"]
 
@@ -29,7 +29,9 @@ def name_among(text: str, known: Iterable[str], field: str) -> str:
     """The known name that equals the text without regard to case. Raises InvalidInput with all known names for any other text."""
     names = {name.lower(): name for name in known}
     if text.lower() not in names:
-        raise InvalidInput(field, f"must be among {' '.join(names.values())}", text)
+        near = nearest(text, names.values())
+        rule = f"must be among {' '.join(names.values())}" + (f"; did you mean `{near}`?" if near else "")
+        raise InvalidInput(field, rule, text)
     return names[text.lower()]
 
 

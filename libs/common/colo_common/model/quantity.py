@@ -54,6 +54,9 @@ _LARGEST_FIRST: Final = tuple(
 _BYTE_SUFFIXES: Final = {**_DECIMAL_SUFFIXES, **_BINARY_SUFFIXES}
 _CPU_SUFFIXES: Final = {name: _DECIMAL_SUFFIXES[name] for name in ("n", "u", "m", "", "k")} | {"c": Fraction(1)}
 
+# A CPU quantity knows k of these, but a batch quantity counts milli-CPU.
+_MULTIPLES: Final = {name: _DECIMAL_SUFFIXES[name] for name in ("k", "M", "G")}
+
 _CPU_RULE: Final = 'must be a CPU quantity such as 2, 1.5, "500m" or "8c"'
 _BYTES_RULE: Final = 'must be a size in bytes such as 128974848, "500M" or "2Gi"'
 
@@ -73,17 +76,19 @@ def parse_mcpu(value: str | int | float, field: str, *, allow_negative: bool = F
 def parse_batch_mcpu(value: str | int | float, field: str) -> int:
     """Return milli-CPU for a field whose bare numbers are already milli-CPU (`batch_cpu_mcpu`, `batch-cpu`).
 
-    A number with a unit ("8c", "200m") is read like parse_mcpu. The kernel cannot enforce less than 10 milli-CPU, so
-    InvalidInput is raised below that; for a bare number, which is nearly always a count of CPUs by mistake, the rule
-    says how to write it.
+    A number with a unit ("8c", "200m") is read like parse_mcpu; k, M and G multiply milli-CPU as in Kubernetes, so "2k" is 2 CPUs.
+    The kernel cannot enforce less than 10 milli-CPU, so InvalidInput is raised below that; for a bare number, which is nearly
+    always a count of CPUs by mistake, the rule says how to write it.
     """
-    is_bare = not isinstance(value, str) or _is_bare(value)
+    is_bare = not isinstance(value, str) or _is_bare(value) or value.endswith(tuple(_MULTIPLES))
     if not is_bare:
         mcpu = parse_mcpu(value, field)
         if mcpu < MIN_BATCH_MCPU:
             raise InvalidInput(field, f"must be at least {MIN_BATCH_MCPU} milli-CPU", value)
         return mcpu
-    exact = _exact(value, field, 'must be whole milli-CPU such as 8000, or have a unit such as "8c"', _CPU_SUFFIXES)
+    exact = _exact(
+        value, field, 'must be whole milli-CPU such as 8000, or have a unit such as "8c"', _CPU_SUFFIXES | _MULTIPLES
+    )
     if 0 <= exact < MIN_BATCH_MCPU:
         rule = f"a bare number here is milli-CPU and must be at least {MIN_BATCH_MCPU}"
         if exact > 0:

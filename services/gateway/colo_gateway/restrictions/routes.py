@@ -9,6 +9,7 @@ from colo_common.events import requests as rq
 from colo_common.events.restriction import LiftRestrictions, ListRestrictions, SetRestriction
 from colo_common.model.duration import parse_duration_ms
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.nearest import hint
 from colo_common.model.plain_values import mapping_of, name_among, text_of
 from colo_common.model.restriction import Restriction, RestrictionKind, RestrictionScope
 from colo_gateway.ask import Asker
@@ -85,7 +86,7 @@ class RestrictionRoutes:
                     return answer_of(queues)
                 names = [queue.queue for queue in queues.queues]
                 if restriction.target not in names:
-                    rule = f"there is no such queue; queues: {' '.join(names)[:200]}"
+                    rule = f"there is no such queue; {hint(restriction.target, names, 'queues')}"
                     return problem_of(404, "queue", rule, restriction.target)
             case _:
                 pass
