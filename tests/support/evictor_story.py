@@ -6,14 +6,16 @@ from msgspec.structs import replace
 
 from colo_common.events.effects import Effect, Publish, Record, Wake
 from colo_common.events.enforcement import ReplicaEnded
-from colo_common.events.eviction import EvictionFinished, EvictionRequested, EvictReplica
+from colo_common.events.eviction import EvictionFinished, EvictionRequested, EvictReplica, NodeDrained
 from colo_common.events.node import FreshnessChanged
+from colo_common.model.colocation import COLOCATION_LABEL
 from colo_common.model.freshness import Freshness
 from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import EndCause, Reason
 from colo_evictor.core import Event, EvictorCore
 from colo_evictor.policy import EvictorPolicy
 from tests.support.builders import a_batch_workload, a_node, a_placement, a_sample, decided
+from tests.support.restriction_words import restrictions_changed
 from tests.support.scripts import Args, ScriptFailed
 
 __all__ = ["EvictorStory"]
@@ -63,6 +65,16 @@ class EvictorStory:
         job = args.word(0).split("/", maxsplit=1)[0]
         return self._tell(ReplicaEnded(node="n1", replica=args.word(0), job=job, attempt=1, cause=cause, exit_code=143))
 
+    def do_restrict(self, args: Args) -> str:
+        """REVISION KIND:SCOPE:TARGET...: what operators forbid from now on."""
+        return self._tell(restrictions_changed(args, self._now_ms))
+
+    def do_label(self, args: Args) -> str:
+        """at=ms colocation=false: the node reports itself again, with this label."""
+        args.only("at", "colocation")
+        self._now_ms = args.number("at")
+        return self._tell(a_node(labels={COLOCATION_LABEL: args.text("colocation")}))
+
     def do_stale(self, args: Args) -> str:
         """at=ms: the facts of the node are no longer fresh."""
         self._now_ms = args.number("at")
@@ -94,10 +106,14 @@ def _line(effect: Effect) -> str:
                 f"{rank.replica}({rank.priority}, {rank.used} {rank.unit}{rank.behind and f', behind by {rank.behind}'})"
                 for rank in fact.ranking
             )
+            if fact.reason in (Reason.NODE_DRAINED, Reason.COLOCATION_OFF):
+                return f"requested {fact.replica}: {fact.reason.value} by {fact.asked_by}; {ranking}"
             sign = "<" if fact.reason is Reason.CPU_SATISFACTION else ">="
             level = f"{fact.reason.value} {fact.value_pct}% {sign} {fact.threshold_pct}% for {fact.held_ms} ms"
             online = f"; {fact.online_replicas} online" if fact.online_replicas else ""
             return f"requested {fact.replica}: {level}; {ranking}{online}"
+        case NodeDrained():
+            return f"drained {fact.node} after {fact.took_ms} ms, {fact.reason.value} by {fact.asked_by}"
         case EvictReplica():
             return f"order {fact.node} evict {fact.replica}#{fact.attempt} grace={fact.grace_ms}"
         case EvictionFinished():

@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
+from colo_common.events.eviction import EvictionRequested, NodeDrained
 from tests.support.running import RunningColo, running_colo
 from tests.support.waiting import eventually
 from tests.system.test_cli import Printed, colo_command
@@ -161,4 +162,88 @@ async def test_a_quiesce_stops_all_batch_work_within_a_second_and_back(colo: Run
     await eventually(all_run, "the replicas run on", limit_s=LIMIT_S)
     replicas = (await colo.get(f"/v1/jobs/{job}"))["replicas"]
     assert {(each["attempt"], each["evictions"], each["retries"]) for each in replicas} == {(1, 0, 0)}
+    await colo.cancel_all()
+
+
+async def on_node(colo: RunningColo, job: str) -> dict[str, list[str]]:
+    """The running replicas of a job by node."""
+    found: dict[str, list[str]] = {}
+    for replica in (await colo.get(f"/v1/jobs/{job}"))["replicas"]:
+        if replica["state"] == "Running":
+            found.setdefault(replica["node"], []).append(replica["replica"])
+    return found
+
+
+async def test_a_drain_is_shown_first_and_then_empties_the_node(colo: RunningColo) -> None:
+    job = await submitted(colo, "drained", replicas=6)
+
+    async def all_run() -> bool:
+        return sum(map(len, (await on_node(colo, job)).values())) == 6
+
+    await eventually(all_run, "six replicas run", limit_s=LIMIT_S)
+    node, there = max((await on_node(colo, job)).items(), key=lambda item: len(item[1]))
+    preview = json.loads((await typed(colo, "drain", node, "--dry-run", "-o", "json")).out)
+    assert sorted(each["replica"] for each in preview["leaving"]) == sorted(there)
+    assert all(each["fits_on"] not in ("", node) for each in preview["leaving"])
+    shown = await typed(colo, "drain", node, "--dry-run")
+    assert shown.out.endswith("nothing was changed\n")
+    assert (await colo.get("/v1/restrictions"))["restrictions"] == []
+
+    printed = await typed(colo, "drain", node, "--reason", "new disks", "--as", "ana", "--grace", "1s")
+    assert printed.code == 0, (printed.out, printed.err)
+    assert printed.out.startswith(f"node {node} drained by ana: new disks\n{len(there)} replica")
+
+    async def empty() -> bool:
+        return node not in await on_node(colo, job) and await all_run()
+
+    await eventually(empty, "the replicas run elsewhere", limit_s=LIMIT_S)
+    evicted = await colo.facts(EvictionRequested, "colo.v1.evt.eviction.requested")
+    assert {(each.reason.value, each.asked_by, each.grace_ms) for each in evicted} == {("node-drained", "ana", 1_000)}
+
+    async def reported() -> bool:
+        facts = await colo.facts(NodeDrained, "colo.v1.evt.eviction.drained")
+        return [(fact.node, fact.asked_by) for fact in facts] == [(node, "ana")]
+
+    await eventually(reported, "the end of the drain is published", limit_s=LIMIT_S)
+    again = await typed(colo, "drain", node, "--reason", "new disks", "--as", "ana", "--grace", "1s")
+    assert again.out == f"node {node} is being drained already\ndrained: no replica is on the node\n"
+    assert (await typed(colo, "uncordon", node, "--as", "ana")).out == f"node {node}: drain lifted by ana\n"
+    await colo.cancel_all()
+
+
+async def test_a_paused_job_is_suspended_and_its_waiting_replicas_get_no_place(colo: RunningColo) -> None:
+    job = await submitted(colo, "paused", replicas=2)
+
+    async def both_run() -> bool:
+        return sum(map(len, (await on_node(colo, job)).values())) == 2 and await batch_used_mcpu(colo) > 1000
+
+    await eventually(both_run, "both replicas run", limit_s=LIMIT_S)
+    printed = await typed(colo, "pause", "--job", job, "--reason", "wrong input", "--as", "ana")
+    assert (printed.code, printed.out) == (0, f"job {job} paused by ana: wrong input\n")
+
+    async def idle() -> bool:
+        return await batch_used_mcpu(colo) == 0
+
+    await eventually(idle, "the paused job uses no CPU", limit_s=LIMIT_S)
+    explained = await typed(colo, "explain", "job", job)
+    assert "its job is paused by ana: wrong input" in explained.out
+    # The name alone says which: no node and no queue is called so.
+    assert (await typed(colo, "resume", job, "--as", "bo")).out == f"job {job}: pause lifted by bo\n"
+    await eventually(both_run, "the replicas run on", limit_s=LIMIT_S)
+
+    assert (await typed(colo, "pause", "default", "--as", "ana", "--for", "1h")).out == (
+        "queue default paused by ana, for 60m00s\n"
+    )
+    late = await submitted(colo, "late")
+    other = await typed(colo, "explain", "job", late)
+    assert "its queue is paused by ana" in other.out
+    assert (await colo.get(f"/v1/jobs/{late}"))["summary"]["waiting"] == 1
+    assert (await typed(colo, "resume", "default")).code == 0
+
+    async def placed() -> bool:
+        return bool(await on_node(colo, late))
+
+    await eventually(placed, "the late job runs", limit_s=LIMIT_S)
+    nobody = await typed(colo, "pause", "nobody")
+    assert (nobody.code, nobody.err) == (1, "colo: no node, queue or job has the name nobody\n")
     await colo.cancel_all()

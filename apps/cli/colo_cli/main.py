@@ -32,6 +32,8 @@ _COMMANDS = (
     ("cancel", "Stop a job for good."),
     ("reserve", "Hold a place for owners who come later."),
     ("cordon", "Give a node no new work; what runs there stays."),
+    ("drain", "Cordon a node and let what runs there leave in order; --dry-run shows it first."),
+    ("pause", "Pause batch work of a node, a job or a queue; `resume` ends it."),
     ("quiesce", "Stop all batch work everywhere within a second; `unquiesce` ends it."),
     ("watch", "One line for each fact, as it happens."),
     ("history", "What happened: everywhere, on a node, or to a job."),
@@ -64,6 +66,7 @@ explain.command(
 )
 get.command("colo_cli.evictions:evictions", name="evictions", help="Evictions, newest first.")
 get.command("colo_cli.restrictions:restrictions", name="restrictions", help="What operators forbid, who and why.")
+app.command("colo_cli.pause:resume", name="resume", help="End a pause: suspended replicas run on.")
 app.command("colo_cli.quiesce:unquiesce", name="unquiesce", help="End a quiesce: batch work runs on.")
 app.command("colo_cli.cordon:uncordon", name="uncordon", help="Let a node take new work again.")
 explain.command(

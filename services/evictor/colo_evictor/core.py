@@ -10,15 +10,25 @@ from msgspec import Struct
 
 from colo_common.events.effects import Conflict, Effect, Publish, Record, Wake, Write
 from colo_common.events.enforcement import ReplicaEnded
-from colo_common.events.eviction import EvictionFinished, EvictionRequested, EvictReplica
+from colo_common.events.eviction import (
+    EvictionFinished,
+    EvictionRequested,
+    EvictReplica,
+    NodeDrained,
+    VictimRank,
+)
 from colo_common.events.node import FreshnessChanged, NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
+from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.audit import Audit
+from colo_common.model.colocation import admits_batch
 from colo_common.model.freshness import FORGET_NODE_MS, Freshness
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import attempt_key
 from colo_common.model.reasons import EndCause
+from colo_common.model.restriction import Restrictions
 from colo_evictor.budget import Budget
+from colo_evictor.drains import Drain, drain_of, rank_leaving
 from colo_evictor.policy import EvictorPolicy
 from colo_evictor.signals import Level, Signal, levels
 from colo_evictor.victims import rank_victims
@@ -28,6 +38,7 @@ __all__ = ["ROW_KIND", "Event", "EvictorCore", "EvictorRowsLoaded", "StoredNode"
 
 ROW_KIND = "evictor-node"
 _NODES_MAX = 50_000
+_DRAIN_RETRY_MS = 1_000
 _RANKING_MAX = 20
 # About 2 ms.
 _CHECKED_AT_ONCE = 20_000
@@ -61,6 +72,7 @@ Event = (
     | PlacementsDecided
     | PlacementsReleased
     | ReplicaEnded
+    | RestrictionsChanged
     | EvictorRowsLoaded
     | Conflict
     | Wake
@@ -81,6 +93,8 @@ class EvictorCore:
         self._forget_ms = forget_node_ms
         # The time since which a node is lost, or is known only from placements; the longest first.
         self._lost_since: OrderedDict[str, int] = OrderedDict()
+        self.restrictions = Restrictions()
+        self._drain_at_ms: int | None = None
         self._now_ms = 0
         self._audit = Audit(self._pieces, _CHECKED_AT_ONCE)
 
@@ -98,13 +112,22 @@ class EvictorCore:
                 for release in event.nodes:
                     for replica, attempt in release.attempts:
                         self._node(release.node).placed.pop(attempt_key(replica, attempt), None)
-                return []
+                return [effect for release in event.nodes for effect in self._drain(release.node, now_ms)]
+            case RestrictionsChanged():
+                if not self.restrictions.take(event.revision, event.restrictions, now_ms):
+                    return []
+                return self._drain_all(now_ms)
             case ReplicaEnded():
                 return self._ended(event, now_ms)
             case NodeTopologyReported():
                 event.topology.validate()
-                self._node(event.node).topology = event.topology
-                return []
+                node = self._node(event.node)
+                node.topology = event.topology
+                if admits_batch(event.labels, event.rules):
+                    node.withdrawn_ms = None
+                elif node.withdrawn_ms is None:
+                    node.withdrawn_ms = now_ms
+                return self._drain(event.node, now_ms)
             case FreshnessChanged():
                 node = self._node(event.node)
                 if event.freshness is not Freshness.FRESH:
@@ -123,15 +146,18 @@ class EvictorCore:
                 self._node(event.id).version = event.found
                 return []
             case Wake():
-                return [*self._overdue(now_ms), *self._forget(now_ms)]
+                is_retry = self._drain_at_ms is not None and self._drain_at_ms <= now_ms
+                drained = self._drain_all(now_ms) if self.restrictions.expire(now_ms) or is_retry else []
+                return [*self._overdue(now_ms), *drained, *self._forget(now_ms)]
             case _:
                 assert_never(event)
 
     def deadline_ms(self) -> int | None:
-        """The time at which the first victim is overdue or the first lost node is to be forgotten; None without both."""
+        """When the first victim is overdue, a lost node is to be forgotten, a drain goes on, or a restriction is over."""
         due = [victim.due_ms for node in self.nodes.values() for victim in node.terminating.values()]
         if self._lost_since and self._forget_ms:
             due.append(next(iter(self._lost_since.values())) + self._forget_ms)
+        due.extend(at for at in (self._drain_at_ms, self.restrictions.deadline_ms()) if at is not None)
         return min(due, default=None)
 
     def check(self) -> None:
@@ -157,12 +183,13 @@ class EvictorCore:
         if sample.boot_id == node.boot_id and sample.sample_seq <= node.sample_seq:
             return []
         node.boot_id, node.sample_seq = sample.boot_id, sample.sample_seq
+        node.seen = {attempt_key(w.replica, w.attempt): w for w in sample.workloads if w.replica}
         self._lost_since.pop(sample.node, None)
         credited = (
             sum(victim.cpu_mcpu for victim in node.terminating.values()),
             sum(victim.memory_bytes for victim in node.terminating.values()),
         )
-        readings = levels(node.topology, sample, credited, node.batch_cpu(sample), self.policy)
+        readings = levels(node.topology, sample, credited, node.batch_cpu(sample, self.restrictions), self.policy)
         held = [
             (level, held_ms)
             for level in readings
@@ -171,7 +198,9 @@ class EvictorCore:
             and level.high
             and held_ms >= level.hold_ms
         ]
-        if not held or node.terminating or now_ms < node.cool_until_ms:
+        if not held:
+            return self._drain(sample.node, now_ms)
+        if node.terminating or now_ms < node.cool_until_ms:
             return []
         level, held_ms = held[0]
         return self._evict(node, sample, level, held_ms, credited, now_ms)
@@ -251,10 +280,104 @@ class EvictorCore:
             return []
         key = attempt_key(event.replica, event.attempt)
         node.placed.pop(key, None)
+        node.seen.pop(key, None)
         victim = node.terminating.pop(key, None)
-        if victim is None:
+        finished = [] if victim is None else self._finish(event.node, node, victim, event.cause, now_ms)
+        return [*finished, *self._drain(event.node, now_ms)]
+
+    # ---- drains
+
+    def _drain_all(self, now_ms: int) -> list[Effect]:
+        self._drain_at_ms = None
+        return [effect for name in sorted(self.nodes) for effect in self._drain(name, now_ms)]
+
+    def _drain(self, name: str, now_ms: int) -> list[Effect]:
+        """Order the next replica of a draining node to leave, when no other one of the node is on its way.
+
+        The budget of the cluster and a cool-down of the node hold for drains as well; they go on when those allow it.
+        """
+        node = self.nodes.get(name)
+        drain = None if node is None else drain_of(name, node, self.restrictions)
+        if node is None or drain is None:
             return []
-        return self._finish(event.node, node, victim, event.cause, now_ms)
+        ranking = rank_leaving(node, drain, now_ms)
+        if not ranking:
+            return self._drained(name, node, drain, now_ms)
+        if node.terminating:
+            return []
+        if now_ms < node.cool_until_ms or not self.budget.take(now_ms):
+            at_ms = max(node.cool_until_ms, now_ms + _DRAIN_RETRY_MS)
+            self._drain_at_ms = at_ms if self._drain_at_ms is None else min(self._drain_at_ms, at_ms)
+            return []
+        return self._order_to_leave(name, node, drain, ranking, now_ms)
+
+    def _order_to_leave(
+        self, name: str, node: WatchedNode, drain: Drain, ranking: tuple[VictimRank, ...], now_ms: int
+    ) -> list[Effect]:
+        victim = ranking[0]
+        key = attempt_key(victim.replica, victim.attempt)
+        placement, seen = node.placed.get(key), node.seen.get(key)
+        own_ms = placement.run.grace_ms if placement is not None else self.policy.grace_ms
+        grace_ms = own_ms if drain.grace_ms is None else drain.grace_ms
+        eviction = f"{name}:drain:{now_ms}:{key}"
+        node.terminating[key] = TerminatingReplica(
+            eviction=eviction,
+            replica=victim.replica,
+            attempt=victim.attempt,
+            cpu_mcpu=victim.used,
+            memory_bytes=seen.memory_used_bytes if seen is not None else 0,
+            requested_at_ms=now_ms,
+            due_ms=now_ms + grace_ms + self.policy.overdue_ms,
+        )
+        order = EvictReplica(
+            at_ms=now_ms,
+            node=name,
+            generation=now_ms,
+            eviction=eviction,
+            replica=victim.replica,
+            attempt=victim.attempt,
+            grace_ms=grace_ms,
+            reason=drain.reason,
+        )
+        requested = EvictionRequested(
+            at_ms=now_ms,
+            eviction=eviction,
+            node=name,
+            replica=victim.replica,
+            job=victim.replica.split("/", 1)[0],
+            attempt=victim.attempt,
+            reason=drain.reason,
+            value_pct=0,
+            threshold_pct=0,
+            held_ms=max(now_ms - drain.since_ms, 0),
+            sample_seq=node.sample_seq,
+            ranking=ranking[:_RANKING_MAX],
+            grace_ms=grace_ms,
+            candidates=len(ranking),
+            evictions_in_window=len(self.budget),
+            evictions_allowed=self.budget.per_minute,
+            asked_by=drain.by,
+        )
+        return [
+            self._record(name, node),
+            Publish(fact=requested, id=f"evictor:requested:{eviction}"),
+            Publish(fact=order, id=f"evictor:order:{eviction}", traceparent=placement.traceparent if placement else ""),
+        ]
+
+    def _drained(self, name: str, node: WatchedNode, drain: Drain, now_ms: int) -> list[Effect]:
+        """Publish once that nothing is left to leave. Before a sample of the node nobody knows what runs there."""
+        if node.terminating or not node.sample_seq or node.drained_ms == drain.since_ms:
+            return []
+        node.drained_ms = drain.since_ms
+        fact = NodeDrained(
+            at_ms=now_ms,
+            node=name,
+            reason=drain.reason,
+            asked_by=drain.by,
+            batch_only=drain.batch_only,
+            took_ms=max(now_ms - drain.since_ms, 0),
+        )
+        return [Publish(fact=fact, id=f"evictor:drained:{name}:{drain.since_ms}")]
 
     def _finish(
         self, name: str, node: WatchedNode, victim: TerminatingReplica, cause: EndCause, now_ms: int

@@ -10,6 +10,7 @@ from msgspec import Struct
 from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.node import FreshnessChanged, NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
+from colo_common.events.restriction import RestrictionsChanged
 from colo_common.ports import Bus, Clock, Store
 from colo_common.runtime.core import Core, Subscription
 from colo_common.runtime.metrics import Metrics
@@ -26,6 +27,7 @@ HEARS: Final = (
     Subscription(type=PlacementsDecided, durable=False),
     Subscription(type=PlacementsReleased, durable=False),
     Subscription(type=ReplicaEnded),
+    Subscription(type=RestrictionsChanged, durable=False, replay=True),
 )
 
 

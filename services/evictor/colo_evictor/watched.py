@@ -4,10 +4,11 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from colo_common.events.node import NodeUsageSampled
+from colo_common.events.node import NodeUsageSampled, WorkloadUsage
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import Reason
+from colo_common.model.restriction import Restrictions
 from colo_common.model.topology import NodeTopology
 from colo_evictor.signals import Signal
 
@@ -37,7 +38,11 @@ class EvictorRow(Struct, frozen=True, kw_only=True):
 
 
 class WatchedNode(Struct, kw_only=True):
-    """The state of one node; only the core changes it. `placed` and `terminating` are keyed by attempt; `version` is the row's."""
+    """The state of one node; only the core changes it. `placed` and `terminating` are keyed by attempt; `version` is the row's.
+
+    `seen`: the replicas of the newest sample, by attempt. `withdrawn_ms`: since when it takes no batch work any more; None while it
+    does. `drained_ms`: the beginning of the drain whose end was published.
+    """
 
     topology: NodeTopology | None = None
     placed: dict[str, Placement] = field(default_factory=dict)
@@ -47,20 +52,27 @@ class WatchedNode(Struct, kw_only=True):
     version: int = 0
     sample_seq: int = 0
     boot_id: str = ""
+    seen: dict[str, WorkloadUsage] = field(default_factory=dict)
+    withdrawn_ms: int | None = None
+    drained_ms: int | None = None
 
-    def batch_cpu(self, sample: NodeUsageSampled) -> tuple[int, int]:
+    def batch_cpu(self, sample: NodeUsageSampled, restrictions: Restrictions) -> tuple[int, int]:
         """CPU (mcpu) that the batch and free replicas of the sample request and use together.
 
         A replica counts with both or with neither: one that terminates, is not in the sample yet, or has no known placement is
-        left out. Online work counts with neither, because its requests say nothing of what batch work gets.
+        left out, and so is one that operators suspended: it gets no CPU because it shall get none. Online work counts with neither,
+        because its requests say nothing of what batch work gets.
         """
         requested_mcpu = used_mcpu = 0
+        if restrictions.suspension_of(sample.node) is not None:
+            return 0, 0
         for workload in sample.workloads:
             if workload.band not in BATCH_BANDS or not workload.replica:
                 continue
             key = attempt_key(workload.replica, workload.attempt)
             placement = self.placed.get(key)
-            if placement is not None and key not in self.terminating:
+            is_paused = placement is not None and restrictions.pause_of(placement.job, "") is not None
+            if placement is not None and key not in self.terminating and not is_paused:
                 requested_mcpu += placement.cpu_mcpu
                 used_mcpu += workload.cpu_used_mcpu
         return requested_mcpu, used_mcpu

@@ -13,6 +13,7 @@ from colo_gateway.concern import KINDS
 from colo_gateway.eviction_account import EvictionAccount, EvictionList
 from colo_gateway.history import History
 from colo_gateway.replies import JobExplained, JobTrace, PlanReply, Problem, Submitted, VersionReply
+from colo_gateway.restrictions.preview import DrainPreview
 from colo_gateway.state_replies import FitsReply, NodeReply, QueuesReply, ServicesReply, StatusReply, TenantsReply
 
 __all__ = ["ROUTES", "Route", "openapi"]
@@ -176,6 +177,18 @@ ROUTES: Final[tuple[Route, ...]] = (
         about="Forget a reservation; its owners keep what they hold. Answered as it was before.",
         reply=rq.ReservationDetail,
         parameters=(_RESERVATION,),
+        problems=(400, 404, 503),
+    ),
+    Route(
+        method="get",
+        path="/v1/nodes/{node}/drain",
+        name="previewDrain",
+        about="What a drain of the node would ask to leave, and where it would fit; nothing changes.",
+        reply=DrainPreview,
+        parameters=(
+            _path("node", "the node's name"),
+            _query("batch_only", "true: online work stays"),
+        ),
         problems=(400, 404, 503),
     ),
     Route(

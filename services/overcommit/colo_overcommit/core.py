@@ -19,6 +19,7 @@ from colo_common.events.requests import ExplainAllocatable, HoldEntry, HoldsRepl
 from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.audit import Audit
+from colo_common.model.colocation import admits_batch
 from colo_common.model.freshness import FORGET_NODE_MS, Freshness, freshness_of
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import Placement, attempt_key
@@ -146,9 +147,10 @@ class OvercommitCore:
     def _topology(self, event: NodeTopologyReported, now_ms: int) -> list[Effect]:
         event.topology.validate()
         reserved = reserved_by_zone(event.topology, event.rules)
+        is_colocated = admits_batch(event.labels, event.rules)
         known = self._known(event.node)
         if known is not None:
-            if (event.topology, reserved, event.rules.is_colocated) != (
+            if (event.topology, reserved, is_colocated) != (
                 known.topology,
                 known.reserved,
                 known.is_colocated,
@@ -156,7 +158,7 @@ class OvercommitCore:
                 known.is_changed = True
             known.topology = event.topology
             known.reserved = reserved
-            known.is_colocated = event.rules.is_colocated
+            known.is_colocated = is_colocated
             known.simulated = event.simulated
             known.labels, known.taints, known.capabilities = event.labels, event.taints, event.capabilities
             if known.sampled_at_ms is None and known.expected_since_ms is None:

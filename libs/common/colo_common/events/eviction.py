@@ -9,7 +9,7 @@ from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.units import Bytes, Mcpu, Ms, NodeName, Number, ReplicaName, Signed
 
-__all__ = ["EvictReplica", "EvictionFinished", "EvictionRequested", "VictimRank"]
+__all__ = ["EvictReplica", "EvictionFinished", "EvictionRequested", "NodeDrained", "VictimRank"]
 
 
 class EvictReplica(Fact, frozen=True, kw_only=True):
@@ -74,6 +74,19 @@ class EvictionRequested(Fact, frozen=True, kw_only=True):
     evictions_in_window: Number = 0
     evictions_allowed: Number = 0
     asked_by: str = ""
+
+
+class NodeDrained(Fact, frozen=True, kw_only=True):
+    """Nothing is left on the node of what the drain asked to leave. `took_ms` counts from the drain's beginning.
+
+    `batch_only`: online work was not asked to leave. `asked_by` is the person, or the node's label that admits no batch work.
+    """
+
+    node: NodeName
+    reason: Reason
+    asked_by: str = ""
+    batch_only: bool = False
+    took_ms: Ms = 0
 
 
 class EvictionFinished(Fact, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from colo_common.events.enforcement import (
     ReplicaEnded,
     ReplicaStarted,
 )
-from colo_common.events.eviction import EvictionFinished, EvictionRequested, EvictReplica
+from colo_common.events.eviction import EvictionFinished, EvictionRequested, EvictReplica, NodeDrained
 from colo_common.events.fact import Fact
 from colo_common.events.fleet import (
     FleetTotals,
@@ -280,6 +280,7 @@ EVENTS: Final[tuple[Event, ...]] = (
     ),
     _event("evt.eviction.requested", EvictionRequested, "evictor", Stream.EVT, "which replica must leave, and why"),
     _event("evt.eviction.finished", EvictionFinished, "evictor", Stream.EVT, "the victim has ended"),
+    _event("evt.eviction.drained", NodeDrained, "evictor", Stream.EVT, "nothing is left on a drained node"),
     _event("evt.dead-letter.{service}", DeadLettered, "any", Stream.EVT, "a message could not be handled"),
 )
 

@@ -369,10 +369,14 @@ class HoldsReply(Struct, frozen=True, kw_only=True):
 
 
 class PlanJob(Struct, frozen=True, kw_only=True):
-    """Ask where the replicas of this job would be placed now. The reply names at most `most` (0..1000) replicas."""
+    """Ask where the replicas of this job would be placed now. The reply names at most `most` (0..1000) replicas.
+
+    `avoid`: nodes that are left out.
+    """
 
     spec: JobSpec
     most: int = 100
+    avoid: tuple[str, ...] = ()
 
 
 class PlannedReplica(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,9 @@ from typing import Any, Final
 from aiohttp import web
 
 from colo_common.events import requests as rq
+from colo_common.events.fleet import GetNode, ListNodeReplicas, NodeDetail, NodeReplicas, PlacedReplica
 from colo_common.events.restriction import LiftRestrictions, ListRestrictions, SetRestriction
+from colo_common.events.subjects import encode_node
 from colo_common.model.duration import parse_duration_ms
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.nearest import hint
@@ -14,12 +16,15 @@ from colo_common.model.plain_values import mapping_of, name_among, text_of
 from colo_common.model.restriction import Restriction, RestrictionKind, RestrictionScope
 from colo_gateway.ask import Asker
 from colo_gateway.body import BODY_BYTES_MAX, TooLarge, read_mapping
-from colo_gateway.responses import answer_of, invalid_of, names_of, problem_of
+from colo_gateway.responses import answer_of, invalid_of, json_of, names_of, problem_of
+from colo_gateway.restrictions.preview import DrainPreview, LeavingReplica, leaves, leaving, part_on_node
 from colo_gateway.restrictions.rules import FOR_MOST_MS, GRACE_MOST_MS
 
 __all__ = ["RestrictionRoutes"]
 
 _FIELDS: Final = ("kind", "scope", "target", "by", "reason", "for", "grace", "batch_only", "evicts")
+_JOBS_PLANNED: Final = 20
+_PLACES_MOST: Final = 1_000
 _LIFT_KEYS: Final = ("kind", "scope", "target", "by", "reason")
 _KINDS: Final = tuple(kind.value for kind in RestrictionKind)
 _SCOPES: Final = tuple(scope.value for scope in RestrictionScope)
@@ -37,6 +42,7 @@ class RestrictionRoutes:
             web.get("/v1/restrictions", self.list_all),
             web.post("/v1/restrictions", self.set),
             web.delete("/v1/restrictions", self.lift),
+            web.get("/v1/nodes/{node}/drain", self.preview_drain),
         ]
 
     async def list_all(self, request: web.Request) -> web.Response:
@@ -73,6 +79,58 @@ class RestrictionRoutes:
         except InvalidInput as error:
             return invalid_of(error)
         return answer_of(await self._asker.ask(lift))
+
+    async def preview_drain(self, request: web.Request) -> web.Response:
+        """GET /v1/nodes/{node}/drain: what a drain would do; nothing changes."""
+        node = request.match_info["node"]
+        try:
+            given = mapping_of(dict(request.query), "query", ("batch_only",), within="")
+            encode_node(node)
+            batch_only = name_among(given.get("batch_only", "false"), ("false", "true"), "batch_only") == "true"
+        except InvalidInput as error:
+            return invalid_of(error)
+        detail = await self._asker.ask(GetNode(node=node))
+        if not isinstance(detail, NodeDetail):
+            return answer_of(detail)
+        placed = await self._asker.ask(ListNodeReplicas(node=node))
+        if not isinstance(placed, NodeReplicas):
+            return answer_of(placed)
+        by_job: dict[str, list[PlacedReplica]] = {}
+        for replica in placed.replicas:
+            if leaves(replica, batch_only=batch_only):
+                by_job.setdefault(replica.replica.partition("/")[0], []).append(replica)
+        rows: list[LeavingReplica] = []
+        partial = ""
+        for number, (job, replicas) in enumerate(sorted(by_job.items())):
+            known, plan = None, None
+            if number < _JOBS_PLANNED:
+                known, plan = await self._planned(job, replicas, node)
+            else:
+                partial = f"only the first {_JOBS_PLANNED} jobs were planned"
+            rows += leaving(replicas, known, plan, detail.summary.labels)
+        return json_of(
+            DrainPreview(
+                node=node,
+                batch_only=batch_only,
+                leaving=tuple(rows),
+                staying=len(placed.replicas) - len(rows),
+                total=placed.total,
+                partial=partial,
+            )
+        )
+
+    async def _planned(
+        self, job: str, replicas: list[PlacedReplica], node: str
+    ) -> tuple[rq.JobDetail | None, rq.JobPlanned | None]:
+        """The job, and where its replicas of the node would go instead; None for what does not answer."""
+        known = await self._asker.ask(rq.GetJob(job=job))
+        if not isinstance(known, rq.JobDetail):
+            return None, None
+        part = part_on_node(known.spec, replicas)
+        if part is None:
+            return known, None
+        plan = await self._asker.ask(rq.PlanJob(spec=part, most=_PLACES_MOST, avoid=(node,)))
+        return known, plan if isinstance(plan, rq.JobPlanned) else None
 
     async def _unknown(self, restriction: Restriction) -> web.Response | None:
         """The refusal of a job or queue that does not exist."""

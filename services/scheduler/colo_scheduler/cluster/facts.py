@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from colo_common.events.node import NodeTopologyReported
+from colo_common.model.colocation import admits_batch, admits_online
 from colo_common.model.invalid import InvalidInput
 from colo_scheduler.cluster.derived import Derived
 from colo_scheduler.cluster.pool import FloatArray
@@ -100,8 +101,9 @@ class NodeFacts:
             self._layout_at[layout] = len(self.layouts)
             self.layouts.append(layout)
         self.layout[row] = self._layout_at[layout]
-        self.online[row] = any(each.name == _ONLINE and each.present for each in reported.capabilities)
-        self.colocated[row] = reported.rules.is_colocated
+        is_able = any(each.name == _ONLINE and each.present for each in reported.capabilities)
+        self.online[row] = is_able and admits_online(reported.labels)
+        self.colocated[row] = admits_batch(reported.labels, reported.rules)
         self.note(row)
 
     def restrict(self, row: int, bits: int) -> None:

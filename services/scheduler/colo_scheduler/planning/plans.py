@@ -18,7 +18,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_rules import validate_spec
 from colo_common.model.placement import Attempt, Placement
-from colo_common.model.workload import JobSpec, TaskSpec
+from colo_common.model.workload import TaskSpec
 from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.holding import holding_of
 from colo_scheduler.cluster.pool import pool_of
@@ -52,6 +52,8 @@ _QUEUED_A_STEP: Final = 1_000
 _HOLDS_FOR_ONE: Final = 10
 _NODES_PUBLISHED: Final = 100
 _PREEMPTORS_MOST: Final = 20
+# Longer than a plan takes.
+_AVOIDED_MS: Final = 3_600_000
 
 
 class PlanInput(NamedTuple):
@@ -71,7 +73,7 @@ class Plan:
         self._view, self._placements, self._waiting, self._reserved = plan_input
         self._ask = ask
         self._policy = policy
-        self._coming = _requests_of(ask.spec, self._view.now_ms)
+        self._coming = _requests_of(ask, self._view.now_ms)
         self._queue = RequestQueue(ask.spec.replica_count, policy.backoff)
         self._missing: list[tuple[RequestClass, list[PlacementRequest]]] = []
         self._used_once: list[Placement] = []
@@ -282,7 +284,9 @@ def check_plan(ask: PlanJob) -> None:
     validate_spec(ask.spec)
 
 
-def _requests_of(spec: JobSpec, now_ms: int) -> Iterator[PlacementRequest]:
+def _requests_of(ask: PlanJob, now_ms: int) -> Iterator[PlacementRequest]:
+    spec = ask.spec
+    avoid = tuple((node, now_ms + _AVOIDED_MS) for node in ask.avoid)
     labels = tuple(sorted(spec.labels.items()))
     return (
         PlacementRequest(
@@ -298,6 +302,7 @@ def _requests_of(spec: JobSpec, now_ms: int) -> Iterator[PlacementRequest]:
             queued_at_ms=now_ms,
             constraints=task.constraints,
             labels=labels,
+            avoid=avoid,
         )
         for task in spec.tasks
         for index in range(task.replicas)

@@ -1,0 +1,90 @@
+"""The command `colo drain NODE`."""
+
+import urllib.parse
+from typing import Any, Final
+
+from colo_cli.client import Client
+from colo_cli.output import bytes_text, counted, cpu_text, print_data, print_table
+from colo_cli.restrictions import As, Output, ask_to_restrict, print_changes
+
+__all__ = ["drain"]
+
+_SHOWN_MOST: Final = 100
+
+
+def drain(
+    node: str,
+    /,
+    *,
+    dry_run: bool = False,
+    batch_only: bool = False,
+    grace: str | None = None,
+    reason: str = "",
+    for_: str | None = None,
+    by: As = "",
+    output: Output = "table",
+    api: str | None = None,
+) -> int:
+    """Cordon a node and let what runs there leave in order, each with its grace; the eviction budget holds.
+
+    Again shows how far it is: what is still to leave, or that nothing is left. `colo uncordon` ends it.
+
+    Args:
+        node: The node's name.
+        dry_run: Only show what would leave and where it would fit now; nothing changes.
+        batch_only: Online work stays, and new online work may come.
+        grace: The time between SIGTERM and SIGKILL for all; without it, each replica's own.
+        reason: Why, in a line; everybody who asks about the node reads it.
+        for_: The time after which it ends by itself, such as 2h; without it, until `colo uncordon`.
+        by: Who asks; COLO_USER or your user name when absent.
+        output: table, json or yaml.
+        api: Address of the gateway.
+    """
+    client = Client(api)
+    path = f"/v1/nodes/{urllib.parse.quote(node, safe='')}/drain"
+    preview = client.get(path, batch_only="true" if batch_only else "")
+    if dry_run:
+        if output != "table":
+            print_data(preview, output)
+            return 0
+        _print_preview(preview, "would leave")
+        print("nothing was changed")
+        return 0
+    fields = {"reason": reason, "by": by, "grace": grace, "batch_only": batch_only, "for": for_}
+    answer = ask_to_restrict(api, "drain", "node", node, **fields)
+    if output != "table":
+        print_data({**answer, "leaving": preview["leaving"]}, output)
+        return 0
+    print_changes(answer, f"node {node} is being drained already", output)
+    _print_preview(preview, "to leave" if answer["changes"] else "still to leave")
+    return 0
+
+
+def _print_preview(preview: dict[str, Any], what: str) -> None:
+    leaving = preview["leaving"]
+    if not leaving:
+        of_batch = " batch" if preview["batch_only"] else ""
+        print(f"drained: no{of_batch} replica is on the node" + _staying(preview))
+        return
+    print(f"{counted(len(leaving), 'replica')} {what}" + _staying(preview))
+    rows = [
+        [
+            each["replica"],
+            each["state"],
+            each["band"],
+            cpu_text(each["cpu_mcpu"]),
+            bytes_text(each["memory_bytes"]),
+            each["fits_on"] or "waits",
+            each["unmet"] or "-",
+        ]
+        for each in leaving[:_SHOWN_MOST]
+    ]
+    print_table(["  REPLICA", "STATE", "BAND", "CPU>", "MEMORY>", "WOULD GO TO", "UNMET"], rows, "")
+    if len(leaving) > _SHOWN_MOST:
+        print(f"and {len(leaving) - _SHOWN_MOST} more; --output json lists them")
+    if preview["partial"]:
+        print(preview["partial"])
+
+
+def _staying(preview: dict[str, Any]) -> str:
+    return f"; {counted(preview['staying'], 'replica')} of online work may stay" if preview["staying"] else ""
