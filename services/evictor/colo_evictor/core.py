@@ -59,9 +59,9 @@ class EvictorRowsLoaded(Struct, frozen=True, kw_only=True):
     rows: tuple[StoredNode, ...]
 
 
-def eviction_id(sample: NodeUsageSampled, key: str) -> str:
-    """The id of the eviction of an attempt (its key) by a sample: "ev-" and ten hex digits, the same for the same sample."""
-    text = f"{sample.node}:{sample.boot_id}:{sample.sample_seq}:{key}"
+def eviction_id(*parts: str | int) -> str:
+    """The id of an eviction: "ev-" and ten hex digits, the same for the same node, cause (a sample or a drain) and attempt."""
+    text = ":".join(map(str, parts))
     return f"ev-{blake2b(text.encode(), digest_size=5).hexdigest()}"
 
 
@@ -221,7 +221,7 @@ class EvictorCore:
         key = attempt_key(victim.replica, victim.attempt)
         usage = next(w for w in sample.workloads if w.replica == victim.replica and w.attempt == victim.attempt)
         placement = node.placed.get(key)
-        eviction = eviction_id(sample, key)
+        eviction = eviction_id(sample.node, sample.boot_id, sample.sample_seq, key)
         grace_ms = min(placement.run.grace_ms, self.policy.grace_ms) if placement else self.policy.grace_ms
         node.terminating[key] = TerminatingReplica(
             eviction=eviction,
@@ -319,7 +319,7 @@ class EvictorCore:
         placement, seen = node.placed.get(key), node.seen.get(key)
         own_ms = placement.run.grace_ms if placement is not None else self.policy.grace_ms
         grace_ms = own_ms if drain.grace_ms is None else drain.grace_ms
-        eviction = f"{name}:drain:{now_ms}:{key}"
+        eviction = eviction_id(name, "drain", now_ms, key)
         node.terminating[key] = TerminatingReplica(
             eviction=eviction,
             replica=victim.replica,
