@@ -67,9 +67,9 @@ class Lab:
         needle = f'"event":"{event}"'
         return any(needle in path.read_text("utf-8", "replace") for path in self.directory.glob("colo-lab-*/*.log"))
 
-    def interrupt(self, limit_s: float = 20.0) -> LabEnd:
-        """Ctrl-C."""
-        self.process.send_signal(signal.SIGINT)
+    def interrupt(self, limit_s: float = 20.0, *, number: int = signal.SIGINT) -> LabEnd:
+        """Ctrl-C, or another signal."""
+        self.process.send_signal(number)
         return self.end(limit_s)
 
     def end(self, limit_s: float = 60.0) -> LabEnd:

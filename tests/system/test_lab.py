@@ -1,10 +1,18 @@
 """`colo lab` as people run it: what it prints, how it ends, and what it refuses with one sentence."""
 
 import contextlib
+import fcntl
 import json
+import os
+import pty
+import re
+import signal
 import socket
+import struct
 import subprocess
+import sys
 import tempfile
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,17 +65,53 @@ def _noted(running) -> bool:
     return len(running.children) >= 8
 
 
-@pytest.mark.parametrize("event", ["http-listening", "service-started"])
-def test_an_interrupt_while_it_starts_ends_it_and_leaves_nothing(event: str) -> None:
+@pytest.mark.parametrize(
+    ("event", "number"),
+    [("http-listening", signal.SIGINT), ("service-started", signal.SIGINT), ("service-started", signal.SIGHUP)],
+    ids=["Ctrl-C at once", "Ctrl-C", "the terminal is closed"],
+)
+def test_an_interrupt_while_it_starts_ends_it_and_leaves_nothing(event: str, number: int) -> None:
     with lab(a_directory(), "--nodes", "2", "--json") as running:
         running.wait_for_log(event)
         running.note_children()
-        ended = running.interrupt()
+        ended = running.interrupt(number=number)
         left = running.left_behind()
     assert (ended.code, ended.stderr) == (0, "")
     assert ended.took_s < 5
     assert ended.verdict.keys() >= KEYS
     assert left == []
+
+
+def test_at_the_highest_speed_the_clock_slows_down_rather_than_lies() -> None:
+    with lab(a_directory(), "--nodes", "6", "--speed", "600", "--duration", "8s", "--json") as running:
+        verdict = running.end().verdict
+    assert verdict["simulated_s"] >= 0.95 * (verdict["claimed_s"] - 600)
+    assert verdict["slowest_speed"] <= verdict["speed"] == 600
+    assert (verdict["lost"], verdict["placed_twice"], verdict["errors"]) == (0, 0, [])
+
+
+def test_a_terminal_shows_at_once_that_it_starts_and_then_a_picture_that_fits() -> None:
+    shown, code = on_a_terminal("--nodes", "12", "--duration", "4s", columns=80, rows=24)
+    assert code in (0, 1)
+    assert shown.startswith("\r\x1b[Kcolo lab: starts")
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "\n", shown)
+    assert max(len(line) for line in re.split(r"[\r\n]+", plain) if not line.startswith("note: ")) <= 80
+    for text in ("node-12", "ask it: export COLO_API=http://127.0.0.1:", "events: NATS nats://127.0.0.1:", "VERDICT: "):
+        assert text in plain
+
+
+def on_a_terminal(*arguments: str, columns: int, rows: int) -> tuple[str, int]:
+    """What `colo lab` writes to a terminal of that size until it ends, and its exit code."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "-m", "colo_cli", "lab", *arguments])
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    shown = b""
+    with contextlib.suppress(OSError):
+        while piece := os.read(terminal, 65_536):
+            shown += piece
+    os.close(terminal)
+    return shown.decode(errors="replace"), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def test_two_labs_at_a_time_have_gateways_of_their_own() -> None:

@@ -212,7 +212,7 @@ def _write_report(nodes: list[SimulatedNode], path: Path, claimed_ms: int) -> No
 
 
 def _trace(settings: HostSettings) -> TraceRead:
-    return read_trace(Path(settings.trace)) if settings.trace else default_trace(settings.seed)
+    return read_trace(Path(settings.trace), skip_invalid=True) if settings.trace else default_trace(settings.seed)
 
 
 def main() -> int:

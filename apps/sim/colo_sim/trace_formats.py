@@ -41,7 +41,7 @@ def detect_text_format(first_line: str, source: str) -> TextFormat:
         return "alibaba"
     rule = (
         f'must be the header "{",".join(LONG_HEADER)}", a header that starts with "{",".join(_FLEET_HEADER)}", '
-        "a 9-column row of Alibaba machine usage, or a JSON object"
+        "a 9-column row of Alibaba machine usage, or a Prometheus answer in JSON; make one of them of any other trace"
     )
     raise InvalidInput(f"{source} line 1", rule, line)
 
@@ -49,7 +49,7 @@ def detect_text_format(first_line: str, source: str) -> TextFormat:
 def _records(
     lines: Iterable[str], rows: TraceRows, columns: int, *, first_line: int
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield (line number, fields) of every line that is not blank; raises InvalidInput when the count is wrong."""
+    """Yield (line number, fields) of every line that is not blank and has the right count."""
     reader = csv.reader(lines)
     line = first_line - 1
     try:
@@ -58,7 +58,8 @@ def _records(
             if not record or record == [""]:
                 continue
             if len(record) != columns:
-                raise InvalidInput(rows.where(line), f"must have {columns} columns", ",".join(record))
+                rows.refuse(InvalidInput(rows.where(line), f"must have {columns} columns", ",".join(record)))
+                continue
             yield line, record
     except csv.Error as error:
         raise InvalidInput(rows.where(line + 1), f"must be comma separated text ({error})", "") from None
@@ -67,17 +68,18 @@ def _records(
 def parse_alibaba(lines: Iterable[str], rows: TraceRows) -> TraceRead:
     """Return the trace of Alibaba machine usage rows."""
     for line, record in _records(lines, rows, _ALIBABA_COLUMNS, first_line=1):
-        name, time_text, cpu_text, mem_text = record[:4]
-        if not name:
-            raise InvalidInput(rows.where(line, "machine_id"), "must not be empty", name)
-        if cpu_text.strip() in _ALIBABA_INVALID or mem_text.strip() in _ALIBABA_INVALID:
-            rows.skipped["marked invalid"] += 1
-            continue
-        t_ms = rows.time_ms(time_text, line, "time_stamp")
-        cpu_ppm = rows.share_ppm(cpu_text, line, "cpu_util_percent")
-        mem_ppm = rows.share_ppm(mem_text, line, "mem_util_percent")
-        if cpu_ppm is not None and mem_ppm is not None:
-            rows.add(name, t_ms, cpu_ppm, mem_ppm, line)
+        with rows.one():
+            name, time_text, cpu_text, mem_text = record[:4]
+            if not name:
+                raise InvalidInput(rows.where(line, "machine_id"), "must not be empty", name)
+            if cpu_text.strip() in _ALIBABA_INVALID or mem_text.strip() in _ALIBABA_INVALID:
+                rows.skipped["marked invalid"] += 1
+                continue
+            t_ms = rows.time_ms(time_text, line, "time_stamp")
+            cpu_ppm = rows.share_ppm(cpu_text, line, "cpu_util_percent")
+            mem_ppm = rows.share_ppm(mem_text, line, "mem_util_percent")
+            if cpu_ppm is not None and mem_ppm is not None:
+                rows.add(name, t_ms, cpu_ppm, mem_ppm, line)
     return rows.finish("alibaba")
 
 
@@ -87,22 +89,24 @@ def parse_fleet(header: str, lines: Iterable[str], rows: TraceRows, *, step_ms: 
         raise InvalidInput("step_ms", "must be at least 1", step_ms)
     columns = len(header.split(","))
     for index, (line, record) in enumerate(_records(lines, rows, columns, first_line=2)):
-        cpu_ppm = rows.share_ppm(record[0], line, "cpu_util_percent")
-        mem_ppm = rows.share_ppm(record[1], line, "mem_util_percent")
-        if cpu_ppm is not None and mem_ppm is not None:
-            rows.add("fleet-mean", index * step_ms, cpu_ppm, mem_ppm, line)
+        with rows.one():
+            cpu_ppm = rows.share_ppm(record[0], line, "cpu_util_percent")
+            mem_ppm = rows.share_ppm(record[1], line, "mem_util_percent")
+            if cpu_ppm is not None and mem_ppm is not None:
+                rows.add("fleet-mean", index * step_ms, cpu_ppm, mem_ppm, line)
     return rows.finish("fleet", is_fleet_mean=True)
 
 
 def parse_long(lines: Iterable[str], rows: TraceRows) -> TraceRead:
     """Return the trace of `time,node,cpu_pct,mem_pct` rows; `lines` follow the header."""
     for line, (time_text, name, cpu_text, mem_text) in _records(lines, rows, len(LONG_HEADER), first_line=2):
-        name = name.strip()
-        if not name:
-            raise InvalidInput(rows.where(line, "node"), "must not be empty", name)
-        t_ms = rows.time_ms(time_text, line, "time")
-        cpu_ppm = rows.share_ppm(cpu_text, line, "cpu_pct")
-        mem_ppm = rows.share_ppm(mem_text, line, "mem_pct")
-        if cpu_ppm is not None and mem_ppm is not None:
-            rows.add(name, t_ms, cpu_ppm, mem_ppm, line)
+        with rows.one():
+            name = name.strip()
+            if not name:
+                raise InvalidInput(rows.where(line, "node"), "must not be empty", name)
+            t_ms = rows.time_ms(time_text, line, "time")
+            cpu_ppm = rows.share_ppm(cpu_text, line, "cpu_pct")
+            mem_ppm = rows.share_ppm(mem_text, line, "mem_pct")
+            if cpu_ppm is not None and mem_ppm is not None:
+                rows.add(name, t_ms, cpu_ppm, mem_ppm, line)
     return rows.finish("long")

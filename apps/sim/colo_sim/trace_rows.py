@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import isfinite, isnan
 from typing import Final
@@ -52,8 +54,8 @@ def whole_number_of(text: str, where: str) -> int:
 class TraceRows:
     """Samples by series in the order read. `source` names the file in every error.
 
-    With `skip_invalid`, samples that are NaN or out of range are left out and counted; without, the first one raises
-    InvalidInput. Missing values (an empty field) are always left out and counted; order and shape are always checked.
+    With `skip_invalid`, rows that break a rule are left out and counted; without, and when no row is left, the first one raises
+    InvalidInput. Missing values (an empty field) are always left out and counted.
     `blank_lines` were dropped before the first line and still count in line numbers.
     """
 
@@ -63,11 +65,27 @@ class TraceRows:
     blank_lines: int = 0
     rows: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
+    _first_refused: InvalidInput | None = None
     _samples: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
 
     def where(self, line: int, column: str = "") -> str:
         """Return "FILE line N COLUMN", the `field` of an error."""
         return f"{self.source} line {line + self.blank_lines} {column}".rstrip()
+
+    def refuse(self, error: InvalidInput) -> None:
+        """Count a row that breaks a rule, or raise the error where none may."""
+        if not self.skip_invalid:
+            raise error
+        self.skipped["invalid"] += 1
+        self._first_refused = self._first_refused or error
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Read one row in this context: it is refused as a whole."""
+        try:
+            yield
+        except InvalidInput as error:
+            self.refuse(error)
 
     def time_ms(self, text: str, line: int, column: str) -> int:
         """Return a time in milliseconds from seconds (rounded to the nearest), at least 0."""
@@ -87,10 +105,8 @@ class TraceRows:
             share = number_of(text, where)
             if not 0 <= share <= whole:
                 raise InvalidInput(where, f"must be from 0 to {whole}", text)
-        except InvalidInput:
-            if not self.skip_invalid:
-                raise
-            self.skipped["invalid"] += 1
+        except InvalidInput as error:
+            self.refuse(error)
             return None
         return round(share * (1_000_000 // whole))
 
@@ -112,6 +128,8 @@ class TraceRows:
     def finish(self, format_name: str, *, is_fleet_mean: bool = False, notices: tuple[str, ...] = ()) -> TraceRead:
         """Return the trace. Times start at the earliest sample of all. Raises InvalidInput when no sample was left."""
         if not self._samples:
+            if self._first_refused is not None:
+                raise self._first_refused
             raise InvalidInput(
                 self.source, "must hold at least one sample with a CPU share", dict(self.skipped) or "none"
             )
@@ -125,8 +143,9 @@ class TraceRows:
         return TraceRead(trace, format_name, self.rows, dict(sorted(self.skipped.items())), notices)
 
     def _skip_notices(self) -> tuple[str, ...]:
+        first = f", the first one because {self._first_refused}" if self._first_refused is not None else ""
         return tuple(
-            f"{self.source}: {count} values left out because they are {reason}"
+            f"{self.source}: {count} values left out because they are {reason}{first if reason == 'invalid' else ''}"
             for reason, count in sorted(self.skipped.items())
         )
 

@@ -105,8 +105,13 @@ def test_a_wrong_file_gets_one_sentence_with_file_line_and_rule(
 
 
 def test_invalid_values_may_be_left_out_and_counted(tmp_path: Path) -> None:
-    read = read_trace(written(tmp_path, LONG + "61,a,nan,50\n62,a,1000,50\n63,a,5,50\n"), skip_invalid=True)
-    assert read.skipped == {"invalid": 2}
+    read = read_trace(
+        written(tmp_path, LONG + "61,a,nan,50\n62,a,1000,50\n63,a,5,50\n2,a,5,50\n9\n"), skip_invalid=True
+    )
+    assert read.skipped == {"invalid": 4}
+    assert any(
+        "4 values left out because they are invalid, the first one because load.csv line" in one for one in read.notices
+    )
     assert read.trace.series[0].cpu_ppm[-1] == 50_000
 
 
