@@ -72,7 +72,7 @@ class MemoryBus:
         except TimeoutError as error:
             raise Unavailable(f"no answer on {subject} in {timeout_s} s") from error
 
-    async def answer(self, service: str, answerers: Mapping[str, Answerer]) -> None:
+    async def answer(self, service: str, answerers: Mapping[str, Answerer], *, is_listed: bool = True) -> None:
         """Answer until cancelled."""
         for subject, answerer in answerers.items():
             self._answerers.setdefault(subject, []).append(answerer)

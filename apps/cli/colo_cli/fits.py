@@ -75,16 +75,16 @@ def _print(reply: "FitsReply", answer: dict[str, Any]) -> None:
         shape = f"{cpu_text(task.cpu_mcpu)} CPU, {bytes_text(task.memory_bytes)}, class {reply.qos}"
         wanted = f" ({task.wanted} wanted)" if task.wanted > 1 else ""
         name = f"{task.task}: " if len(reply.tasks) > 1 else ""
-        print(
-            f"{name}{counted(task.fits, 'replica')}{at_least} of {shape} would fit now{wanted}, of {counted(reply.nodes, 'node')}"
-        )
+        where = f"on {len(task.nodes)} of {counted(reply.nodes, 'node')}"
+        print(f"{name}{counted(task.fits, 'replica')}{at_least} of {shape} would fit now{wanted}, {where}")
         _print_where(task)
         if task.fits < task.most:
             if task.fits:
                 print("no more, because")
             print_refusals(plain)
     if reply.waiting:
-        print(f"{counted(reply.waiting, 'replica')} of jobs wait now and may come first")
+        wait = "replica of a job waits" if reply.waiting == 1 else "replicas of jobs wait"
+        print(f"{reply.waiting} {wait} now and may come first")
 
 
 def _print_where(task: "TaskFits") -> None:

@@ -3,15 +3,21 @@
 import asyncio
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import structlog
+from msgspec import Struct
 from msgspec.structs import replace
 
 from colo_collector.core import CollectorCore
+from colo_collector.kernel_groups import GroupsRead, ReadGroups
 from colo_collector.policy import CollectorPolicy
 from colo_collector.readings import TopologyRead
+from colo_common.events.effects import Effect
+from colo_common.events.kernel import ListKernelGroups
+from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Clock
 from colo_common.runtime.process import ServiceProcess, run
 from colo_common.runtime.service import Service
@@ -22,6 +28,7 @@ from colo_executor.subscriptions import executor_hears
 from colo_sim.demand import MEMORY_SHARE_PPM, NodeDemand
 from colo_sim.host_settings import HostSettings
 from colo_sim.machine import SimMachine
+from colo_sim.machine_groups import groups_of
 from colo_sim.machine_reading import MachineReport
 from colo_sim.machine_spec import DEVICE_LABEL, MachineSpec
 from colo_sim.node_measure import measured_between
@@ -87,6 +94,9 @@ class SimulatedNode:
             bus=process.bus,
             clock=process.clock,
             subscriptions=(),
+            answers=(ListKernelGroups,),
+            answers_for={"node": self.name},
+            perform=self._read_groups,
             metrics=process.metrics,
             discoverable=False,
             never_waits=True,
@@ -112,6 +122,12 @@ class SimulatedNode:
             discoverable=False,
             never_waits=True,
         )
+
+    async def _read_groups(self, effect: Effect) -> Sequence[Struct]:
+        """Perform the collector's one effect on the simulated machine."""
+        if not isinstance(effect, ReadGroups):
+            raise InvariantBroken("the collector performs no such effect", effect=type(effect).__name__)
+        return [GroupsRead(request=effect.request, groups=groups_of(self.machine), simulated=True)]
 
     async def live(self) -> None:
         """Advance the machine and its reflex to the present, many times a second, until cancelled.

@@ -276,6 +276,15 @@ class SimMachine:
         """The CPUs batch may use, in the kernel's notation."""
         return self._cpus.format()
 
+    def owned_cpus(self) -> dict[str, tuple[QosClass, CpuSet]]:
+        """Class and CPUs of each online replica that has CPUs of its own."""
+        return {name: (one.qos, one.cpus) for name, one in self._online_replicas.by_name.items() if one.cpus}
+
+    def request_mcpu(self, replica: str) -> int:
+        """The CPU that a running replica requested; 0 for an unknown one."""
+        found = self._found(replica)
+        return found.request_mcpu if found is not None else 0
+
     def start_replica(
         self, replica: str, attempt: int, zones: tuple[int, ...], cpu_mcpu: int, memory_bytes: int, work_mcpu_ms: int
     ) -> None:

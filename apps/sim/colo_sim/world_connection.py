@@ -76,7 +76,7 @@ class Connection:
         except TimeoutError as error:
             raise Unavailable(f"no answer on {subject} in {timeout_s} s") from error
 
-    async def answer(self, service: str, answerers: Mapping[str, Answerer]) -> None:
+    async def answer(self, service: str, answerers: Mapping[str, Answerer], *, is_listed: bool = True) -> None:
         """See Bus.answer."""
         responder = Responder(self._boot, answerers)
         self._router.add(responder)

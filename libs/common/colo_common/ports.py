@@ -199,8 +199,11 @@ class Bus(Protocol):
         """Request and reply: the answer of one member of the answering service; Unavailable when none comes in time."""
         ...
 
-    async def answer(self, service: str, answerers: Mapping[str, Answerer]) -> None:
-        """Answer requests to these subjects until cancelled; one member of the service answers each. Discoverable if possible."""
+    async def answer(self, service: str, answerers: Mapping[str, Answerer], *, is_listed: bool = True) -> None:
+        """Answer requests to these subjects until cancelled; one member of the service answers each.
+
+        Discoverable if possible and `is_listed`: agents of thousands of nodes are not.
+        """
         ...
 
     async def ready(self) -> str:

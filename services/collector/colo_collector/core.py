@@ -8,17 +8,20 @@ from typing import Final, assert_never
 import msgspec
 
 from colo_collector.crossing import Gauge
+from colo_collector.kernel_groups import GroupsRead, ReadGroups
 from colo_collector.policy import CollectorPolicy
 from colo_collector.readings import SampleRead, Skip, TopologyRead, Unreadable
-from colo_common.events.effects import Effect, Publish, Wake
+from colo_common.events.effects import Effect, Publish, Reply, RequestReceived, Wake
+from colo_common.events.kernel import ListKernelGroups, NodeKernelGroups
 from colo_common.events.node import NodeTopologyReported, NodeUsageSampled, PressureCrossed, PressureReading
+from colo_common.events.requests import Refusal
 from colo_common.events.subjects import encode_node
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.units import check_units
 
 __all__ = ["CollectorCore", "Event", "content_hash"]
 
-Event = TopologyRead | SampleRead | Unreadable | Wake
+Event = TopologyRead | SampleRead | Unreadable | GroupsRead | RequestReceived | Wake
 
 _WORKLOADS_MAX: Final = 10_000
 _HASH_CHARACTERS: Final = 16
@@ -58,6 +61,10 @@ class CollectorCore:
             case Unreadable():
                 self._skip(event.reason)
                 return []
+            case RequestReceived():
+                return [self._asked(event)]
+            case GroupsRead():
+                return [self._groups(event, now_ms)]
             case Wake():
                 return []
             case _:
@@ -73,6 +80,27 @@ class CollectorCore:
             raise InvariantBroken("a sample was published before the first topology", node=self.node)
         for gauge in self._gauges:
             gauge.check()
+
+    def _asked(self, event: RequestReceived) -> Effect:
+        """Have the groups read; what else is asked is refused."""
+        if isinstance(event.body, ListKernelGroups):
+            return ReadGroups(request=event.request)
+        name = type(event.body).__name__
+        return Reply(
+            request=event.request, body=Refusal(code=404, field="request", rule="is not answered here", got=name)
+        )
+
+    def _groups(self, event: GroupsRead, now_ms: int) -> Reply:
+        """The answer to the question for which the groups were read."""
+        found = NodeKernelGroups(
+            node=self.node,
+            at_ms=now_ms,
+            groups=event.groups,
+            left_out=event.left_out,
+            simulated=event.simulated,
+            faults=event.faults,
+        )
+        return Reply(request=event.request, body=found)
 
     def _on_topology(self, event: TopologyRead, now_ms: int) -> list[Effect]:
         check_units(event, "topology_read")

@@ -26,6 +26,7 @@ from colo_collector.discover import (
 )
 from colo_collector.files import FileReader, Gathered
 from colo_collector.hierarchy import Hierarchy, parse_hierarchy, unified_point
+from colo_collector.kernel_groups import GroupsRead, read_groups
 from colo_collector.kubelet import pinned_cpus
 from colo_collector.measure import measure
 from colo_collector.readings import SampleRead, Skip, TopologyRead, Unreadable
@@ -140,6 +141,16 @@ class Machine:
             # Delivered even when the sample after it failed: the next call does not read the topology again.
             self._delivered = self._topology_read
             return structs.replace(observation, topology_read=self._topology_read, assumed=self._assumed)
+
+    def kernel_groups(self, request: str) -> GroupsRead:
+        """Every control group with processes as the kernel has it now. An absurd file costs its group only."""
+        with self._turn:
+            if self._capabilities is None:
+                self._probe()
+            try:
+                return read_groups(self._reader, self._hierarchy, self._subtree, self._online, request)
+            except (InvalidInput, OSError) as error:
+                return GroupsRead(request=request, groups=(), faults=(str(error),))
 
     def close(self) -> None:
         """Close every file."""

@@ -9,7 +9,8 @@ from colo_collector.core import CollectorCore
 from colo_collector.files import FileReader
 from colo_collector.machine import Machine
 from colo_collector.settings import CollectorSettings
-from colo_collector.shell import CollectorShell
+from colo_collector.shell import CollectorShell, group_performer
+from colo_common.events.kernel import ListKernelGroups
 from colo_common.runtime.process import ServiceProcess, run
 from colo_common.runtime.service import Service
 
@@ -44,7 +45,15 @@ async def build(process: ServiceProcess, settings: CollectorSettings) -> None:
     )
     core = CollectorCore(settings.node, settings.policy())
     service = _Collector(
-        name="collector", core=core, bus=process.bus, clock=process.clock, subscriptions=(), metrics=process.metrics
+        name="collector",
+        core=core,
+        bus=process.bus,
+        clock=process.clock,
+        subscriptions=(),
+        answers=(ListKernelGroups,),
+        answers_for={"node": settings.node},
+        perform=group_performer(machine),
+        metrics=process.metrics,
     )
     shell = CollectorShell(
         machine,

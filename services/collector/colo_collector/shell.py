@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 import structlog
 from msgspec import Struct
 
+from colo_collector.kernel_groups import GroupsRead, ReadGroups
 from colo_collector.machine import Observation
 from colo_collector.readings import Skip, TopologyRead, Unreadable
+from colo_common.events.effects import Effect
+from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Clock
+from colo_common.runtime.core import Performer
 from colo_common.runtime.metrics import Metrics
 
-__all__ = ["CollectorShell", "Sampler"]
+__all__ = ["CollectorShell", "GroupSource", "Sampler", "group_performer"]
 
 _PERIOD_S_MIN: Final = 0.1
 """The shortest real period under a fast clock, because /proc/stat counts in hundredths of a second."""
@@ -27,6 +31,25 @@ class Sampler(Protocol):
     def observe(self) -> Observation:
         """Read the machine once. Blocks, and never raises for an unreadable file."""
         ...
+
+
+class GroupSource(Protocol):
+    """The port to the control groups of a machine."""
+
+    def kernel_groups(self, request: str) -> GroupsRead:
+        """Read all control groups. Blocks, and never raises for an unreadable file."""
+        ...
+
+
+def group_performer(machine: GroupSource) -> Performer:
+    """Return the performer of ReadGroups: it reads in a thread, because a machine may have thousands of groups."""
+
+    async def perform(effect: Effect) -> Sequence[Struct]:
+        if not isinstance(effect, ReadGroups):
+            raise InvariantBroken("the collector performs no such effect", effect=type(effect).__name__)
+        return [await asyncio.to_thread(machine.kernel_groups, effect.request)]
+
+    return perform
 
 
 class CollectorShell:

@@ -2,7 +2,7 @@
 
 import asyncio
 import warnings
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from secrets import token_hex
 from typing import Any, Final
@@ -104,14 +104,16 @@ class NatsBus:
             raise Unavailable(f"{doing}: {failed}")
         return msg.data
 
-    def answer(self, service: str, answerers: Mapping[str, Answerer]) -> Coroutine[Any, Any, None]:
+    def answer(
+        self, service: str, answerers: Mapping[str, Answerer], *, is_listed: bool = True
+    ) -> Coroutine[Any, Any, None]:
         """Answer as NATS micro service `colo-<service>`, discoverable by $SRV.PING, INFO and STATS.
 
         From this call on the bus is not ready until the server knows every subject: who asks a service that said that it is ready
         finds it there.
         """
         self._not_answering_yet += 1
-        return self._answer(service, answerers)
+        return self._answer(service, answerers) if is_listed else self._answer_unlisted(service, answerers)
 
     async def _answer(self, service: str, answerers: Mapping[str, Answerer]) -> None:
         await self._connection.wait_usable()
@@ -150,6 +152,27 @@ class NatsBus:
                 with suppress(TimeoutError, *NATS_ERRORS):
                     async with asyncio.timeout(2):
                         await micro.stop()
+
+    async def _answer_unlisted(self, service: str, answerers: Mapping[str, Answerer]) -> None:
+        """Answer by plain subscriptions: a micro service costs ten of them, whatever it answers."""
+        await self._connection.wait_usable()
+        client = self._connection.client
+        running: set[asyncio.Task[None]] = set()
+        subscriptions = []
+        try:
+            for subject, answerer in answerers.items():
+                handle = _plain_handler(answerer, running)
+                subscriptions.append(await client.subscribe(subject, queue=f"colo-{service}", cb=handle))
+            with suppress(*NATS_ERRORS):
+                await client.flush()
+            self._not_answering_yet -= 1
+            await asyncio.get_running_loop().create_future()
+        finally:
+            for task in tuple(running):
+                task.cancel()
+            for subscription in subscriptions:
+                with suppress(*NATS_ERRORS):
+                    await subscription.unsubscribe()
 
     async def ask_all(self, subject: str, data: bytes, timeout_s: float) -> list[bytes]:
         """See Survey.ask_all."""
@@ -249,6 +272,22 @@ class NatsBus:
         finally:
             with suppress(*NATS_ERRORS):
                 await subscription.unsubscribe()
+
+
+def _plain_handler(answerer: Answerer, running: set[asyncio.Task[None]]) -> Callable[[Msg], Coroutine[Any, Any, None]]:
+    """A callback of a subscription that answers requests concurrently."""
+
+    async def answer(message: Msg) -> None:
+        with suppress(*NATS_ERRORS):
+            await message.respond(await answerer(message.data, message.headers or {}))
+
+    async def handle(message: Msg) -> None:
+        if len(running) < _ANSWERS_AT_ONCE:
+            task = asyncio.get_running_loop().create_task(answer(message))
+            running.add(task)
+            task.add_done_callback(running.discard)
+
+    return handle
 
 
 def _handler(answerer: Answerer, running: set[asyncio.Task[None]]) -> Handler:

@@ -227,7 +227,7 @@ class Service:
                     inbox_items=lambda: len(self._inbox),
                 )
                 answerers |= status.answerers()
-            self._spawn(self._bus.answer(self.name, answerers))
+            self._spawn(self._bus.answer(self.name, answerers, is_listed=self._discoverable))
         self._log.info(
             "service-started", boot_id=self.boot_id, subscriptions=len(self._subscriptions), answers=len(self._answers)
         )
