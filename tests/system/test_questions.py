@@ -39,9 +39,9 @@ async def ask(colo: RunningColo, *words: str, stdin: bytes = b"") -> Printed:
 
 
 async def ask_json(colo: RunningColo, *words: str) -> Any:
-    said = await ask(colo, *words, "-o", "json")
-    assert said.out, said.err
-    return json.loads(said.out)
+    printed = await ask(colo, *words, "-o", "json")
+    assert printed.out, printed.err
+    return json.loads(printed.out)
 
 
 async def on_terminal(colo: RunningColo, *words: str, **environment: str) -> tuple[int, str]:
@@ -122,17 +122,17 @@ async def busy(colo: RunningColo) -> RunningColo:
 
 async def test_status_says_on_one_screen_that_all_is_well(busy: RunningColo) -> None:
     async def well() -> Printed | None:
-        said = await ask(busy, "status")
-        return said if said.code == 0 else None
+        printed = await ask(busy, "status")
+        return printed if printed.code == 0 else None
 
-    said = await eventually(well, "all is well", limit_s=30)
-    lines = said.out.splitlines()
+    printed = await eventually(well, "all is well", limit_s=30)
+    lines = printed.out.splitlines()
     assert lines[0].endswith(": all is well   times are simulated, x60")
     for service in ("gateway", "jobs", "scheduler", "overcommit", "evictor"):
         assert any(line.split()[:2] == [service, "yes"] for line in lines), service
     assert any(line.split(None, 1) == ["nodes", "2: 2 fresh"] for line in lines)
     assert any(line.startswith("queues") and "1 waiting" in line and "6 running" in line for line in lines)
-    assert "\x1b" not in said.out
+    assert "\x1b" not in printed.out
     code, screen = await on_terminal(busy, "status")
     shown = screen.splitlines()
     assert code == 0
@@ -154,7 +154,7 @@ async def test_a_stopped_service_is_named_by_status_services_and_readiness(busy:
         assert "! jobs is not ready: nobody answers" in status.out
         assert "    -> colo get services" in status.out
         assert "not known: queues: jobs does not answer" in status.out
-        # What can be said without it is said.
+        # What can be printed without it is printed.
         assert "2: 2 fresh" in status.out
         assert took_s < 5
         services = await ask_json(busy, "get", "services")
@@ -256,11 +256,11 @@ async def test_one_node_shows_zones_replicas_ceiling_and_changes(busy: RunningCo
     assert sum(zone["held_cpu_mcpu"] for zone in answer["node"]["zones"]) == held[name]
     assert sum(each["cpu_mcpu"] for each in answer["replicas"]["replicas"]) == held[name]
     assert {each["tenant"] for each in answer["replicas"]["replicas"]} <= {"films", "science"}
-    said = await ask(busy, "get", "node", name)
-    assert said.code == 0
-    assert said.out.startswith(f"{name}: fresh (sample ")
+    printed = await ask(busy, "get", "node", name)
+    assert printed.code == 0
+    assert printed.out.startswith(f"{name}: fresh (sample ")
     for word in ("simulated", "HEADROOM", "REPLICA", "last changes"):
-        assert word in said.out
+        assert word in printed.out
     unknown = await ask(busy, "get", "node", "node-1")
     assert (unknown.code, unknown.out) == (1, "")
     assert "did you mean `node-01`?" in unknown.err
@@ -338,9 +338,9 @@ async def test_what_would_fit_is_what_the_nodes_have_free(busy: RunningColo) -> 
     # A zone's rest of less than a CPU may be shared between zones or not: at most one replica a zone is lost.
     assert sum(free.values()) - 8 <= task["fits"] <= sum(free.values())
     assert sum(count for _, count in task["nodes"]) == task["fits"]
-    said = await ask(busy, "fits", "--cpu", "1", "--memory", "64Mi", "--most", "2")
-    assert said.code == 0
-    assert said.out.startswith("2 replicas or more of 1 CPU, 64Mi, class BE would fit now, on ")
+    printed = await ask(busy, "fits", "--cpu", "1", "--memory", "64Mi", "--most", "2")
+    assert printed.code == 0
+    assert printed.out.startswith("2 replicas or more of 1 CPU, 64Mi, class BE would fit now, on ")
     none = await ask(busy, "fits", "--cpu", "900")
     assert none.code == 1
     assert "no node could hold one even when empty" in none.out

@@ -12,7 +12,7 @@ from colo_collector.hierarchy import Hierarchy
 from colo_common.events.kernel import KernelGroup
 from colo_common.model.qos import QosClass
 
-__all__ = ["GROUPS_MOST", "GroupsRead", "ReadGroups", "Reader", "read_groups"]
+__all__ = ["GROUPS_MOST", "GroupsRead", "ReadGroups", "GroupFileReader", "read_groups"]
 
 GROUPS_MOST: Final = 2_000
 _DIRECTORIES_MOST: Final = 8_000
@@ -44,7 +44,7 @@ class _Texts(Protocol):
     def texts(self) -> Mapping[str, str | None]: ...
 
 
-class Reader(Protocol):
+class GroupFileReader(Protocol):
     """Reads files and directories of the machine; a missing or refused one is None or empty."""
 
     def list_directories(self, path: str, limit: int = ...) -> tuple[str, ...]: ...
@@ -52,7 +52,7 @@ class Reader(Protocol):
 
 
 def read_groups(
-    reader: Reader, hierarchy: Hierarchy, subtree: str, online: Sequence[Workload], request: str
+    reader: GroupFileReader, hierarchy: Hierarchy, subtree: str, online: Sequence[Workload], request: str
 ) -> GroupsRead:
     """Every group with processes, and the tiers of colo, by path.
 
@@ -85,7 +85,7 @@ def read_groups(
     )
 
 
-def _walk(reader: Reader, mounts: Iterable[str]) -> tuple[list[str], int]:
+def _walk(reader: GroupFileReader, mounts: Iterable[str]) -> tuple[list[str], int]:
     """The paths of all groups below the mount points, sorted, and how many directories were not looked into."""
     found: dict[str, None] = {}
     beyond = 0
@@ -103,7 +103,7 @@ def _walk(reader: Reader, mounts: Iterable[str]) -> tuple[list[str], int]:
     return sorted(found), beyond
 
 
-def _processes(reader: Reader, mounts: Iterable[str], paths: Sequence[str]) -> dict[str, int]:
+def _processes(reader: GroupFileReader, mounts: Iterable[str], paths: Sequence[str]) -> dict[str, int]:
     """How many processes each group itself has, by any controller."""
     roots = tuple(mounts)
     texts = reader.read_all([f"{root}{path}/cgroup.procs" for root in roots for path in paths], keep=False).texts
@@ -182,7 +182,7 @@ def _group(
         name=workload.name if workload is not None else path.rpartition("/")[2],
         path=path,
         version=2 if is_v2 else 1,
-        qos=workload.qos if workload is not None else _foreign_class(path, known),
+        qos=workload.qos if workload is not None else _unmanaged_class(path, known),
         is_colo=path in tiers or (workload is not None and bool(workload.replica)),
         replica=workload.replica if workload is not None else "",
         attempt=workload.attempt if workload is not None else 0,
@@ -196,7 +196,7 @@ def _group(
     )
 
 
-def _foreign_class(path: str, known: Mapping[str, Workload]) -> QosClass | None:
+def _unmanaged_class(path: str, known: Mapping[str, Workload]) -> QosClass | None:
     """The class of a group that colo did not make: that of a declared group around it, or what its place among systemd's and the
     kubelet's groups says (a pod that names no class of its own is LS, a best-effort one BE).
     """

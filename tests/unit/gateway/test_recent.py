@@ -1,0 +1,134 @@
+"""Counts of the last ten minutes, and what they and the services' answers make wrong."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from colo_common.events.eviction import EvictionRequested
+from colo_common.events.fleet import FleetTotals, OverdrawnNode
+from colo_common.events.requests import QueueSummary
+from colo_common.events.service import DeadLettered
+from colo_common.events.status import ServiceStatus
+from colo_common.model.reasons import Reason
+from colo_common.ports import Backlog
+from colo_gateway.findings import findings_of
+from colo_gateway.recent import WINDOW_MS, Recent
+from colo_gateway.survey import service_entry
+
+
+def eviction(node: str, reason: Reason = Reason.MEMORY_WATERMARK) -> EvictionRequested:
+    return EvictionRequested(
+        eviction="e",
+        node=node,
+        replica="j/t/0",
+        job="j",
+        attempt=1,
+        reason=reason,
+        value_pct=91,
+        threshold_pct=90,
+        held_ms=1,
+        sample_seq=1,
+    )
+
+
+def test_facts_are_counted_for_ten_minutes_and_no_longer() -> None:
+    recent = Recent()
+    recent.add(eviction("n1"), 1_000_000)
+    recent.add(eviction("n1"), 1_000_000)
+    recent.add(DeadLettered(service="jobs", subject="s", reason="r"), 1_300_000)
+    counts = recent.counts(1_300_000)
+    assert (counts.evictions, counts.evictions_by_node, counts.dead_letters) == (2, {"n1": 2}, {"jobs": 1})
+    assert counts.window_ms == 300_000
+    later = recent.counts(1_000_000 + WINDOW_MS + 10_000)
+    assert (later.evictions, later.dead_letters, later.window_ms) == (0, {"jobs": 1}, WINDOW_MS)
+
+
+def test_names_and_buckets_are_bounded() -> None:
+    recent = Recent()
+    for number in range(2_000):
+        recent.add(eviction(f"n{number}"), 5_000_000)
+    counts = recent.counts(5_000_000)
+    assert counts.evictions == 2_000
+    assert len(counts.evictions_by_node) == 1_001
+    assert counts.evictions_by_node["other"] == 1_000
+
+
+STATUS = ServiceStatus(
+    service="jobs",
+    boot_id="b1",
+    host="h",
+    pid=7,
+    version="1",
+    started_at_ms=1,
+    now_ms=2,
+    problems={},
+    inbox_items=0,
+    outgoing_messages=0,
+    handled=0,
+    dead_letters=0,
+    refusals=0,
+)
+FLEET = FleetTotals(
+    nodes={"fresh": 3, "stale": 0, "lost": 0},
+    cpu_capacity_mcpu=0,
+    cpu_used_mcpu=0,
+    memory_capacity_bytes=0,
+    memory_used_bytes=0,
+    batch_cpu_mcpu=20_000,
+    batch_memory_bytes=0,
+    held_cpu_mcpu=10_000,
+    held_memory_bytes=0,
+)
+NOTHING = Recent().counts(0)
+
+
+def test_a_service_is_ready_while_one_instance_is_and_consumers_are_its_own() -> None:
+    sick = structs.replace(STATUS, boot_id="b2", problems={"redis": "refuses writes"})
+    backlogs = [
+        Backlog(stream="COLO_EVT", consumer="colo-jobs-evt", pending=3, unacknowledged=1),
+        Backlog(stream="COLO_EVT", consumer="colo-evictor-evt", pending=9, unacknowledged=0),
+    ]
+    entry = service_entry("jobs", [STATUS, sick], backlogs, 0)
+    assert (entry.is_ready, entry.why, entry.pending, entry.unacknowledged) == (True, "", 3, 1)
+    alone = service_entry("jobs", [sick], None, 0)
+    assert (alone.is_ready, alone.why, alone.pending) == (False, "redis: refuses writes", None)
+    nobody = service_entry("jobs", [], backlogs, 0)
+    assert not nobody.is_ready
+    assert nobody.why.startswith("nobody answers")
+
+
+def test_the_gateway_is_not_blamed_for_a_service_that_speaks_for_itself() -> None:
+    gateway = structs.replace(STATUS, service="gateway", problems={"jobs": "nobody answers"})
+    assert service_entry("gateway", [gateway], [], 0).is_ready
+    cut = structs.replace(STATUS, service="gateway", problems={"nats": "is not connected"})
+    assert service_entry("gateway", [cut], [], 0).why == "nats: is not connected"
+
+
+def test_each_condition_is_one_finding_with_a_command() -> None:
+    assert findings_of([service_entry("jobs", [STATUS], [], 0)], FLEET, [], NOTHING) == ()
+    recent = Recent()
+    recent.add(DeadLettered(service="jobs", subject="s", reason="r"), 10)
+    lagging = Backlog(stream="COLO_RUN", consumer="colo-jobs-run", pending=9_000, unacknowledged=0)
+    fleet = structs.replace(
+        FLEET,
+        nodes={"fresh": 1, "stale": 1, "lost": 1},
+        late=("n2", "n3"),
+        overdrawn_nodes=1,
+        overdrawn_cpu_mcpu=1_500,
+        overdrawn=(OverdrawnNode(node="n2", cpu_mcpu=1_500, memory_bytes=0),),
+    )
+    full = QueueSummary(queue="night", waiting=95, running=0, capacity=100)
+    found = findings_of([service_entry("jobs", [], [lagging], 0)], fleet, [full], recent.counts(10))
+    assert [finding.do for finding in found] == [
+        "colo get services",
+        "colo get services -o wide",
+        "colo get nodes --sort age",
+        "colo get nodes --sort age",
+        "colo explain overcommit n2",
+        "colo get jobs --queue night --state Pending",
+        "colo watch --types DeadLettered --since 0",
+    ]
+    assert found[1].what == "jobs is 9000 messages behind"
+    assert found[4].what == "batch work holds 1.5 CPU more than could be promised now, on 1 nodes"
+    small = structs.replace(fleet, nodes={"fresh": 3}, late=(), overdrawn_cpu_mcpu=900)
+    assert findings_of([], small, [], NOTHING) == ()
