@@ -28,6 +28,7 @@ from colo_executor.cgroup import CgroupTree
 from colo_executor.knobs import Knob
 from colo_executor.local import ReplicaLaunched, SignalReplica, StopIntent
 from colo_executor.order import KnobWrite
+from colo_executor.process.kill_tier import KillTier
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.tier import group_of
@@ -157,7 +158,7 @@ async def main(rounds: int) -> None:
             for how in ("out of the idle group", "where it is"):
                 if how == "where it is":
                     # What it would be without the way out: for the comparison only.
-                    runtime._tier._kill_tier._move_out = lambda *_: None  # type: ignore[method-assign]
+                    KillTier.move_out = lambda *_: None  # type: ignore[assignment, method-assign]
                 times = await kills(runtime, directory, rounds, f"{subtree}-hogs")
                 for path in directory.glob("up*"):
                     path.unlink()

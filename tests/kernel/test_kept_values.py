@@ -17,6 +17,7 @@ from colo_executor.cgroup import CgroupTree
 from colo_executor.knobs import UNLIMITED, Knob
 from colo_executor.local import SignalReplica, StopIntent
 from colo_executor.order import KnobWrite, cpuset_writes
+from colo_executor.process.kill_tier import CONTROLLERS, SUFFIX, KillTier
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from tests.kernel.inside import CGROUP_ROOT, hogs, observed_topology, settings_of, unchanged
@@ -121,11 +122,12 @@ async def test_a_replica_dies_with_its_own_cpus_and_memory_and_without_giving_wa
     zone = topology.zones[-1]
     launched = await start(runtime, replace(a_placement(zone=zone.zone, mcpu=4_000), run=FOUR_LOOPS))
     runtime.set_ceiling(200)
-    tier = runtime._tier
+    home = CgroupTree(str(CGROUP_ROOT), SUBTREE)
+    leaving = KillTier(CgroupTree(str(CGROUP_ROOT), f"{SUBTREE}{SUFFIX}", controllers=CONTROLLERS))
     with hogs(crowd, "", tuple(every_cpu())):
-        tier._kill_tier._move_out(tier.tree, GROUP, TOKEN)
-        assert tier.tree.pids(GROUP) == ()
-        assert launched.pid in tier._kill_tier.tree.pids(TOKEN)
+        leaving.move_out(home, GROUP, TOKEN)
+        assert home.pids(GROUP) == ()
+        assert launched.pid in leaving.tree.pids(TOKEN)
         assert status_of(launched.pid, "Cpus_allowed_list") == zone.cpus
         assert status_of(launched.pid, "Mems_allowed_list") == str(zone.zone)
         await runtime.signal(KILL)
@@ -134,4 +136,5 @@ async def test_a_replica_dies_with_its_own_cpus_and_memory_and_without_giving_wa
             return bool(runtime.poll_exits())
 
         await eventually(look, "the end", limit_s=60)
-    assert tier._kill_tier.tree.children("") == ()
+    assert leaving.tree.children("") == ()
+    assert leaving.tree.remove("")

@@ -28,6 +28,7 @@ from colo_executor.local import (
     StopIntent,
 )
 from colo_executor.order import KnobWrite
+from colo_executor.process.kill_tier import CONTROLLERS, SUFFIX, KillTier
 from colo_executor.process.machine import start_ticks
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
@@ -178,6 +179,11 @@ async def test_sigterm_ends_what_listens_and_sigkill_ends_what_does_not(runtime,
     assert (await next_exit(runtime)).exit_code == 137
 
 
+def a_kill_tier(policy: ProcessPolicy) -> KillTier:
+    """The groups in which the executor kills, as another program sees them."""
+    return KillTier(CgroupTree(ROOT, f"{policy.subtree}{SUFFIX}", controllers=CONTROLLERS))
+
+
 def cpu_group(pid: int) -> str:
     """The control group that a process gets its CPU from."""
     rows = (line.split(":", 2) for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines())
@@ -186,33 +192,36 @@ def cpu_group(pid: int) -> str:
 
 async def test_a_killed_replica_dies_where_nobody_is_given_precedence(runtime, policy):
     launched = await start(runtime, a_run(SPIN))
-    token, group, tier = "job.main.0@1", "batch/job.main.0@1", runtime._tier
-    leaving = tier._kill_tier
+    token, group, home = "job.main.0@1", "batch/job.main.0@1", CgroupTree(ROOT, policy.subtree)
+    leaving = a_kill_tier(policy)
     assert cpu_group(launched.pid) == f"/{policy.subtree}/{group}"
-    leaving._move_out(tier.tree, group, token)
+    leaving.move_out(home, group, token)
     assert cpu_group(launched.pid) == f"/{policy.subtree}-leaving/{token}"
-    assert tier.tree.pids(group) == ()
+    assert home.pids(group) == ()
     assert [leaving.tree.value("cpu-idle", path) for path in ("", token)] == ["0", "0"]
     assert leaving.tree.quota_us(token) == -1
     await runtime.signal(signal("kill"))
     assert (await next_exit(runtime)).exit_code == 137
     assert leaving.tree.children("") == ()
     # One that nothing is left of makes no groups.
-    assert leaving.kill(tier.tree, group, token)
+    assert leaving.kill(home, group, token)
+    # The tier that this test made is not in the executor's journal.
+    assert leaving.tree.remove("")
 
 
 async def test_what_an_executor_was_killing_when_it_died_is_ended_by_the_next(policy):
     kill_9(executor(policy, "run", "trap '' TERM; sleep 60"))
     async for runtime in opened_after_crash(policy):
-        tier = runtime._tier
-        (token,) = tier.tree.children("batch")
-        tier._kill_tier._move_out(tier.tree, f"batch/{token}", token)
-        pids = tier._kill_tier.tree.pids(token)
+        home, leaving = CgroupTree(ROOT, policy.subtree), a_kill_tier(policy)
+        (token,) = home.children("batch")
+        leaving.move_out(home, f"batch/{token}", token)
+        pids = leaving.tree.pids(token)
         assert pids
         (found,) = (await runtime.adopt(1)).replicas
         assert not found.alive
         assert (await next_exit(runtime)).replica == "job/main/0"
-        assert tier._kill_tier.tree.children("") == ()
+        assert leaving.tree.children("") == ()
+        assert leaving.tree.remove("")
         assert [start_ticks("/proc", pid) for pid in pids] == [None] * len(pids)
 
 

@@ -35,7 +35,7 @@ class KillTier:
         Where the kernel refuses the move, the processes are killed in their group.
         """
         with contextlib.suppress(CgroupError, OSError):
-            self._move_out(home, group, token)
+            self.move_out(home, group, token)
         # The moved processes first: a process that forks faster than it is moved may stay behind and die slowly.
         is_empty = self.tree.kill(token)
         is_empty = home.kill(group) and is_empty
@@ -51,7 +51,11 @@ class KillTier:
             is_empty = self.tree.kill(token) and self.tree.remove(token) and is_empty
         return is_empty
 
-    def _move_out(self, home: CgroupTree, group: str, token: str) -> None:
+    def move_out(self, home: CgroupTree, group: str, token: str) -> None:
+        """Move the group's processes into this tier's group `token`, which keeps their CPU and memory sets.
+
+        A process that forks faster than it is moved may stay behind. Raises CgroupError or OSError where the kernel refuses.
+        """
         pids = home.pids(group)
         if not pids:
             return
