@@ -30,6 +30,7 @@ IMPURE: Final = {
     "sse": "streams events over HTTP",
     "streams": "streams events over HTTP",
     "colo_gateway.api": "answers HTTP",
+    "colo_gateway.event_query": "reads the query of HTTP requests",
     "colo_gateway.known_query": "answers HTTP",
     "colo_gateway.reservations": "answers HTTP",
     "colo_gateway.restrictions.routes": "answers HTTP",
