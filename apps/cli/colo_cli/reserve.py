@@ -9,14 +9,17 @@ from cyclopts import Parameter
 
 from colo_cli.client import Client
 from colo_cli.holds import holds_text
-from colo_cli.output import Format, bytes_text, cpu_text, print_data, print_table, span_text
+from colo_cli.output import ListOutput, Output, bytes_text, cpu_text, print_data, print_list, span_text
 from colo_cli.plan import print_refusals
 from colo_cli.submit import read_file
+from colo_cli.watching import Watch, watched
 
 __all__ = ["reservation", "reservations", "reserve", "unreserve"]
 
 _ENDED = ("Succeeded", "Failed")
-Output = Annotated[Format, Parameter(name=["--output", "-o"])]
+_COLUMNS = (
+    "RESERVATION", "PHASE", "NODE", "CPU>", "MEMORY>", "CPU LEFT>", "MEMORY LEFT>", "OWNERS>", "ENDS IN>",
+)  # fmt: skip
 
 
 def reserve(
@@ -57,7 +60,13 @@ def unreserve(name: str, /, *, api: str | None = None) -> int:
 
 
 def reservations(
-    *, phase: str = "", offset: int = 0, limit: int = 100, output: Output = "table", api: str | None = None
+    *,
+    phase: str = "",
+    offset: int = 0,
+    limit: int = 100,
+    output: ListOutput = "table",
+    watch: Watch = False,
+    api: str | None = None,
 ) -> int:
     """List reservations by name.
 
@@ -65,14 +74,25 @@ def reservations(
         phase: Only these phases (Pending, Available, Succeeded, Failed), separated by commas.
         offset: The number of reservations to leave out.
         limit: The most reservations to list, 1 to 1000.
-        output: table, json or yaml.
+        output: table, wide, name, json or yaml.
+        watch: List again every two seconds.
         api: Address of the gateway.
     """
-    answer = Client(api).get("/v1/reservations", phase=phase, offset=offset, limit=limit)
-    if output != "table":
-        print_data(answer, output)
+    client = Client(api)
+
+    def show() -> int:
+        answer = client.get("/v1/reservations", phase=phase, offset=offset, limit=limit)
+        rows = _rows(answer)
+        more = answer["total"] - offset - len(rows)
+        if print_list(answer, output, _COLUMNS, lambda: rows, "no reservations") and more > 0:
+            print(f"and {more} more")
         return 0
-    rows = [
+
+    return watched(watch, show)
+
+
+def _rows(answer: dict[str, Any]) -> list[list[str]]:
+    return [
         [
             each["spec"]["name"],
             each["phase"] + (f" ({each['reason']})" if each["reason"] else ""),
@@ -86,12 +106,6 @@ def reservations(
         ]
         for each in answer["reservations"]
     ]
-    header = ["RESERVATION", "PHASE", "NODE", "CPU>", "MEMORY>", "CPU LEFT>", "MEMORY LEFT>", "OWNERS>", "ENDS IN>"]
-    print_table(header, rows, "no reservations")
-    more = answer["total"] - offset - len(rows)
-    if more > 0:
-        print(f"and {more} more")
-    return 0
 
 
 def reservation(name: str, /, *, output: Output = "table", api: str | None = None) -> int:

@@ -10,7 +10,8 @@ from cyclopts import Parameter
 
 from colo_cli.client import Client
 from colo_cli.failure import Failure
-from colo_cli.output import Format, ago, print_data, print_table, span_text
+from colo_cli.output import Format, ListOutput, Output, ago, print_data, print_list, span_text
+from colo_cli.watching import Watch, watched
 
 __all__ = [
     "As",
@@ -25,21 +26,22 @@ __all__ = [
 
 _AUDIT_SHOWN: Final = 10
 _DONE: Final = {"cordon": "cordoned", "drain": "drained", "pause": "paused", "quiesce": "quiesced"}
-Output = Annotated[Format, Parameter(name=["--output", "-o"])]
 As = Annotated[str, Parameter(name="--as")]
 
 
-def restrictions(*, output: Output = "table", api: str | None = None) -> int:
+def restrictions(*, output: ListOutput = "table", watch: Watch = False, api: str | None = None) -> int:
     """List what operators forbid now, who and why, and the newest changes.
 
     Args:
-        output: table, json or yaml.
+        output: table, wide, name, json or yaml.
+        watch: List again every two seconds.
         api: Address of the gateway.
     """
-    answer = Client(api).get("/v1/restrictions")
-    if output != "table":
-        print_data(answer, output)
-        return 0
+    client = Client(api)
+    return watched(watch, lambda: _show(client.get("/v1/restrictions"), output))
+
+
+def _show(answer: dict[str, Any], output: ListOutput) -> int:
     now_ms = answer["now_ms"]
     rows = [
         [
@@ -54,8 +56,9 @@ def restrictions(*, output: Output = "table", api: str | None = None) -> int:
         ]
         for each in answer["restrictions"]
     ]
-    print_table(["RESTRICTION", "TARGET", "BY", "WHY", "SINCE", "ENDS"], rows, "nothing is restricted")
-    if answer["audit"]:
+    columns = ["RESTRICTION", "TARGET", "BY", "WHY", "SINCE", "ENDS"]
+    is_table = print_list(answer, output, columns, lambda: rows, "nothing is restricted")
+    if is_table and answer["audit"]:
         print("\nchanges, newest first:")
         for change in answer["audit"][:_AUDIT_SHOWN]:
             print(f"  {ago(change['at_ms'], now_ms)} ago: {done_text(change)}")
