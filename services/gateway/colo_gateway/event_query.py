@@ -4,8 +4,8 @@ from aiohttp import web
 
 from colo_common.model.plain_values import name_among
 from colo_gateway.concern import KINDS, TYPES
+from colo_gateway.event_filter import EventFilter
 from colo_gateway.responses import names_of
-from colo_gateway.streams import EventFilter
 
 __all__ = ["filter_of"]
 

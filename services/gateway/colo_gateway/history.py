@@ -5,9 +5,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from colo_gateway.event_filter import EventFilter
 from colo_gateway.event_line import EventLine, line_of
 from colo_gateway.event_log import EventLog, EventLogEntry
-from colo_gateway.streams import EventFilter
 
 __all__ = ["REPEATED", "History", "history_of"]
 

@@ -27,6 +27,7 @@ from colo_common.model.restriction import restriction_text
 from colo_gateway.ask import Asker
 from colo_gateway.body import BODY_BYTES_MAX, TooLarge, read_mapping
 from colo_gateway.core import GatewayCore
+from colo_gateway.event_filter import EventFilter
 from colo_gateway.findings import findings_of
 from colo_gateway.fits import FITS_MOST, fits_reply, questions_of, spec_of_question
 from colo_gateway.history import history_of
@@ -38,7 +39,6 @@ from colo_gateway.state_replies import (
     StatusReply,
     TenantsReply,
 )
-from colo_gateway.streams import EventFilter
 from colo_gateway.survey import ServiceSurvey
 
 __all__ = ["StateRoutes"]

@@ -10,7 +10,8 @@ from colo_common.events.service import SpanData, SpansFinished
 from colo_common.model.restriction import Restriction, RestrictionKind, RestrictionScope
 from colo_gateway.concern import concerning
 from colo_gateway.core import GatewayCore, Shown
-from colo_gateway.streams import EventFilter, Streams
+from colo_gateway.event_filter import EventFilter
+from colo_gateway.streams import Streams
 from tests.support.builders import a_placement, a_sample, decided
 from tests.support.scheduler_story import a_placement_request
 

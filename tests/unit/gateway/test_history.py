@@ -8,9 +8,9 @@ import pytest
 from colo_common.events.job import JobStateChanged, QueueChanged
 from colo_common.model.invalid import InvalidInput
 from colo_gateway.core import GatewayCore
+from colo_gateway.event_filter import EventFilter
 from colo_gateway.history import History, history_of
 from colo_gateway.since import Since, since_of
-from colo_gateway.streams import EventFilter
 
 
 def a_change(job: str, at_ms: int) -> JobStateChanged:
