@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,6 +77,40 @@ async def test_a_bad_job_file_is_refused_naming_field_and_rule(colo: RunningColo
     assert "cannot be read" in missing.err
 
 
+async def test_a_submission_that_nobody_answered_is_one_job_when_it_is_repeated(
+    colo: RunningColo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump({**JOB, "name": "unanswered"}))
+    words = ("submit", "-f", str(path))
+    # A service that is stopped by a signal takes no request, and gets all of them when it goes on.
+    jobs = colo.process("jobs").process
+    jobs.send_signal(signal.SIGSTOP)
+    try:
+        unknown = await colo_command(*words, api=colo.api)
+    finally:
+        jobs.send_signal(signal.SIGCONT)
+    assert (unknown.code, unknown.out) == (3, "")
+    assert "jobs: does not answer now: it is not known whether the job was accepted\n" in unknown.err
+    assert unknown.err.endswith(f"to repeat, never twice: colo submit -f {path}\n")
+    (find_out,) = [line.partition("colo ")[2] for line in unknown.err.splitlines() if "to find out:" in line]
+    job = find_out.split()[-1]
+
+    async def accepted() -> bool:
+        return (await colo_command(*find_out.split(), api=colo.api)).code == 0
+
+    await eventually(accepted, "the job that was said not to be known", limit_s=20)
+    again = await colo_command(*words, api=colo.api)
+    assert (again.code, again.out.split()[0]) == (0, job), again.err
+    assert "repeats the submission" in again.err
+    assert (await colo.get("/v1/jobs?name=unanswered"))["total"] == 1
+    other = await colo_command(*words, api=colo.api)
+    assert other.out.split()[0] != job
+    for each in (job, other.out.split()[0]):
+        assert (await colo_command("cancel", each, api=colo.api)).code == 0
+
+
 @pytest.mark.parametrize(("what", "key", "column"), [("nodes", "nodes", "NODE"), ("queues", "queues", "QUEUE")])
 async def test_lists_come_as_table_json_and_yaml(colo: RunningColo, what: str, key: str, column: str) -> None:
     table = await colo_command("get", what, api=colo.api)
@@ -115,14 +150,23 @@ async def test_a_job_is_named_by_its_name_or_the_beginning_of_its_id(colo: Runni
     other = await submitted(colo, name="by-name")
     both = await colo_command("cancel", "by-name", api=colo.api)
     assert both.code == 2
-    assert both.err.startswith(
-        'colo: job: 2 jobs have the name "by-name", 2 of them are not over; say which by its id:\n'
-    )
-    assert f"  {job}  Running\n" in both.err
+    assert both.err.startswith('colo: job: 2 unfinished jobs have the name "by-name"; say which by its id:\n')
+    assert f"  {job}  Running" in both.err
+    newest = await colo_command("get", "job", "by-name", api=colo.api)
+    assert (newest.code, newest.out.split(":")[0]) == (0, other)
+    assert 'note: 2 jobs have the name "by-name"; this is the newest that has not ended' in newest.err
     assert (await colo_command("cancel", other, api=colo.api)).code == 0
     await colo.reaches(other, "Terminated")
+    mistyped = await colo_command("get", "job", "bye-name", api=colo.api)
+    assert mistyped.code == 1
+    assert "did you mean `by-name`?" in mistyped.err
     cancelled = await colo_command("cancel", "by-name", api=colo.api)
     assert (cancelled.code, cancelled.out) == (0, f"{job} Terminating\n")
+    assert "this is the only one that has not ended" in cancelled.err
+    await colo.reaches(job, "Terminated")
+    ended = await colo_command("explain", "job", "by-name", "-o", "json", api=colo.api)
+    assert (ended.code, json.loads(ended.out)["job"]["summary"]["job"]) == (0, other)
+    assert "this is the newest, " in ended.err
     unknown = await colo_command("explain", "job", "nobody", api=colo.api)
     assert (unknown.code, unknown.out) == (1, "")
     assert "there is no such job" in unknown.err

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from colo_common.adapters.bus_nats import NatsBus
 from colo_common.adapters.clock import SystemClock
@@ -240,6 +241,10 @@ async def test_a_body_above_the_limit_is_refused_and_the_gateway_goes_on(colo: R
         ("GET", "/v1/jobs/none/explain", 404, "job"),
         ("GET", "/v1/jobs/none/trace", 404, "job"),
         ("GET", "/v1/nodes/node-99/explain", 404, "node"),
+        ("GET", "/v1/jobs?foo=1", 400, "foo"),
+        ("GET", "/v1/jobs?limit=1&limit=2", 400, "limit"),
+        ("POST", "/v1/plan?place=1", 400, "place"),
+        ("GET", "/v1/version?verbose=1", 400, "verbose"),
         ("GET", "/v1/nothing", 404, "path"),
         ("PUT", "/v1/jobs", 405, "method"),
     ],
@@ -250,6 +255,31 @@ async def test_what_is_not_there_or_makes_no_sense_is_refused(
     answer = await colo.call(method, path)
     assert (answer.status, answer.body["status"], answer.body["field"]) == (status, status, field)
     assert answer.body["rule"]
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("/v1/jobs?stat=Running", "is not a query key of this path; did you mean `state`?"),
+        ("/v1/version?verbose=1", "is not a query key of this path; it has none"),
+        ("/v1/jobs?state=Runing", "did you mean `Running`?"),
+        ("/v1/nodes/node-1/explain", "did you mean `node-01`?"),
+        ("/v1/jobs/nearby", "did you mean `nearby-"),
+    ],
+)
+async def test_a_typing_error_is_told_the_nearest_name(colo: RunningColo, path: str, hint: str) -> None:
+    await colo.submit(JOB | {"name": "nearby"}, key="nearby")
+    answer = await colo.call("GET", path)
+    assert hint in answer.body["rule"]
+
+
+async def test_yaml_by_plain_curl_is_told_how_it_is_sent(colo: RunningColo) -> None:
+    body = yaml.safe_dump(JOB).encode()
+    plain = await colo.call(
+        "POST", "/v1/jobs", data=body, headers={"Content-Type": "application/x-www-form-urlencoded"}
+    )
+    assert (plain.status, plain.body["field"], plain.body["got"][:1]) == (400, "body", '"')
+    assert "YAML needs `Content-Type: application/yaml`" in plain.body["rule"]
 
 
 # ---------------------------------------------------------------- the stream

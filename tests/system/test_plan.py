@@ -89,3 +89,56 @@ async def test_without_a_gateway_the_plan_ends_with_2() -> None:
     delivered = await colo_command("plan", "-f", "-", "--api", "http://127.0.0.1:1", stdin=job)
     assert delivered.code == 2
     assert "no gateway answers" in delivered.err
+
+
+async def test_a_plan_is_compared_with_the_running_job_and_holds_until_the_jobs_of_its_name_change(
+    colo: RunningColo,
+) -> None:
+    def a_job(**changes: Any) -> bytes:
+        job = {"name": "compared", "replicas": 2, "cpu": "500m", "memory": "64Mi", "work": "1 cpu-h", **changes}
+        return yaml.safe_dump(job).encode()
+
+    async def submitted(text: bytes, index: str) -> Printed:
+        return await colo_command("submit", "-f", "-", "--check-index", index, api=colo.api, stdin=text)
+
+    async def index_of(text: bytes) -> str:
+        delivered = await colo_command("plan", "-f", "-", "-o", "json", api=colo.api, stdin=text)
+        assert delivered.code == 0, delivered.out + delivered.err
+        return str(json.loads(delivered.out)["check_index"])
+
+    first = await index_of(a_job())
+    accepted = await submitted(a_job(), first)
+    assert accepted.code == 0, accepted.err
+    job = accepted.out.split()[0]
+    await colo.reaches(job, "Running")
+
+    stale = await submitted(a_job(), first)
+    assert (stale.code, stale.out) == (1, "")
+    assert f"check index: a job of this name came or ended since the plan, now {job} is Running" in stale.err
+    taken = await submitted(a_job(), "0")
+    assert "check index: a job of this name came or ended since the plan" in taken.err
+
+    changed = a_job(replicas=3, cpu="1", priority=5)
+    shown = await colo_command("plan", "-f", "-", api=colo.api, stdin=changed)
+    assert f"{job} is Running; a submission adds a job beside it and changes nothing of it" in shown.out
+    for line in (
+        "  ~ priority: 0 -> 5 (in-place)",
+        "  ~ task main: 2 -> 3 replicas (+1)",
+        "      ~ cpu: 0.5 -> 1 (destructive)",
+    ):
+        assert line in shown.out.splitlines(), shown.out
+    same = await colo_command("plan", "-f", "-", api=colo.api, stdin=a_job())
+    assert "  the same job: nothing differs" in same.out
+
+    second = await index_of(changed)
+    assert f"check index {second}: `colo submit -f - --check-index {second}`" in shown.out
+    edited = await submitted(a_job(replicas=4), second)
+    assert "check index: the job file is not the one that was planned" in edited.err
+    fewer = await submitted(changed, second[:-1] + "9")
+    assert "check index: 3 of 3 replicas fit now, 9 did when it was planned" in fewer.err
+    wrong = await submitted(changed, "often")
+    assert (wrong.code, "must be the check index that `colo plan` prints" in wrong.err) == (2, True)
+    added = await submitted(changed, second)
+    assert added.code == 0, added.err
+    for each in (job, added.out.split()[0]):
+        assert (await colo_command("cancel", each, api=colo.api)).code == 0

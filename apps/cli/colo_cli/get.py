@@ -20,6 +20,7 @@ def jobs(
     state: str = "",
     queue: str = "",
     tenant: str = "",
+    name: str = "",
     limit: int = 100,
     output: ListOutput = "table",
     watch: Watch = False,
@@ -31,6 +32,7 @@ def jobs(
         state: Only these states, separated by commas, in any case.
         queue: Only this queue.
         tenant: Only this tenant.
+        name: Only jobs with this name in their files.
         limit: The most jobs to list, 1 to 1000.
         output: table, wide, name, json or yaml.
         watch: List again every two seconds.
@@ -39,7 +41,7 @@ def jobs(
     client = Client(api)
 
     def show() -> int:
-        answer = client.get("/v1/jobs", state=state, queue=queue, tenant=tenant, limit=limit)
+        answer = client.get("/v1/jobs", state=state, queue=queue, tenant=tenant, name=name, limit=limit)
         is_table = print_list(
             answer, output, _JOB_COLUMNS, lambda: [_job_row(each) for each in answer["jobs"]], "no jobs"
         )

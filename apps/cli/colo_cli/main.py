@@ -39,6 +39,7 @@ _COMMANDS = (
     ("history", "What happened: everywhere, on a node, or to a job."),
     ("trace", "The spans of a placement as a tree, without a tracing back end."),
     ("version", "Print the version."),
+    ("completion", "Completion for bash, zsh or fish."),
 )
 for _name, _help in _COMMANDS:
     app.command(f"colo_cli.{_name}:{_name}", name=_name, help=_help)
@@ -75,12 +76,19 @@ explain.command(
 app.command(
     "colo_cli.reserve:unreserve", name="unreserve", help="Forget a reservation; its owners keep what they hold."
 )
+app.command("colo_cli.help:show_help", name="help", help="Words, exit codes, or the help of a command.")
+app.command("colo_cli.completion:complete_names", name="complete-names", show=False)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns 0 when it is done, 1 when it is refused or finds nothing, 2 for a wrong call or input."""
+    words = sys.argv[1:] if argv is None else list(argv)
     try:
-        result = app(sys.argv[1:] if argv is None else list(argv), exit_on_error=False, print_error=False)
+        result = app(words, exit_on_error=False, print_error=False)
+        if not {"--help", "-h"}.isdisjoint(words) or not words:
+            from colo_cli.examples import example_of
+
+            sys.stdout.write(f"Example: {example_of(words)}\n")
         # What is still buffered meets a reader that has gone (`colo watch | head`) here, and not at the interpreter's end.
         sys.stdout.flush()
     except CycloptsError as error:

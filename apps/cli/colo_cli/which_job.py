@@ -1,10 +1,12 @@
 """Finds a job by its id, by the name in its file, or by the beginning of its id."""
 
+import sys
 import urllib.parse
 from typing import Any, Final
 
 from colo_cli.client import Client
 from colo_cli.failure import CommandRefused, Failure
+from colo_cli.output import counted
 
 __all__ = ["ask_job", "find_job", "split_replica"]
 
@@ -32,21 +34,23 @@ def ask_job(client: Client, job: str, part: str = "", *, method: str = "GET", re
 
 
 def find_job(client: Client, text: str, *, whole_name: bool = False) -> str | None:
-    """The id of the only job of this name, or of its only unfinished job; else the only id that begins with the text, or None.
+    """The id of the job that a name means, else the only id that begins with the text, or None.
 
-    With `whole_name` the beginning of an id must contain the whole name of the job. A cancel, which cannot be undone, needs this:
-    "train" must not match the job "train-all" when no other job is left. Raises Failure (2) that lists the jobs when several match.
+    Of several jobs of one name an unfinished one goes before those that have ended, and the newest before older ones; a line on
+    stderr says so. With `whole_name`, which a cancel needs because it cannot be undone, several unfinished jobs are refused, and
+    the beginning of an id must contain the whole name: "train" must not match "train-all". Raises Failure (2) that lists what
+    matches.
     """
+    from colo_common.model.submission import UNFINISHED
+
     named = _list(client, name=text)
     if named["total"] > 1:
-        from colo_common.model.lifecycle import JOB
-
-        states = ",".join(name for name in JOB.state_names if name not in JOB.terminal)
-        live = _list(client, name=text, state=states)
-        if live["total"] != 1:
-            what = f'{named["total"]} jobs have the name "{text}"'
-            raise _several(f"{what}, {live['total']} of them are not over", live if live["total"] else named)
-        named = live
+        live = _list(client, name=text, state=",".join(UNFINISHED))
+        if whole_name and live["total"] > 1:
+            raise _several(f'{live["total"]} unfinished jobs have the name "{text}"', live)
+        chosen = (live if live["total"] else named)["jobs"][0]
+        _say_which(text, chosen, named["total"], live["total"])
+        return str(chosen["job"])
     if not named["total"]:
         named = _list(client, prefix=text)
         if named["total"] > 1:
@@ -54,6 +58,17 @@ def find_job(client: Client, text: str, *, whole_name: bool = False) -> str | No
         if whole_name and named["total"] and not text.startswith(f"{named['jobs'][0]['name']}-"):
             return None
     return str(named["jobs"][0]["job"]) if named["total"] else None
+
+
+def _say_which(text: str, chosen: dict[str, Any], total: int, live: int) -> None:
+    which = (
+        "the only one that has not ended" if live == 1 else "the newest that has not ended" if live else "the newest"
+    )
+    print(
+        f'note: {total} jobs have the name "{text}"; this is {which}, {chosen["job"]} ({chosen["state"]}). '
+        f"`colo get jobs --name {text}` lists them",
+        file=sys.stderr,
+    )
 
 
 def split_replica(job: str, replica: str) -> tuple[str, str]:
@@ -77,10 +92,21 @@ def _list(client: Client, **query: str) -> Any:
     return client.get("/v1/jobs", limit=_SHOWN_MOST, **query)
 
 
+def _moment(job: dict[str, Any]) -> str:
+    """The time of a submission to the second, in UTC."""
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(job["submitted_at_ms"] / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
 def _several(what: str, found: Any) -> Failure:
     jobs = found["jobs"]
     width = max(len(job["job"]) for job in jobs)
-    lines = [f"  {job['job']:<{width}}  {job['state']}" for job in jobs]
+    states = max(len(job["state"]) for job in jobs)
+    lines = [
+        f"  {job['job']:<{width}}  {job['state']:<{states}}  submitted {_moment(job)}, {counted(job['replicas'], 'replica')}"
+        for job in jobs
+    ]
     more = found["total"] - len(jobs)
     return Failure(
         "\n".join([f"job: {what}; say which by its id:", *lines, *([f"  and {more} more"] if more > 0 else [])]), 2

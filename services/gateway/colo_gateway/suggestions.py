@@ -19,22 +19,26 @@ __all__ = ["suggest_nearest"]
 _LISTED_MOST: Final = 1_000
 
 
-def _job_names(answer: Struct) -> list[str]:
+def _job_names(answer: Struct, given: str) -> list[str]:
+    """Ids and names of the newest jobs. A path wants an id, so for the name of a job only the newest id of that name."""
     jobs = answer.jobs if isinstance(answer, rq.JobList) else ()
-    return [*(job.job for job in jobs), *sorted({job.name for job in jobs})]
+    same = [job.job for job in jobs if job.name == given]
+    return same[:1] or [*(job.job for job in jobs), *sorted({job.name for job in jobs})]
 
 
-def _node_names(answer: Struct) -> list[str]:
+def _node_names(answer: Struct, given: str) -> list[str]:
+    del given
     return [node.node for node in answer.nodes] if isinstance(answer, rq.NodeList) else []
 
 
-def _reservation_names(answer: Struct) -> list[str]:
+def _reservation_names(answer: Struct, given: str) -> list[str]:
+    del given
     found = answer.reservations if isinstance(answer, rq.ReservationList) else ()
     return [each.spec.name for each in found]
 
 
 # By the name of the path's parameter: the field of its refusal, the question and the names in the answer.
-_LISTS: Final[dict[str, tuple[str, Struct, Callable[[Struct], list[str]]]]] = {
+_LISTS: Final[dict[str, tuple[str, Struct, Callable[[Struct, str], list[str]]]]] = {
     "job": ("job", rq.ListJobs(limit=_LISTED_MOST), _job_names),
     "node": ("node", rq.ListNodes(), _node_names),
     "name": ("reservation", rq.ListReservations(limit=_LISTED_MOST), _reservation_names),
@@ -57,7 +61,7 @@ def suggest_nearest(asker: Asker) -> Middleware:
             # A service that knows the names has said it already.
             if problem.field != field or "did you mean" in problem.rule:
                 continue
-            near = nearest(given, names_in(await asker.ask(question)))
+            near = nearest(given, names_in(await asker.ask(question), given))
             if near:
                 return problem_of(404, problem.field, f"{problem.rule}; did you mean `{near}`?", problem.got)
         return response

@@ -14,6 +14,7 @@ import pytest
 from colo_cli.client import Client
 from colo_cli.failure import CommandRefused, Failure
 from colo_cli.submit import submit
+from colo_common.model.submission import job_id
 
 pytestmark = pytest.mark.enable_socket
 
@@ -111,3 +112,59 @@ def test_a_job_that_had_to_be_submitted_again_is_one_job(tmp_path: Any, given: s
     assert len(gateway.asked) == 2
     assert len(keys) == 1
     assert keys == {given} if given else len(keys.pop()) == 32
+
+
+def _job_file(tmp_path: Any) -> str:
+    file = tmp_path / "job.yaml"
+    file.write_text("{name: a, command: [sleep, '1'], cpu: 1, memory: 1Gi}")
+    return str(file)
+
+
+def test_a_submission_without_an_answer_says_how_to_find_out_and_is_repeated_by_the_same_command(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr("colo_cli.client._PAUSE_S", 0.01)
+    monkeypatch.setattr(Client.__init__, "__kwdefaults__", {"retry_for_s": 0.05})
+    file = _job_file(tmp_path)
+    silent = {**STARTING, "field": "jobs"}
+    monkeypatch.setitem(STARTING, "field", "jobs")
+    with a_gateway(unavailable=10_000) as gateway:
+        with pytest.raises(Failure) as unknown:
+            submit(file=file, api=gateway.api)
+        keys = {key for _, _, key in gateway.asked}
+        (key,) = keys
+        assert unknown.value.status == 3
+        assert str(unknown.value) == (
+            f"jobs: {silent['rule']}: it is not known whether the job was accepted\n"
+            f"  to find out:           colo get job {job_id('a', key)}\n"
+            f"  to repeat, never twice: colo submit -f {file}"
+        )
+        capsys.readouterr()
+        gateway.unavailable = 0
+        assert submit(file=file, api=gateway.api) == 0
+        assert gateway.asked[-1][2] == key
+        assert capsys.readouterr().err == "repeats the submission of which it was not known whether it was accepted\n"
+        # That is settled now: the next one is a job of its own.
+        assert submit(file=file, api=gateway.api) == 0
+        assert gateway.asked[-1][2] != key
+
+
+def test_a_key_that_cannot_be_kept_is_printed(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "state").write_text("no directory")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(Client.__init__, "__kwdefaults__", {"retry_for_s": 0.01})
+    monkeypatch.setitem(STARTING, "field", "jobs")
+    with a_gateway(unavailable=10_000) as gateway, pytest.raises(Failure) as unknown:
+        submit(file=_job_file(tmp_path), api=gateway.api)
+    assert str(unknown.value).endswith(f" --idempotency-key {gateway.asked[0][2]}")
+
+
+def test_a_refusal_that_settles_it_keeps_nothing(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(Client.__init__, "__kwdefaults__", {"retry_for_s": 0.01})
+    # The plan was asked of the scheduler before anything was submitted.
+    with a_gateway(unavailable=10_000) as gateway, pytest.raises(CommandRefused) as refused:
+        submit(file=_job_file(tmp_path), check_index="0", api=gateway.api)
+    assert refused.value.status == 1
+    assert not (tmp_path / "state").exists()

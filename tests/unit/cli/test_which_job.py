@@ -11,6 +11,9 @@ from colo_cli.client import Client
 from colo_cli.failure import CommandRefused, Failure
 from colo_cli.which_job import ask_job, find_job, split_replica
 
+#: 2026-11-22 10:00:00 UTC.
+SUBMITTED_MS = 1_795_341_600_000
+
 
 class Known(NamedTuple):
     """A job that the gateway knows, the newest first in a list of them."""
@@ -50,7 +53,16 @@ class Gateway(Client):
         ]
         shown = found[: int(query["limit"] or 0)]
         return {
-            "jobs": [{"job": each.job, "name": each.name, "state": each.state} for each in shown],
+            "jobs": [
+                {
+                    "job": each.job,
+                    "name": each.name,
+                    "state": each.state,
+                    "replicas": 1,
+                    "submitted_at_ms": SUBMITTED_MS,
+                }
+                for each in shown
+            ],
             "total": len(found),
         }
 
@@ -67,6 +79,8 @@ OVER = ("Completed", "Failed", "Terminated")
         ([Known("web-11", "web"), Known("web-2-33", "web-2")], "web-2", "web-2-33"),
         ([Known("web-22", "web"), *(Known(f"web-{n}", "web", over) for n, over in enumerate(OVER))], "web", "web-22"),
         ([Known("web-22", "web", "Failed"), Known("web-11", "web", "Inqueue")], "web", "web-11"),
+        ([Known("web-3", "web"), Known("web-2", "web", "Inqueue"), Known("web-1", "web", "Failed")], "web", "web-3"),
+        ([Known("web-3", "web", "Completed"), Known("web-2", "web", "Failed")], "web", "web-3"),
         ([Known("web-11", "web")], "wob", None),
         ([], "web", None),
     ],
@@ -77,6 +91,8 @@ OVER = ("Completed", "Failed", "Terminated")
         "a name of which another is the beginning",
         "the one that is not over",
         "the one that is not over, though an ended one is newer",
+        "the newest of those that are not over",
+        "the newest of those that are over",
         "no such job",
         "no jobs",
     ],
@@ -86,36 +102,44 @@ def test_a_word_means_the_one_job_that_it_can_mean(jobs: list[Known], text: str,
 
 
 @pytest.mark.parametrize(
-    ("jobs", "text", "message"),
+    ("jobs", "text", "is_final", "message"),
     [
         (
             [Known("web-2", "web"), Known("web-100", "web", "Inqueue"), Known("web-3", "web", "Failed")],
             "web",
-            'job: 3 jobs have the name "web", 2 of them are not over; say which by its id:\n  web-2    Running\n  web-100  Inqueue',
-        ),
-        (
-            [Known("web-2", "web", "Completed"), Known("web-3", "web", "Failed")],
-            "web",
-            'job: 2 jobs have the name "web", 0 of them are not over; say which by its id:\n  web-2  Completed\n  web-3  Failed',
+            True,
+            'job: 2 unfinished jobs have the name "web"; say which by its id:\n'
+            "  web-2    Running  submitted 2026-11-22 10:00:00 UTC, 1 replica\n"
+            "  web-100  Inqueue  submitted 2026-11-22 10:00:00 UTC, 1 replica",
         ),
         (
             [Known("web-2", "web"), Known("wet-3", "wet", "Failed")],
             "we",
-            'job: 2 ids begin with "we"; say which by its id:\n  web-2  Running\n  wet-3  Failed',
+            False,
+            'job: 2 ids begin with "we"; say which by its id:\n'
+            "  web-2  Running  submitted 2026-11-22 10:00:00 UTC, 1 replica\n"
+            "  wet-3  Failed   submitted 2026-11-22 10:00:00 UTC, 1 replica",
         ),
-        (
-            [Known(f"w-{n}", "w") for n in range(12)],
-            "w",
-            "and 2 more",
-        ),
+        ([Known(f"w-{n}", "w") for n in range(12)], "w", True, "and 2 more"),
     ],
-    ids=["several that are not over", "all are over", "the beginning of several ids", "more than are listed"],
+    ids=["several that are not over", "the beginning of several ids", "more than are listed"],
 )
-def test_a_word_that_may_mean_several_jobs_lists_them(jobs: list[Known], text: str, message: str) -> None:
+def test_a_word_that_may_mean_several_jobs_lists_them(
+    jobs: list[Known], text: str, is_final: bool, message: str
+) -> None:
     with pytest.raises(Failure) as refused:
-        find_job(Gateway(*jobs), text)
+        find_job(Gateway(*jobs), text, whole_name=is_final)
     assert refused.value.status == 2
     assert str(refused.value).endswith(message)
+
+
+def test_one_of_several_jobs_is_named_with_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    gateway = Gateway(Known("web-3", "web", "Completed"), Known("web-2", "web"), Known("web-1", "web", "Failed"))
+    assert find_job(gateway, "web") == "web-2"
+    assert capsys.readouterr().err == (
+        'note: 3 jobs have the name "web"; this is the only one that has not ended, web-2 (Running). '
+        "`colo get jobs --name web` lists them\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,65 @@
+"""The command `colo completion SHELL`, and the names that a shell completes."""
+
+import sys
+from typing import Literal
+
+from colo_cli.client import Client
+from colo_cli.failure import Failure
+
+__all__ = ["complete_names", "completion"]
+
+_BASH_NAMES = """
+# Names of jobs and nodes, asked of the gateway when nothing else can stand here.
+_colo_with_names() {
+  _colo "$@"
+  local cur="${COMP_WORDS[COMP_CWORD]}"
+  if [[ ${#COMPREPLY[@]} -eq 0 && "$cur" != -* ]]; then
+    local what=""
+    case "${COMP_WORDS[1]} ${COMP_WORDS[2]}" in
+      cancel\\ *|trace\\ *|"get job"|"explain job"|"history job") what=jobs;;
+      cordon\\ *|uncordon\\ *|drain\\ *|"get node"|"explain overcommit"|"history node") what=nodes;;
+    esac
+    [[ -n "$what" ]] && mapfile -t COMPREPLY < <(compgen -W "$(colo complete-names "$what")" -- "$cur")
+  fi
+}
+complete -F _colo_with_names colo
+"""
+_FISH_NAMES = """
+# Names of jobs and nodes, asked of the gateway.
+complete -c colo -f -n '__fish_seen_subcommand_from cancel trace job' -a '(colo complete-names jobs)'
+complete -c colo -f -n '__fish_seen_subcommand_from cordon uncordon drain node overcommit' -a '(colo complete-names nodes)'
+"""
+
+
+def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
+    """Print the completion of a shell; a line in its startup file reads it.
+
+    bash: `source <(colo completion bash)`; zsh: `colo completion zsh > "${fpath[1]}/_colo"`; fish: `colo completion fish | source`.
+
+    Args:
+        shell: bash, zsh or fish. Names of jobs and nodes are completed in bash and fish.
+    """
+    from colo_cli.main import app
+
+    sys.stdout.write(app.generate_completion(shell=shell) + {"bash": _BASH_NAMES, "fish": _FISH_NAMES}.get(shell, ""))
+    return 0
+
+
+def complete_names(what: Literal["jobs", "nodes"], /, *, api: str | None = None) -> int:
+    """Print names for a shell to complete, nothing when no gateway answers.
+
+    Args:
+        what: jobs or nodes.
+        api: Address of the gateway.
+    """
+    try:
+        client = Client(api, retry_for_s=0)
+        if what == "jobs":
+            names = [each["job"] for each in client.get("/v1/jobs", limit=100)["jobs"]]
+        else:
+            names = [each["node"] for each in client.get("/v1/nodes")["nodes"]]
+    except Failure:
+        # A shell shows whatever is printed here in the middle of a person's line.
+        return 1
+    sys.stdout.write("".join(f"{name}\n" for name in names))
+    return 0

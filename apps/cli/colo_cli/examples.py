@@ -1,0 +1,57 @@
+"""One example for each command, shown at the end of its help."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+__all__ = ["EXAMPLES", "example_of"]
+
+EXAMPLES: Final[Mapping[str, str]] = {
+    "": "colo lab",
+    "cancel": "colo cancel render",
+    "completion": "colo completion bash",
+    "cordon": "colo cordon node-03 --reason 'new disk'",
+    "doctor": "colo doctor",
+    "drain": "colo drain node-03 --dry-run",
+    "explain": "colo explain job render",
+    "explain eviction": "colo explain eviction render-1a2b3c4d/frames/0",
+    "explain job": "colo explain job render",
+    "explain overcommit": "colo explain overcommit node-03",
+    "explain reservation": "colo explain reservation night",
+    "fits": "colo fits --cpu 2 --memory 4Gi",
+    "get": "colo get nodes",
+    "get evictions": "colo get evictions",
+    "get job": "colo get job render",
+    "get jobs": "colo get jobs --state Running --queue default",
+    "get node": "colo get node node-03 --cpus",
+    "get nodes": "colo get nodes --sort free",
+    "get queues": "colo get queues",
+    "get reservations": "colo get reservations",
+    "get restrictions": "colo get restrictions",
+    "get services": "colo get services",
+    "get tenants": "colo get tenants",
+    "help": "colo help words headroom",
+    "history": "colo history node node-03",
+    "lab": "colo lab --nodes 12 --seed 1",
+    "pause": "colo pause node-03 --reason 'odd latency'",
+    "plan": "colo plan -f examples/job.yaml",
+    "quiesce": "colo quiesce --reason 'incident'",
+    "reserve": "colo reserve -f examples/reservation.yaml",
+    "resume": "colo resume node-03",
+    "status": "colo status",
+    "submit": "colo submit -f examples/job.yaml",
+    "trace": "colo trace render",
+    "uncordon": "colo uncordon node-03",
+    "unquiesce": "colo unquiesce",
+    "unreserve": "colo unreserve night",
+    "version": "colo version",
+    "watch": "colo watch --since 1m",
+}
+
+
+def example_of(words: Sequence[str]) -> str:
+    """The example of the command that the words begin with, "" without one."""
+    names = [word for word in words if not word.startswith("-")]
+    for size in range(min(len(names), 2), -1, -1):
+        if (path := " ".join(names[:size])) in EXAMPLES:
+            return EXAMPLES[path]
+    return ""
