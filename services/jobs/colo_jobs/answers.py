@@ -20,6 +20,7 @@ from colo_common.events.requests import (
 )
 from colo_common.events.started import StartedReplicas
 from colo_common.events.trace import trace_of
+from colo_common.events.waiting import ExplainWait
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_rules import check_job_id, check_name, validate_spec
 from colo_common.model.nearest import hint
@@ -35,6 +36,8 @@ from colo_jobs.queries import get_job, list_jobs, list_queues, no_such_job, star
 from colo_jobs.records import encode
 from colo_jobs.transaction import Counters, JobTransaction
 from colo_jobs.use import list_tenants, on_node
+from colo_jobs.wait_position import explain_wait
+from colo_jobs.waits import Waits
 
 __all__ = ["AcceptedRequest", "Answers", "accepted"]
 
@@ -72,10 +75,11 @@ class AcceptedRequest(NamedTuple):
 class Answers:
     """Answers requests from the index. A submission adds its job to the index."""
 
-    def __init__(self, policy: JobsPolicy, index: Index, counters: Counters) -> None:
+    def __init__(self, policy: JobsPolicy, index: Index, counters: Counters, waits: Waits) -> None:
         self._policy = policy
         self._index = index
         self._counters = counters
+        self._waits = waits
         self._snapshot = Snapshot()
         self._rules = _Rules()
 
@@ -106,6 +110,8 @@ class Answers:
                     return Refusal(code=400, field="offset", rule="offset is at least 0 and limit at least 1")
                 waiting = tuple(self._index.pending()) if offset == 0 else ()
                 return self._snapshot.page(body, waiting, self._policy.wall, self._policy.trace_ratio)
+            case ExplainWait():
+                return explain_wait(self._index, self._waits, body, now_ms)
             case StartedReplicas():
                 return started_of(self._index, body)
             case _:

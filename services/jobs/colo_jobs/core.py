@@ -29,6 +29,7 @@ from colo_jobs.publish import Result, deletion, result_of
 from colo_jobs.rejection import sentence_of
 from colo_jobs.retention import EndedJobs
 from colo_jobs.transaction import Counters, JobTransaction
+from colo_jobs.waits import Waits
 
 __all__ = ["Event", "JobsCore"]
 
@@ -67,7 +68,8 @@ class JobsCore:
         self.counters = Counters()
         self.lost = LostNodes(policy.forget_node_ms)
         self._ended = EndedJobs(policy.retention)
-        self._answers = Answers(policy, self.index, self.counters)
+        self._waits = Waits()
+        self._answers = Answers(policy, self.index, self.counters, self._waits)
         # Attempts that need a place and whose request is not published yet, in order.
         self._unrequested: dict[Key, int] = {}
         # The transactions since the last Wake by job, not written and not published yet.
@@ -171,7 +173,11 @@ class JobsCore:
                 txn = txns.get(job.id) or txns.setdefault(job.id, self._transaction(job, now_ms))
             node, zones = placement.node, placement.zones
             numbers = (zones[0].zone,) if len(zones) == 1 else tuple([share.zone for share in zones])
+            record = job.records[index]
+            waits = record.state == "Pending" and record.attempt == placement.attempt
             replicas.on_placed(txn, index, placement.attempt, node, numbers)
+            if waits and record.state != "Pending":
+                self._waits.placed(job.spec.queue, job.spec.qos, max(now_ms - job.waits_since_ms(index), 0))
             if self.lost.is_lost(node) and job.records[index].node == node:
                 replicas.on_node_lost(txn, index)
         return [effect for job in sorted(txns) for effect in self._finish(txns[job])]

@@ -23,6 +23,7 @@ from colo_common.events.requests import (
 )
 from colo_common.events.started import StartedReplicas
 from colo_common.events.trace import trace_is_sampled
+from colo_common.events.waiting import ExplainWait
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Bus, Clock, Row, Store
 from colo_common.runtime.core import Core, Subscription
@@ -57,7 +58,7 @@ HEARS: Final = (
 )
 ANSWERS: Final[tuple[type[Struct], ...]] = (
     SubmitJob, CancelJob, GetJob, ListJobs, ListQueues, ListTenants, ListNodeReplicas, PendingReplicas,
-    StartedReplicas,
+    StartedReplicas, ExplainWait,
 )  # fmt: skip
 
 

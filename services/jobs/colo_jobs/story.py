@@ -8,6 +8,7 @@ from msgspec import Struct
 from colo_common.events.requests import StoryLine
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.lifecycle import REPLICA
+from colo_common.model.reasons import EndCause
 
 __all__ = [
     "JOB_LINES",
@@ -16,6 +17,7 @@ __all__ = [
     "Line",
     "Moved",
     "check_moves",
+    "drop_oldest",
     "merged",
     "next_seq",
     "tail",
@@ -85,6 +87,19 @@ def merged(stories: Iterable[tuple[Sequence[Line], Naming]]) -> tuple[StoryLine,
 def tail(story: Sequence[Line], name: Naming) -> str:
     """The newest lines of a story as one text."""
     return "\n".join(f"  {line.at_ms} {line.sentence(name)}" for line in story[-_TAIL_LINES:])
+
+
+def drop_oldest(story: list[Line], most: int) -> None:
+    """Drop the oldest lines above `most`. The first line stays, and evictions stay until they are half of the story."""
+    while len(story) > most:
+        at = 1
+        while at < most // 2 and _is_eviction(story[at]):
+            at += 1
+        del story[at]
+
+
+def _is_eviction(line: Line) -> bool:
+    return isinstance(line.what, Moved) and EndCause.EVICTED.value in line.what.why
 
 
 def check_moves(story: Iterable[Line], members: int, field: str) -> None:

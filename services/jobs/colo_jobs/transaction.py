@@ -20,7 +20,7 @@ from colo_jobs.job import Job
 from colo_jobs.policies import Action, TaskEvent
 from colo_jobs.records import PAGE_REPLICAS
 from colo_jobs.requeue import RetryPolicy
-from colo_jobs.story import JOB_LINES, PAGE_LINES, Line, Moved, tail
+from colo_jobs.story import JOB_LINES, PAGE_LINES, Line, Moved, drop_oldest, tail
 
 __all__ = ["Counters", "Move", "Stop", "JobTransaction"]
 
@@ -196,7 +196,7 @@ class JobTransaction:
         story.append(Line(self.now_ms, job.story_seq, Moved(member, attempt, row, previous, node, why)))
         job.story_seq += 1
         if len(story) > PAGE_LINES:
-            del story[1 : len(story) - PAGE_LINES + 1]
+            drop_oldest(story, PAGE_LINES)
         return True
 
     def note_task_event(self, event: TaskEvent, task: str) -> None:
@@ -232,12 +232,11 @@ class JobTransaction:
         self._add(self.job.pages[index // PAGE_REPLICAS].story, PAGE_LINES, what)
 
     def _add(self, story: list[Line], most: int, what: str | Moved) -> None:
-        """Append a line and drop the oldest above `most`; the first line always stays."""
+        """Append a line and drop the oldest above `most`, see `drop_oldest`."""
         job = self.job
         story.append(Line(self.now_ms, job.story_seq, what))
         job.story_seq += 1
-        if len(story) > most:
-            del story[1 : len(story) - most + 1]
+        drop_oldest(story, most)
 
     def _fired(self, machine: StateMachine, event: str, outcome: Outcome, state: str, index: int) -> Fired | None:
         match outcome:

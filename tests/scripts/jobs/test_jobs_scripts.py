@@ -16,6 +16,7 @@ from colo_common.events.job import (
     StopReplicas,
 )
 from colo_common.events.requests import CancelJob, JobAccepted, Refusal, SubmitJob
+from colo_common.events.waiting import ExplainWait, JobWait
 from colo_common.model.freshness import Freshness
 from colo_common.model.reasons import EndCause, Reason
 from colo_jobs.admission import QueueLimits
@@ -68,6 +69,17 @@ class Conversation:
                 )
             )
         self.world.ask(SubmitJob(job=args.word(0), spec=a_spec(*tasks, queue=args.text("queue", "default"))))
+
+    def do_wait(self, args: Args) -> str:
+        """wait JOB: how it waits."""
+        wait = self.world.ask(ExplainWait(job=args.word(0)))
+        assert isinstance(wait, JobWait)
+        rest = wait.why_none if wait.rest_ms is None else f"{wait.rest_ms} ms more"
+        avoid = "".join(f"; not on {node} for {rest_ms} ms" for node, rest_ms in wait.avoid)
+        return (
+            f"{wait.replica or 'none'} of {wait.waiting} waits since {wait.waited_ms} ms, {wait.ahead} ahead "
+            f"({wait.ahead_in_queue} in queue {wait.queue}); {rest} (by {wait.placed}, error {wait.error_ms}){avoid}"
+        )
 
     def do_cancel(self, args: Args) -> None:
         self.world.ask(CancelJob(job=args.word(0)))

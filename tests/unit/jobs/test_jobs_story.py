@@ -7,7 +7,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.ports import Row
 from colo_jobs.records import PageRecord, ReplicaRecord, decode_job, decode_page, encode, page_id
-from colo_jobs.story import Line, Moved
+from colo_jobs.story import Line, Moved, drop_oldest
 from tests.support.jobs_world import JobsWorld, a_spec, a_task
 
 
@@ -78,3 +78,20 @@ def test_a_job_row_has_no_moves_of_replicas() -> None:
     value = b'{"job":"j","submitted_at_ms":1,"tasks":[],"story":[[1,0,[0,1,"R01","Pending","n1",""]]]}'
     with pytest.raises(InvalidInput, match="not among its 0"):
         decode_job(value, "j")
+
+
+def test_the_submission_and_evictions_stay_when_other_lines_are_dropped() -> None:
+    story = [Line(0, 0, "submitted: 1 replica in 1 task")]
+    for seq in range(1, 200):
+        why = ", evicted" if seq in (3, 50) else ""
+        story.append(Line(seq, seq, Moved(0, 1, "R06", "Running", "n1", why)))
+        drop_oldest(story, 12)
+    assert [line.seq for line in story] == [0, 3, 50, *range(191, 200)]
+
+
+def test_a_story_of_evictions_alone_keeps_the_newest_as_well() -> None:
+    story = [Line(0, 0, "submitted")]
+    for seq in range(1, 100):
+        story.append(Line(seq, seq, Moved(0, 1, "R06", "Running", "n1", ", evicted")))
+        drop_oldest(story, 12)
+    assert (story[0].seq, story[-1].seq, len(story)) == (0, 99, 12)

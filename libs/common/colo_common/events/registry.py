@@ -65,6 +65,7 @@ from colo_common.events.service import DeadLettered, SpansFinished
 from colo_common.events.started import StartedReplicas, StartedReply
 from colo_common.events.status import GetServiceStatus, ServiceStatus
 from colo_common.events.subjects import PREFIX, Subject
+from colo_common.events.waiting import ExplainWait, JobWait
 
 __all__ = [
     "EVENTS",
@@ -298,6 +299,7 @@ REQUESTS: Final[tuple[RequestSpec, ...]] = (
     _request_spec("req.jobs.tenants", ListTenants, TenantList, "jobs", "what tenants hold and wait for"),
     _request_spec("req.jobs.on-node", ListNodeReplicas, NodeReplicas, "jobs", "the replicas on a node"),
     _request_spec("req.jobs.pending", rq.PendingReplicas, rq.PendingReply, "jobs", "replicas that need a place"),
+    _request_spec("req.jobs.wait", ExplainWait, JobWait, "jobs", "how a job waits: position, time so far, estimate"),
     _request_spec("req.jobs.started", StartedReplicas, StartedReply, "jobs", "which attempts a node has started"),
     _request_spec("req.overcommit.nodes", rq.ListNodes, rq.NodeList, "overcommit", "nodes with usage and allocatable"),
     _request_spec("req.overcommit.fleet", GetFleet, FleetTotals, "overcommit", "sums over all nodes"),
