@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter
 
 from colo_cli.client import Client
+from colo_cli.event_lines import moment
 from colo_cli.holds import holds_text
 from colo_cli.output import Format, bytes_text, counted, cpu_text, print_data, print_table, span_text
 from colo_cli.which_job import ask_job, split_replica
@@ -17,15 +18,28 @@ __all__ = ["job", "names_text", "overcommit"]
 _PLACED: Final = ("Assigned", "Starting", "Running", "Unknown", "Stopping")
 _TABLES_SHOWN: Final = 8
 _ROWS_SHOWN: Final = 5
+_STORY_SHOWN: Final = 20
+_SPARED_SHOWN: Final = 3
 Output = Annotated[Format, Parameter(name=["--output", "-o"])]
 
 
-def job(job: str, /, *, replica: str = "", output: Output = "table", api: str | None = None) -> int:
-    """Explain why each replica is where it is, or what it waits for.
+def job(
+    job: str,
+    /,
+    *,
+    replica: str = "",
+    whole: Annotated[bool, Parameter(name="--all")] = False,
+    output: Output = "table",
+    api: str | None = None,
+) -> int:
+    """Explain why each replica is where it is, or what it waits for: its story, every eviction, its place in the queue.
+
+    Example: `colo explain job train`.
 
     Args:
         job: The job's id, the beginning of it, or its name; "job/task/index" for one replica.
         replica: Only this replica ("task/index").
+        whole: The whole story that is kept; without it the newest 20 lines, the submission and every eviction.
         output: table, json or yaml.
         api: Address of the gateway.
     """
@@ -43,12 +57,10 @@ def job(job: str, /, *, replica: str = "", output: Output = "table", api: str | 
     _print_scores(answer["replicas"])
     if answer["partial"]:
         print(f"\nThe scheduler's view is missing: {answer['partial']}")
-    story = answer["job"]["story"][-20:]
-    if story:
-        first_ms = story[0]["at_ms"]
-        print("\nStory (time since its first line):")
-        for line in story:
-            print(f"  +{span_text(max(line['at_ms'] - first_ms, 0)):>8}  {line['what']}")
+    if answer["wait_sentence"]:
+        print(f"\nWait: {answer['wait_sentence']}")
+    _print_evictions(answer)
+    _print_story(answer, whole=whole)
     return 0
 
 
@@ -74,6 +86,43 @@ def overcommit(node: str, /, *, output: Output = "table", api: str | None = None
     for prefix, show in (("cpu", cpu_text), ("memory", bytes_text)):
         _print_terms(published, prefix, show)
     return 0
+
+
+def _print_evictions(answer: dict[str, Any]) -> None:
+    """Print every eviction that the gateway knows, and how many it does not know."""
+    known = answer["evictions"]
+    counted_ones = sum(each["evictions"] for each in answer["job"]["replicas"])
+    if known or counted_ones:
+        print("\nEvictions (`colo explain eviction ID` shows all candidates):")
+    for each in known:
+        print(f"  {moment(each['at_ms'])}  {each['eviction']}  {each['sentence']}")
+        spared = [f"{other['replica']} ({other['why']})" for other in each["not_chosen"]]
+        more = f" and {len(spared) - _SPARED_SHOWN} more" if len(spared) > _SPARED_SHOWN else ""
+        if spared:
+            print(f"            not chosen: {', '.join(spared[:_SPARED_SHOWN])}{more}")
+    if counted_ones > len(known):
+        print(f"  {counted(counted_ones - len(known), 'eviction')} more, from before the gateway started or long ago")
+
+
+def _print_story(answer: dict[str, Any], *, whole: bool) -> None:
+    story = answer["job"]["story"]
+    if not story:
+        return
+    first_ms = story[0]["at_ms"]
+    shown = [
+        number
+        for number, line in enumerate(story)
+        if whole or number == 0 or number >= len(story) - _STORY_SHOWN or "evicted" in line["what"]
+    ]
+    simulated = " of simulated time" if answer["clock_speed"] != 1 else ""
+    print(f"\nStory (begins at {moment(first_ms)}; times since then{simulated}):")
+    before = -1
+    for number in shown:
+        if number > before + 1:
+            print(f"  {'...':>9}  {counted(number - before - 1, 'earlier line')} (--all)")
+        line = story[number]
+        print(f"  +{span_text(max(line['at_ms'] - first_ms, 0)):>8}  {line['what']}")
+        before = number
 
 
 def _print_terms(published: dict[str, Any], prefix: str, show: Callable[[int], str]) -> None:

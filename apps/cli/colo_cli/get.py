@@ -92,7 +92,7 @@ def _show_job(client: Client, job: str, output: str) -> int:
             str(each["retries"]),
             str(each["evictions"]),
             "-" if each["exit_code"] is None else str(each["exit_code"]),
-            each["reason"],
+            _why(each),
         ]
         for each in answer["replicas"][:_REPLICAS_SHOWN]
     ]
@@ -102,3 +102,13 @@ def _show_job(client: Client, job: str, output: str) -> int:
     if more > 0:
         print(f"and {more} more; --output json lists them")
     return 0
+
+
+def _why(replica: dict[str, Any]) -> str:
+    """Why the replica waits or ended; also after success, and with the evictions before."""
+    why = replica["reason"] or ("done" if replica["state"] == "Succeeded" else "")
+    evictions = replica["evictions"]
+    if not evictions or why == "evicted":
+        return str(why)
+    times = "once" if evictions == 1 else f"{evictions} times"
+    return f"{why}, evicted {times} before" if why else f"evicted {times} before"

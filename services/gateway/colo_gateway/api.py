@@ -1,5 +1,6 @@
 """The HTTP API: every route sends a request to the owning service and returns its reply, or its Refusal as a Problem."""
 
+import asyncio
 from typing import Final
 
 import msgspec
@@ -9,11 +10,13 @@ from aiohttp.typedefs import Handler
 from colo_common.events import requests as rq
 from colo_common.events.subjects import encode_node
 from colo_common.events.trace import placement_trace, trace_of
+from colo_common.events.waiting import ExplainWait, JobWait
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Clock
 from colo_common.runtime.telemetry import Telemetry
 from colo_gateway.ask import Asker
 from colo_gateway.core import GatewayCore
+from colo_gateway.eviction_account import account_of
 from colo_gateway.explain import explain_replicas
 from colo_gateway.openapi import openapi
 from colo_gateway.replies import JobExplained, JobTrace, VersionReply
@@ -27,6 +30,7 @@ from colo_gateway.story_routes import StoryRoutes
 from colo_gateway.streams import Streams
 from colo_gateway.submissions import SubmissionRoutes
 from colo_gateway.traces import span_tree
+from colo_gateway.wait import wait_of, wait_sentence
 
 __all__ = ["Api", "refuse_as_problem"]
 
@@ -107,7 +111,9 @@ class Api:
             return answer_of(detail)
         if replica and all(item.replica != replica for item in detail.replicas):
             return problem_of(404, "replica", "is not one of the job's", replica)
-        explained = await self._asker.ask(rq.ExplainPlacement(job=job, replica=replica))
+        explained, waited = await asyncio.gather(
+            self._asker.ask(rq.ExplainPlacement(job=job, replica=replica)), self._asker.ask(ExplainWait(job=job))
+        )
         decisions: dict[str, rq.DecisionRecord] = {}
         partial = ""
         if isinstance(explained, rq.PlacementsExplained):
@@ -115,11 +121,17 @@ class Api:
                 decisions[decision.replica] = decision
         elif isinstance(explained, rq.Refusal) and explained.code != 404:
             partial = str(explained)
+        wait = wait_of(waited, detail, decisions, self._core.restrictions) if isinstance(waited, JobWait) else None
         return json_of(
             JobExplained(
                 job=detail,
                 replicas=explain_replicas(detail, decisions, replica, self._core.restrictions),
                 partial=partial,
+                wait=wait,
+                wait_sentence=wait_sentence(wait) if wait is not None else "",
+                evictions=tuple(map(account_of, reversed(self._core.evictions.newest(job=job)))),
+                now_ms=self._clock.now_ms(),
+                clock_speed=self._clock_speed,
             )
         )
 

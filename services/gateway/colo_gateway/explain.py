@@ -43,18 +43,26 @@ def explain_replicas(
 def sentence(detail: ReplicaDetail, decision: DecisionRecord | None) -> str:
     """The state of a replica as a sentence, with the numbers of its newest decision."""
     if detail.state == "Pending":
-        return _waiting(decision)
+        return _waiting(decision) + _evicted_before(detail)
     where = ""
     if detail.node:
         where = f" on {detail.node}, zone{'s' if len(detail.zones) > 1 else ''} {', '.join(map(str, detail.zones))}"
     if where and detail.state not in REPLICA.terminal and detail.state != _BACKOFF:
-        times = "once" if detail.evictions == 1 else f"{detail.evictions} times"
-        again = f"; attempt {detail.attempt}, evicted {times}" if detail.evictions else ""
+        again = f"; attempt {detail.attempt}, evicted {_times(detail.evictions)}" if detail.evictions else ""
         return f"{detail.state.lower()}{where}{_best(decision)}{again}"
     # The replica has ended: the sentence tells its end, not the decision.
     state = "failed, waits for its next try; was" if detail.state == _BACKOFF and where else detail.state.lower()
     ended = f"{', ' if where else ' '}with exit code {detail.exit_code}" if detail.exit_code is not None else ""
-    return f"{state}{where}{ended}" + (f": {detail.reason}" if detail.reason else "")
+    return f"{state}{where}{ended}" + (f": {detail.reason}" if detail.reason else "") + _evicted_before(detail)
+
+
+def _evicted_before(detail: ReplicaDetail) -> str:
+    """ "; evicted twice before", or "" for a replica that never was."""
+    return f"; evicted {_times(detail.evictions)} before" if detail.evictions else ""
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
 
 
 def _forbidden(job: JobDetail, detail: ReplicaDetail, restrictions: Restrictions) -> str:

@@ -5,6 +5,8 @@ from typing import Literal
 from msgspec import Struct
 
 from colo_common.events.requests import DecisionRecord, JobDetail, JobPlanned
+from colo_common.events.waiting import JobWait
+from colo_gateway.eviction_account import EvictionAccount
 from colo_gateway.traces import SpanNode
 
 __all__ = [
@@ -97,11 +99,20 @@ class ReplicaExplained(Struct, frozen=True, kw_only=True):
 
 
 class JobExplained(Struct, frozen=True, kw_only=True):
-    """The job and an explanation of each replica. `partial` is the scheduler's refusal, "" when the decisions are complete."""
+    """The job and an explanation of each replica. `partial` is the scheduler's refusal, "" when the decisions are complete.
+
+    `wait` is how the job waits for places. `evictions` are those of the job that the gateway knows, oldest first; the replicas
+    count all of them. Times are those of the cluster's clock, which runs `clock_speed` times as fast as the one on the wall.
+    """
 
     job: JobDetail
     replicas: tuple[ReplicaExplained, ...]
     partial: str = ""
+    wait: JobWait | None = None
+    wait_sentence: str = ""
+    evictions: tuple[EvictionAccount, ...] = ()
+    now_ms: int = 0
+    clock_speed: float = 1.0
 
 
 class JobTrace(Struct, frozen=True, kw_only=True):

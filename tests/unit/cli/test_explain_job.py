@@ -22,7 +22,14 @@ def a_replica(name: str, rows: list[dict[str, Any]], fitting: int | None = 5) ->
 def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], replicas: list[dict[str, Any]]) -> str:
     """What `explain job` prints of these replicas."""
     summary = {"job": "job", "state": "Running", "queue": "q", "replicas": len(replicas)}
-    answer = {"job": {"summary": summary, "story": []}, "replicas": replicas, "partial": ""}
+    answer = {
+        "job": {"summary": summary, "story": [], "replicas": []},
+        "replicas": replicas,
+        "partial": "",
+        "wait_sentence": "",
+        "evictions": [],
+        "clock_speed": 60.0,
+    }
     monkeypatch.setattr(Client, "get", lambda *_args, **_given: answer)
     assert explain.job("job") == 0
     return capsys.readouterr().out
@@ -62,3 +69,56 @@ def test_rows_that_were_not_compared_closely_are_marked(
 
 def test_replicas_are_named_in_runs() -> None:
     assert explain.names_text(["j/b/1", "j/a/10", "j/a/9", "j/b/2", "j/b/0"]) == "b/0-2, a/9-10"
+
+
+def a_line(at_ms: int, what: str) -> dict[str, Any]:
+    return {"at_ms": at_ms, "what": what}
+
+
+def test_a_long_story_is_cut_with_a_word_and_keeps_the_submission_and_every_eviction(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [a_line(0, "submitted: 1 replica in 1 task")]
+    lines += [a_line(n * 1_000, f"line {n}" + (" (exit, evicted)" if n in (3, 9) else "")) for n in range(1, 60)]
+    answer = {
+        "job": {
+            "summary": {"job": "job", "state": "Running", "queue": "q", "replicas": 1},
+            "story": lines,
+            "replicas": [{"evictions": 3}],
+        },
+        "replicas": [],
+        "partial": "",
+        "wait_sentence": "",
+        "evictions": [
+            {
+                "at_ms": 3_000,
+                "eviction": "ev-1",
+                "sentence": "the evictor decided",
+                "not_chosen": [{"replica": f"r{n}", "why": "priority 5 is above 0"} for n in range(5)],
+            }
+        ],
+        "clock_speed": 60.0,
+    }
+    monkeypatch.setattr(Client, "get", lambda *_args, **_given: answer)
+    assert explain.job("job") == 0
+    cut = capsys.readouterr().out
+    story = cut[cut.index("Story") :].splitlines()
+    assert story[0].endswith("times since then of simulated time):")
+    assert [line[11:].strip() for line in story[1:7]] == [
+        "submitted: 1 replica in 1 task",
+        "2 earlier lines (--all)",
+        "line 3 (exit, evicted)",
+        "5 earlier lines (--all)",
+        "line 9 (exit, evicted)",
+        "30 earlier lines (--all)",
+    ]
+    assert len(story) == 7 + 20
+    assert "ev-1  the evictor decided\n" in cut
+    assert (
+        "not chosen: r0 (priority 5 is above 0), r1 (priority 5 is above 0), r2 (priority 5 is above 0) and 2 more"
+        in cut
+    )
+    assert "2 evictions more, from before the gateway started" in cut
+    assert explain.job("job", whole=True) == 0
+    whole = capsys.readouterr().out
+    assert whole[whole.index("Story") :].count("\n") == 1 + 60
