@@ -57,9 +57,16 @@ def test_explain_tells_what_a_replica_holds_while_it_holds_it(
     placement = replace(a_placement(), cpus="2-3")
     decision = {"placement": as_json(placement), "scores": []}
     answer = {
-        "job": {"summary": {"job": "job", "state": "Running", "queue": "q", "replicas": 1}, "story": []},
+        "job": {
+            "summary": {"job": "job", "state": "Running", "queue": "q", "replicas": 1},
+            "story": [],
+            "replicas": [],
+        },
         "replicas": [{"replica": "job/main/0", "state": state, "sentence": "on n1", "decision": decision}],
         "partial": "",
+        "wait_sentence": "",
+        "evictions": [],
+        "clock_speed": 1.0,
     }
     monkeypatch.setattr(Client, "get", lambda *_args, **_given: answer)
     assert explain.job("job") == 0
@@ -70,9 +77,16 @@ def test_a_replica_without_a_decision_is_explained_all_the_same(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = {
-        "job": {"summary": {"job": "job", "state": "Running", "queue": "q", "replicas": 1}, "story": []},
+        "job": {
+            "summary": {"job": "job", "state": "Running", "queue": "q", "replicas": 1},
+            "story": [],
+            "replicas": [],
+        },
         "replicas": [{"replica": "job/main/0", "state": "Running", "sentence": "running", "decision": None}],
         "partial": "no answer",
+        "wait_sentence": "",
+        "evictions": [],
+        "clock_speed": 1.0,
     }
     monkeypatch.setattr(Client, "get", lambda *_args, **_given: answer)
     assert explain.job("job") == 0
