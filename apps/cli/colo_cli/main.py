@@ -65,6 +65,7 @@ for _name, _help in (
 explain.command(
     "colo_cli.evictions:eviction", name="eviction", help="Why a replica had to leave, and why no other one."
 )
+get.command("colo_cli.harm:harm", name="harm", help="What online services felt in the last ten minutes.")
 get.command("colo_cli.evictions:evictions", name="evictions", help="Evictions, newest first.")
 get.command("colo_cli.restrictions:restrictions", name="restrictions", help="What operators forbid, who and why.")
 app.command("colo_cli.pause:resume", name="resume", help="End a pause: suspended replicas run on.")

@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -147,8 +148,9 @@ def _work_lines(status: "StatusReply") -> Iterator[tuple[str, str]]:
 
 def _harm_lines(status: "StatusReply") -> Iterator[tuple[str, str]]:
     """What online services felt in the last ten minutes."""
-    del status
-    return iter(())
+    lines = textwrap.wrap(status.harm.sentence, 79 - _LABEL)
+    for number, line in enumerate(lines):
+        yield f"{'' if number else 'online harm':<{_LABEL}}{line}", "yellow" if status.harm.harmed_ms else ""
 
 
 def _restriction_lines(status: "StatusReply") -> Iterator[tuple[str, str]]:

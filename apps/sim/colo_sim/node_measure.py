@@ -42,6 +42,7 @@ def measured_between(before: MachineCounters, now: MachineCounters) -> SampleRea
             _pressure("cpu", before.cpu_some_us, now.cpu_some_us, before.cpu_full_us, now.cpu_full_us),
             _pressure("memory", before.memory_some_us, now.memory_some_us, before.memory_full_us, now.memory_full_us),
         ),
+        online_stall_us=now.online_cpu_some_us - before.online_cpu_some_us,
     )
 
 

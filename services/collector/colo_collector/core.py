@@ -148,6 +148,7 @@ class CollectorCore:
             system_cpu_used_mcpu=event.system_cpu_used_mcpu,
             system_memory_used_bytes=event.system_memory_used_bytes,
             steal_mcpu=event.steal_mcpu,
+            online_stall_us=event.online_stall_us,
         )
         effects.append(Publish(fact=sample))
         return effects
@@ -192,7 +193,7 @@ def _check(event: SampleRead, machine: TopologyRead) -> None:
     zones = [zone.zone for zone in event.zones]
     if zones != [zone.zone for zone in machine.topology.zones]:
         raise InvalidInput("sample.zones", "must be exactly the zones of the topology, in its order", zones)
-    numbers = (event.cpu_used_mcpu, event.memory_used_bytes, event.steal_mcpu)
+    numbers = (event.cpu_used_mcpu, event.memory_used_bytes, event.steal_mcpu, event.online_stall_us or 0)
     if min(*numbers, event.system_cpu_used_mcpu, event.system_memory_used_bytes) < 0:
         raise InvalidInput("sample", "no number may be negative", numbers)
     if any(min(zone.cpu_used_mcpu, zone.memory_used_bytes) < 0 for zone in event.zones):

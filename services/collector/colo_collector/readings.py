@@ -11,7 +11,7 @@ from colo_common.events.node import Capability, PressureReading, WorkloadUsage, 
 from colo_common.model.constraints import Taint
 from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.model.topology import NodeTopology
-from colo_common.model.units import Bytes, Mcpu, Ms
+from colo_common.model.units import Bytes, Mcpu, Ms, Us
 
 __all__ = ["TopologyRead", "SampleRead", "Skip", "Unreadable"]
 
@@ -59,6 +59,7 @@ class SampleRead(Struct, frozen=True, kw_only=True):
     system_cpu_used_mcpu: Mcpu = 0
     system_memory_used_bytes: Bytes = 0
     steal_mcpu: Mcpu = 0
+    online_stall_us: Us | None = None
 
 
 class Unreadable(Struct, frozen=True, kw_only=True):

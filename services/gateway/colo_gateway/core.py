@@ -7,6 +7,7 @@ from msgspec import Struct
 from colo_common.events.effects import Effect, Wake
 from colo_common.events.enforcement import EnforcementChanged
 from colo_common.events.fact import Fact
+from colo_common.events.node import NodeUsageSampled
 from colo_common.events.registry import subject_of
 from colo_common.events.restriction import RestrictionsChanged
 from colo_common.events.service import SpansFinished
@@ -14,6 +15,7 @@ from colo_common.model.audit import Audit
 from colo_common.model.restriction import Restrictions
 from colo_gateway.event_log import EventLog, EventLogEntry
 from colo_gateway.evictions import Evictions
+from colo_gateway.harm import Harm
 from colo_gateway.recent import Recent
 from colo_gateway.traces import Traces
 
@@ -38,6 +40,7 @@ class GatewayCore:
         self.event_log = EventLog(event_log_size)
         self.traces = Traces(trace_size)
         self.evictions = Evictions()
+        self.harm = Harm()
         self._audit = Audit(self.event_log.pieces, _CHECKED_AT_ONCE)
         self.recent = Recent()
         self.ceilings: dict[str, EnforcementChanged] = {}
@@ -49,11 +52,16 @@ class GatewayCore:
         if isinstance(event, Wake):
             self.restrictions.expire(now_ms)
             return []
+        if isinstance(event, NodeUsageSampled):
+            # Samples come too often for the event log: they would push all other facts out.
+            self.harm.sampled(event)
+            return []
         if isinstance(event, RestrictionsChanged):
             self.restrictions.take(event.revision, event.restrictions, now_ms)
         self.recent.add(event, now_ms)
         if isinstance(event, EnforcementChanged):
             self._keep_ceiling(event)
+            self.harm.shrunk(event)
         name = type(event).__name__
         self.received[name] += 1
         if isinstance(event, SpansFinished):

@@ -11,6 +11,7 @@ from colo_common.events.kernel import NodeKernelGroups
 from colo_common.events.restriction import RestrictionList
 from colo_gateway.concern import KINDS
 from colo_gateway.eviction_account import EvictionAccount, EvictionList
+from colo_gateway.harm_reply import HarmReply
 from colo_gateway.history import History
 from colo_gateway.replies import JobExplained, JobTrace, PlanReply, Problem, Submitted, VersionReply
 from colo_gateway.restrictions.preview import DrainPreview
@@ -314,6 +315,18 @@ ROUTES: Final[tuple[Route, ...]] = (
             _query("since", "how long ago (10s, 1m, 1h30m) or a position; 1m when absent"),
             *_FACTS,
             _query("limit", "at most so many lines: 1 to 1000, 100 when absent", "integer"),
+        ),
+        problems=(400,),
+    ),
+    Route(
+        method="get",
+        path="/v1/harm",
+        name="getHarm",
+        about="What online work felt in the last ten minutes: the fleet, the worst nodes, the longest spells.",
+        reply=HarmReply,
+        parameters=(
+            _query("node", "only this node"),
+            _query("limit", "at most so many nodes: 1 to 1000, 10 when absent", "integer"),
         ),
         problems=(400,),
     ),

@@ -6,6 +6,7 @@ from typing import Final
 from msgspec import Struct
 
 from colo_common.events.effects import Effect
+from colo_common.events.node import NodeUsageSampled
 from colo_common.events.registry import EVENTS, Stream
 from colo_common.model.invalid import InvariantBroken
 from colo_common.runtime.core import Performer, Subscription
@@ -14,11 +15,11 @@ from colo_gateway.streams import Streams
 
 __all__ = ["HEARS", "performer"]
 
-# Usage samples would push all other facts out of the event log, so finished spans are the only telemetry here.
+# All facts, and of the telemetry finished spans and the samples, which the core keeps out of the event log.
 HEARS: Final = tuple(
     Subscription(type=row.body, durable=False, replay=row.stream in (Stream.NODE, Stream.POLICY))
     for row in EVENTS
-    if row.stream not in (None, Stream.CMD) or row.subject.parameters == ("service",)
+    if row.stream not in (None, Stream.CMD) or row.subject.parameters == ("service",) or row.body is NodeUsageSampled
 )
 
 

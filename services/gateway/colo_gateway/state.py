@@ -30,6 +30,7 @@ from colo_gateway.core import GatewayCore
 from colo_gateway.event_filter import EventFilter
 from colo_gateway.findings import findings_of
 from colo_gateway.fits import FITS_MOST, fits_reply, questions_of, spec_of_question
+from colo_gateway.harm_reply import harm_summary
 from colo_gateway.history import history_of
 from colo_gateway.responses import answer_of, integer_of, invalid_of, json_of, names_of, problem_of
 from colo_gateway.state_replies import (
@@ -111,6 +112,7 @@ class StateRoutes:
                 fleet=fleet,
                 queues=listed,
                 recent=recent,
+                harm=harm_summary(self._core.harm, now_ms),
                 findings=findings,
                 restrictions=tuple(self._core.restrictions),
                 missing=tuple(missing),

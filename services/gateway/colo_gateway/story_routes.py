@@ -1,4 +1,4 @@
-"""The HTTP routes that look back: the history and the evictions. The gateway answers them from what it has heard."""
+"""The HTTP routes that look back: history, evictions, online harm. The gateway answers them from what it has heard."""
 
 from typing import Final
 
@@ -9,6 +9,7 @@ from colo_common.ports import Clock
 from colo_gateway.core import GatewayCore
 from colo_gateway.event_query import filter_of
 from colo_gateway.eviction_account import EvictionList, account_of
+from colo_gateway.harm_reply import harm_reply
 from colo_gateway.history import history_of
 from colo_gateway.responses import integer_of, invalid_of, json_of, problem_of
 from colo_gateway.since import since_of
@@ -31,6 +32,7 @@ class StoryRoutes:
         """All these routes, for the aiohttp application."""
         return [
             web.get("/v1/history", self.history),
+            web.get("/v1/harm", self.harm),
             web.get("/v1/evictions", self.list_evictions),
             web.get("/v1/evictions/{eviction}", self.get_eviction),
         ]
@@ -54,6 +56,17 @@ class StoryRoutes:
                 now_ms=now_ms,
                 speed=self._speed,
             )
+        )
+
+    async def harm(self, request: web.Request) -> web.Response:
+        """GET /v1/harm."""
+        try:
+            limit = integer_of(request.query, "limit", 10, 1, 1000)
+        except InvalidInput as error:
+            return invalid_of(error)
+        node = request.query.get("node", "")[:_NAME_MAX]
+        return json_of(
+            harm_reply(self._core.harm, node=node, limit=limit, now_ms=self._clock.now_ms(), speed=self._speed)
         )
 
     async def list_evictions(self, request: web.Request) -> web.Response:

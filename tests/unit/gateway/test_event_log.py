@@ -12,7 +12,7 @@ from colo_gateway.concern import concerning
 from colo_gateway.core import GatewayCore, Shown
 from colo_gateway.event_filter import EventFilter
 from colo_gateway.streams import Streams
-from tests.support.builders import a_placement, a_sample, decided
+from tests.support.builders import a_node, a_placement, a_sample, decided
 from tests.support.scheduler_story import a_placement_request
 
 
@@ -38,6 +38,13 @@ def test_positions_ascend_and_the_oldest_leaves() -> None:
     assert core.received == {"JobStateChanged": 5}
 
 
+def test_samples_are_kept_out_of_the_event_log() -> None:
+    core = a_core()
+    assert core.handle(a_sample("n7"), 0) == []
+    assert core.event_log.position == 0
+    assert [each.node for each in core.harm.of_nodes(0)] == ["n7"]
+
+
 def test_spans_go_to_the_traces_and_not_to_the_event_log() -> None:
     core = a_core()
     span = SpanData(trace_id="t", span_id="s", parent_id="", name="submit", service="jobs", start_us=1, end_us=2)
@@ -58,7 +65,7 @@ def test_a_filter_looks_at_type_node_and_job() -> None:
     core = a_core(10)
     shown = []
     requested = PlacementsRequested(placement_requests=(a_placement_request("j1/main/0"),))
-    for fact in (a_change("j1"), a_change("j2"), decided(a_placement("j1/main/0")), a_sample("n7"), requested):
+    for fact in (a_change("j1"), a_change("j2"), decided(a_placement("j1/main/0")), a_node("n7"), requested):
         (effect,) = core.handle(fact, 0)
         assert isinstance(effect, Shown)
         shown.append(effect.entry)

@@ -94,7 +94,8 @@ class NodeUsageSampled(Fact, frozen=True, kw_only=True):
     """One coherent sample: every number in it was read at one moment and rates cover the same `interval_ms`.
 
     `sample_seq` counts up within a boot of the collector. `cpu_used_mcpu` and `memory_used_bytes` are those of the whole machine;
-    `system_*` is the part that belongs to no listed workload.
+    `system_*` is the part that belongs to no listed workload. `online_stall_us` is the time in the interval in which some thread of
+    online work waited for a CPU (`some` of cpu.pressure, the largest of all its control groups); None: not measured.
     """
 
     node: NodeName
@@ -108,6 +109,7 @@ class NodeUsageSampled(Fact, frozen=True, kw_only=True):
     system_cpu_used_mcpu: Mcpu = 0
     system_memory_used_bytes: Bytes = 0
     steal_mcpu: Mcpu = 0
+    online_stall_us: Us | None = None
 
 
 class PressureCrossed(Fact, frozen=True, kw_only=True):

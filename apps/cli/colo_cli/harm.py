@@ -1,0 +1,49 @@
+"""The command `colo get harm`: what online services felt in the last ten minutes."""
+
+from colo_cli.client import Client
+from colo_cli.event_lines import clock_text, moment
+from colo_cli.output import Output, print_data, print_table, span_text
+
+__all__ = ["harm"]
+
+
+def harm(*, node: str = "", limit: int = 10, output: Output = "table", api: str | None = None) -> int:
+    """Show what online services felt in the last ten minutes: the fleet, the worst nodes, the longest spells.
+
+    Example: `colo get harm --node node-03`.
+
+    Args:
+        node: Only this node.
+        limit: At most so many nodes, 1 to 1000.
+        output: table, json or yaml.
+        api: Address of the gateway.
+    """
+    answer = Client(api).get("/v1/harm", node=node, limit=limit)
+    if output != "table":
+        print_data(answer, output)
+        return 0
+    fleet = answer["fleet"]
+    print(f"Online harm: {fleet['sentence']}")
+    print(f"({fleet['definition']})")
+    clock = clock_text(answer["clock_speed"])
+    if clock:
+        print(f"({clock})")
+    if fleet["unmeasured_ms"]:
+        print(f"({span_text(fleet['unmeasured_ms'])} of node time was not measured: those samples have no CPU stall)")
+    print()
+    rows = [
+        [
+            each["node"],
+            "-" if each["harm_ratio"] is None else f"{each['harm_ratio'] * 100:.3f}%",
+            span_text(each["harmed_ms"]),
+            span_text(each["lived_ms"]),
+            span_text(each["longest_ms"]),
+        ]
+        for each in answer["nodes"]
+    ]
+    print_table(["NODE", "HARM>", "HARMED>", "SEEN>", "LONGEST>"], rows, "no samples yet")
+    if answer["spells"]:
+        print("\nLongest spells:")
+    for spell in answer["spells"]:
+        print(f"  {moment(spell['from_ms'])}  {spell['sentence']}")
+    return 0

@@ -1,0 +1,147 @@
+"""What online work felt in the last ten minutes, from the samples of the collectors: per node, and in spells."""
+
+from collections import deque
+from typing import Final
+
+from msgspec import Struct, field
+
+from colo_common.events.enforcement import EnforcementChanged
+from colo_common.events.node import NodeUsageSampled
+from colo_common.model.online_harm import is_harmed
+
+__all__ = ["WINDOW_MS", "Harm", "NodeHarm", "Spell"]
+
+WINDOW_MS: Final = 600_000
+_BUCKET_MS: Final = 30_000
+_NODES_MAX: Final = 20_000
+_SPELLS_MAX: Final = 500
+#: The reflex may act on its own readings before the sample that shows the harm was made.
+_EARLIER_MS: Final = 2_000
+
+
+class _Bucket(Struct, gc=False):
+    begins_ms: int
+    lived_ms: int = 0
+    harmed_ms: int = 0
+    unmeasured_ms: int = 0
+
+
+class Spell(Struct, kw_only=True, gc=False):
+    """An uninterrupted time in which online work of a node was harmed; `worst_pct` is the worst share of a sample that it waited.
+
+    `shrunk_at_ms` is when batch work was first shrunk because of it, from `ceiling_before_mcpu` to `ceiling_mcpu`, the lowest
+    ceiling within the spell; None: it was not shrunk.
+    """
+
+    node: str
+    from_ms: int
+    to_ms: int
+    worst_pct: int = 0
+    shrunk_at_ms: int | None = None
+    ceiling_before_mcpu: int = 0
+    ceiling_mcpu: int = 0
+
+    @property
+    def length_ms(self) -> int:
+        """How long it lasted, to the end of its last sample."""
+        return self.to_ms - self.from_ms
+
+
+class NodeHarm(Struct, kw_only=True):
+    """The sums of one node over the window: time in samples, harmed time in them, and time in samples without the measurement."""
+
+    node: str
+    lived_ms: int = 0
+    harmed_ms: int = 0
+    unmeasured_ms: int = 0
+    longest_ms: int = 0
+
+
+class _Node(Struct, kw_only=True):
+    buckets: deque[_Bucket] = field(default_factory=lambda: deque(maxlen=WINDOW_MS // _BUCKET_MS + 1))
+    spell: Spell | None = None
+    # The newest fall of the ceiling, which may come before the sample that shows the harm.
+    fall: EnforcementChanged | None = None
+    boot_id: str = ""
+    sample_seq: int = 0
+
+
+class Harm:
+    """A rolling window of ten minutes in buckets of 30 s, for at most 20,000 nodes, and at most 500 spells."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, _Node] = {}
+        self._spells: deque[Spell] = deque(maxlen=_SPELLS_MAX)
+
+    def sampled(self, sample: NodeUsageSampled) -> None:
+        """Take a sample; one that was taken already, or is older than the newest of its boot, changes nothing."""
+        node = self._nodes.get(sample.node)
+        if node is None:
+            if len(self._nodes) >= _NODES_MAX:
+                return
+            node = self._nodes[sample.node] = _Node()
+        if sample.boot_id == node.boot_id and sample.sample_seq <= node.sample_seq:
+            return
+        node.boot_id, node.sample_seq = sample.boot_id, sample.sample_seq
+        begins_ms = sample.at_ms // _BUCKET_MS * _BUCKET_MS
+        if not node.buckets or node.buckets[-1].begins_ms < begins_ms:
+            node.buckets.append(_Bucket(begins_ms))
+        bucket = node.buckets[-1]
+        bucket.lived_ms += sample.interval_ms
+        if sample.online_stall_us is None:
+            bucket.unmeasured_ms += sample.interval_ms
+        elif is_harmed(sample.online_stall_us, sample.interval_ms):
+            bucket.harmed_ms += sample.interval_ms
+            self._prolong(node, sample, sample.online_stall_us)
+            return
+        node.spell = None
+
+    def shrunk(self, fact: EnforcementChanged) -> None:
+        """Take a change of a node's batch ceiling; only a fall belongs to a spell."""
+        node = self._nodes.get(fact.node)
+        if node is None or fact.ceiling_mcpu >= fact.ceiling_before_mcpu:
+            return
+        node.fall = fact
+        if node.spell is not None:
+            _note_fall(node.spell, fact)
+
+    def of_nodes(self, now_ms: int, node: str = "") -> list[NodeHarm]:
+        """The nodes with samples in the window (or one of them), the most harmed first."""
+        found = []
+        for name, state in self._nodes.items():
+            if node and name != node:
+                continue
+            kept = [bucket for bucket in state.buckets if bucket.begins_ms + _BUCKET_MS > now_ms - WINDOW_MS]
+            if kept:
+                found.append(
+                    NodeHarm(
+                        node=name,
+                        lived_ms=sum(bucket.lived_ms for bucket in kept),
+                        harmed_ms=sum(bucket.harmed_ms for bucket in kept),
+                        unmeasured_ms=sum(bucket.unmeasured_ms for bucket in kept),
+                        longest_ms=max((spell.length_ms for spell in self.spells(now_ms, name)), default=0),
+                    )
+                )
+        return sorted(found, key=lambda each: (-each.harmed_ms, each.node))
+
+    def spells(self, now_ms: int, node: str = "") -> list[Spell]:
+        """The spells that reach into the window, the longest first."""
+        kept = [each for each in self._spells if each.to_ms > now_ms - WINDOW_MS and node in ("", each.node)]
+        return sorted(kept, key=lambda each: (-each.length_ms, -each.to_ms, each.node))
+
+    def _prolong(self, node: _Node, sample: NodeUsageSampled, stall_us: int) -> None:
+        begins_ms = sample.at_ms - sample.interval_ms
+        if node.spell is None:
+            node.spell = Spell(node=sample.node, from_ms=begins_ms, to_ms=sample.at_ms)
+            self._spells.append(node.spell)
+            if node.fall is not None and node.fall.at_ms >= begins_ms - _EARLIER_MS:
+                _note_fall(node.spell, node.fall)
+        node.spell.to_ms = sample.at_ms
+        node.spell.worst_pct = max(node.spell.worst_pct, stall_us // (sample.interval_ms * 10))
+
+
+def _note_fall(spell: Spell, fact: EnforcementChanged) -> None:
+    if spell.shrunk_at_ms is None:
+        spell.shrunk_at_ms, spell.ceiling_before_mcpu = fact.at_ms, fact.ceiling_before_mcpu
+        spell.ceiling_mcpu = fact.ceiling_mcpu
+    spell.ceiling_mcpu = min(spell.ceiling_mcpu, fact.ceiling_mcpu)

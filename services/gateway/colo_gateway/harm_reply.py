@@ -1,0 +1,141 @@
+"""What online work felt, as the API answers it."""
+
+from msgspec import Struct
+
+from colo_common.model.duration import span_text
+from colo_common.model.online_harm import HARM_SENTENCE, STALL_BOUND_PCT
+from colo_common.model.quantity import cpu_text
+from colo_gateway.harm import WINDOW_MS, Harm, NodeHarm, Spell
+
+__all__ = ["HarmOfNode", "HarmReply", "HarmSpell", "HarmSummary", "harm_reply", "harm_summary"]
+
+_SPELLS_SHOWN = 10
+
+
+class HarmOfNode(Struct, frozen=True, kw_only=True):
+    """One node in the window: `harm_ratio` is harmed time over measured time, None when nothing was measured."""
+
+    node: str
+    lived_ms: int
+    harmed_ms: int
+    harm_ratio: float | None
+    longest_ms: int
+
+
+class HarmSpell(Struct, frozen=True, kw_only=True):
+    """An uninterrupted time of harm on a node, and what batch work did then; `shrunk_in_ms` None: it was not shrunk."""
+
+    node: str
+    from_ms: int
+    to_ms: int
+    length_ms: int
+    worst_stall_pct: int
+    shrunk_in_ms: int | None
+    ceiling_before_mcpu: int
+    ceiling_mcpu: int
+    sentence: str
+
+
+class HarmSummary(Struct, frozen=True, kw_only=True):
+    """The fleet in the window. `unmeasured_ms` is the node time in samples that do not have the measurement."""
+
+    sentence: str
+    definition: str
+    stall_bound_pct: int
+    window_ms: int
+    lived_ms: int
+    harmed_ms: int
+    unmeasured_ms: int
+    harm_ratio: float | None
+
+
+class HarmReply(Struct, frozen=True, kw_only=True):
+    """What online work felt: the fleet, its worst nodes, and the longest spells. Times are those of the cluster's clock."""
+
+    fleet: HarmSummary
+    nodes: tuple[HarmOfNode, ...]
+    spells: tuple[HarmSpell, ...]
+    now_ms: int
+    clock_speed: float
+
+
+def harm_reply(harm: Harm, *, node: str, limit: int, now_ms: int, speed: float) -> HarmReply:
+    """The answer about all nodes, or about one; at most `limit` nodes, the most harmed first."""
+    nodes = harm.of_nodes(now_ms, node)
+    return HarmReply(
+        fleet=_summary(nodes, harm.spells(now_ms, node)),
+        nodes=tuple(
+            HarmOfNode(
+                node=each.node,
+                lived_ms=each.lived_ms,
+                harmed_ms=each.harmed_ms,
+                harm_ratio=_ratio([each]),
+                longest_ms=each.longest_ms,
+            )
+            for each in nodes[:limit]
+        ),
+        spells=tuple(map(_spell, harm.spells(now_ms, node)[:_SPELLS_SHOWN])),
+        now_ms=now_ms,
+        clock_speed=speed,
+    )
+
+
+def harm_summary(harm: Harm, now_ms: int) -> HarmSummary:
+    """The fleet alone."""
+    return _summary(harm.of_nodes(now_ms), harm.spells(now_ms))
+
+
+def _summary(nodes: list[NodeHarm], spells: list[Spell]) -> HarmSummary:
+    return HarmSummary(
+        sentence=_sentence(nodes, spells),
+        definition=HARM_SENTENCE,
+        stall_bound_pct=STALL_BOUND_PCT,
+        window_ms=WINDOW_MS,
+        lived_ms=sum(each.lived_ms for each in nodes),
+        harmed_ms=sum(each.harmed_ms for each in nodes),
+        unmeasured_ms=sum(each.unmeasured_ms for each in nodes),
+        harm_ratio=_ratio(nodes),
+    )
+
+
+def _ratio(nodes: list[NodeHarm]) -> float | None:
+    """Harmed time over measured time, rounded up to millionths so that no harm is shown as none."""
+    measured_ms = sum(each.lived_ms - each.unmeasured_ms for each in nodes)
+    harmed_ms = sum(each.harmed_ms for each in nodes)
+    return -(-harmed_ms * 1_000_000 // measured_ms) / 1_000_000 if measured_ms > 0 else None
+
+
+def _sentence(nodes: list[NodeHarm], spells: list[Spell]) -> str:
+    ratio = _ratio(nodes)
+    if ratio is None:
+        return "not known: no sample of the last ten minutes says how long online work waited for a CPU"
+    harmed = [each for each in nodes if each.harmed_ms]
+    count = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}"
+    if not harmed:
+        return f"none in the last {span_text(WINDOW_MS)} on {count}"
+    worst = _ratio(harmed[:1]) or 0.0
+    text = f"{ratio * 100:.3f}% of machine time in the last {span_text(WINDOW_MS)}, on {len(harmed)} of {count}"
+    text += f"; worst {harmed[0].node} ({worst * 100:.2f}%)"
+    return text + (f", for at most {span_text(spells[0].length_ms)} at a time" if spells else "")
+
+
+def _spell(spell: Spell) -> HarmSpell:
+    shrunk_ms = None if spell.shrunk_at_ms is None else spell.shrunk_at_ms - spell.from_ms
+    if shrunk_ms is None:
+        batch = "batch work was not shrunk"
+    else:
+        way = f"from {cpu_text(spell.ceiling_before_mcpu)} to {cpu_text(spell.ceiling_mcpu)} CPU"
+        when = f"{shrunk_ms} ms after its begin" if shrunk_ms >= 0 else f"{-shrunk_ms} ms before its sample began"
+        batch = f"batch work was shrunk {way} {when}"
+    return HarmSpell(
+        node=spell.node,
+        from_ms=spell.from_ms,
+        to_ms=spell.to_ms,
+        length_ms=spell.length_ms,
+        worst_stall_pct=spell.worst_pct,
+        shrunk_in_ms=shrunk_ms,
+        ceiling_before_mcpu=spell.ceiling_before_mcpu,
+        ceiling_mcpu=spell.ceiling_mcpu,
+        sentence=f"{spell.node}: online work waited for up to {spell.worst_pct}% of the time, "
+        f"for {span_text(spell.length_ms)}; {batch}",
+    )
