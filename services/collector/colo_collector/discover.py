@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from colo_collector.hierarchy import Hierarchy
 from colo_collector.parse_cgroup import cpuset_of_group, group_files
@@ -144,8 +145,14 @@ def online_workloads(names: Iterable[str], subtree: str) -> tuple[Workload, ...]
     return tuple(found)
 
 
+_ONLINE: Final = frozenset({QosClass.LSE, QosClass.LSR, QosClass.LS})
+
+
 def watched_group(hierarchy: Hierarchy, workload: Workload) -> WatchedGroup:
-    """The workload with the files of its counters: the same path below each controller's mount point."""
+    """The workload with the files of its counters: the same path below each controller's mount point.
+
+    The CPU pressure is read of online work only: what batch work waits for is no harm.
+    """
     cpu = hierarchy.controller("cpu")
     directories = {}
     for name in ("cpu", "cpuacct", "memory"):
@@ -157,6 +164,8 @@ def watched_group(hierarchy: Hierarchy, workload: Workload) -> WatchedGroup:
         cpuacct_dir=directories["cpuacct"],
         memory_dir=directories["memory"],
     )
+    if workload.qos not in _ONLINE:
+        files = replace(files, cpu_pressure="")
     return WatchedGroup(workload=workload.name, files=files)
 
 

@@ -73,6 +73,7 @@ def measure(
         system_cpu_used_mcpu=max(used_mcpu - sum(one.cpu_used_mcpu for one in listed), 0),
         system_memory_used_bytes=max(current.memory_used_bytes - sum(one.memory_used_bytes for one in listed), 0),
         steal_mcpu=_known(rates.steal),
+        online_stall_us=_online_stall_us(rates.groups),
     )
     return Measurement(event=event, left_out=left_out)
 
@@ -90,6 +91,11 @@ def _pressure(stalls: Sequence[Stall]) -> tuple[PressureReading, ...]:
         for stall in stalls
         if stall.some_us is not None and stall.full_us is not None
     )
+
+
+def _online_stall_us(groups: Sequence[GroupRate]) -> int | None:
+    """The longest CPU stall of all groups that have one, which are those of online work; None when none has."""
+    return max((group.stalled_us for group in groups if group.stalled_us is not None), default=None)
 
 
 def _unknown(rates: MachineRates) -> Unknown | None:

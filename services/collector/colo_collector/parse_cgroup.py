@@ -37,17 +37,18 @@ class GroupMemory(Struct, frozen=True, kw_only=True):
 
 
 class GroupFiles(Struct, frozen=True, kw_only=True):
-    """The counter files of one group; "" where the machine lacks the controller."""
+    """The counter files of one group; "" where the machine lacks the controller. `cpu_pressure` exists on cgroup v2 only."""
 
     cpu_usage: str
     cpu_stat: str
     memory_usage: str
     memory_stat: str
     procs: str
+    cpu_pressure: str = ""
 
     def sampled(self) -> tuple[str, ...]:
         """The files that one sample needs, without repetition."""
-        files = (self.cpu_usage, self.cpu_stat, self.memory_usage, self.memory_stat)
+        files = (self.cpu_usage, self.cpu_stat, self.cpu_pressure, self.memory_usage, self.memory_stat)
         return tuple(dict.fromkeys(file for file in files if file))
 
 
@@ -61,6 +62,7 @@ def group_files(version: Literal["v1", "v2"], cpu_dir: str, cpuacct_dir: str, me
             memory_usage=_in(memory_dir, "memory.current"),
             memory_stat=_in(memory_dir, "memory.stat"),
             procs=_in(cpu_dir or memory_dir, "cgroup.procs"),
+            cpu_pressure=_in(cpu_dir or cpuacct_dir, "cpu.pressure"),
         )
     return GroupFiles(
         cpu_usage=_in(cpuacct_dir, "cpuacct.usage"),

@@ -57,7 +57,7 @@ def sample_paths(groups: Iterable[WatchedGroup], zones: Iterable[int]) -> tuple[
     """Every file of one sample: CPU counters first and close together, memory after them."""
     watched = tuple(groups)
     paths = [STAT_PATH]
-    paths += [path for group in watched for path in (group.files.cpu_usage, group.files.cpu_stat) if path]
+    paths += [path for group in watched for path in _cpu_files(group.files) if path]
     paths += [path for _, path in PRESSURE_PATHS]
     paths += [MEMINFO_PATH, BOOT_ID_PATH]
     ids = tuple(zones)
@@ -84,7 +84,7 @@ def read_sample(
     faults: list[str] = []
     for group in groups:
         try:
-            read = _group(group, texts, inodes)
+            read = _group(group, texts, inodes, faults)
         except InvalidInput as error:
             faults.append(f"{group.workload}: {error}")
             continue
@@ -108,6 +108,10 @@ def read_sample(
         pressure=pressure,
         faults=tuple(faults),
     )
+
+
+def _cpu_files(files: GroupFiles) -> tuple[str, ...]:
+    return (files.cpu_usage, files.cpu_stat, files.cpu_pressure)
 
 
 def _pressure(texts: Mapping[str, str | None], faults: list[str]) -> tuple[tuple[Resource, Pressure], ...]:
@@ -143,7 +147,7 @@ def _needed(texts: Mapping[str, str | None], path: str) -> str:
 
 
 def _group(
-    group: WatchedGroup, texts: Mapping[str, str | None], inodes: Mapping[str, int]
+    group: WatchedGroup, texts: Mapping[str, str | None], inodes: Mapping[str, int], faults: list[str]
 ) -> tuple[GroupCounters, int] | None:
     """The group's counters and working set, or None when the group was removed."""
     files = group.files
@@ -160,6 +164,21 @@ def _group(
         cpu_usage_ns=parse_cpu_usage_ns(files.cpu_usage, usage),
         throttled_us=0 if stat is None else parse_throttled_us(files.cpu_stat, stat),
         identity=inodes.get(files.cpu_usage, 0),
+        stalled_us=_stalled_us(group, texts, faults),
     )
     read = parse_group_memory(files.memory_usage, memory, files.memory_stat, texts.get(files.memory_stat))
     return counters, read.working_set_bytes
+
+
+def _stalled_us(group: WatchedGroup, texts: Mapping[str, str | None], faults: list[str]) -> int | None:
+    """The time for which some thread of the group waited for a CPU since it was created; None where the kernel does not say."""
+    path = group.files.cpu_pressure
+    text = texts.get(path) if path else None
+    if text is None:
+        return None
+    try:
+        some = parse_pressure(text, path).some
+    except InvalidInput as error:
+        faults.append(f"{group.workload}: {error}")
+        return None
+    return None if some is None else some.total_us

@@ -55,7 +55,7 @@ class Rate(Struct, frozen=True):
 
 
 class GroupCounters(Struct, frozen=True, kw_only=True):
-    """The counters of one workload's group in one reading.
+    """The counters of one workload's group in one reading. `stalled_us`: some thread waited for a CPU (None: not measured).
 
     `identity` (the inode of the counter file) distinguishes a new group from an old one of the same name.
     """
@@ -64,6 +64,7 @@ class GroupCounters(Struct, frozen=True, kw_only=True):
     cpu_usage_ns: int
     throttled_us: int = 0
     identity: int = 0
+    stalled_us: int | None = None
 
 
 class MachineReading(Struct, frozen=True, kw_only=True):
@@ -76,11 +77,12 @@ class MachineReading(Struct, frozen=True, kw_only=True):
 
 
 class GroupRate(Struct, frozen=True, kw_only=True):
-    """One workload's rate, and the time its threads were throttled in the interval (None when unknown)."""
+    """One workload's rate, and the time its threads were throttled, or waited for a CPU, in the interval (None when unknown)."""
 
     workload: str
     used: Rate
     throttled_us: int | None
+    stalled_us: int | None = None
 
 
 class MachineRates(Struct, frozen=True, kw_only=True):
@@ -212,4 +214,12 @@ def _group_rate(
         workload=name,
         used=clock.rate(last.cpu_usage_ns - first.cpu_usage_ns, 1, cpus),
         throttled_us=throttled_us if throttled_us >= 0 else None,
+        stalled_us=_stalled_us(first.stalled_us, last.stalled_us, clock.interval_ns),
     )
+
+
+def _stalled_us(first: int | None, last: int | None, interval_ns: int) -> int | None:
+    """The growth of the total, at most the interval: the kernel rounds it, so it may run ahead of the clock."""
+    if first is None or last is None or last < first:
+        return None
+    return min(last - first, interval_ns // 1_000)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
+from msgspec.structs import replace
 
 from colo_collector.discover import Workload, batch_workloads
 from colo_collector.measure import Measurement, measure
@@ -125,6 +126,35 @@ def test_every_number_of_a_sample_comes_from_its_own_counter() -> None:
         system_memory_used_bytes=GIB,
         steal_mcpu=20,
     )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "stall_us"),
+    [
+        ({"web": 1_000, "api": 5_000}, {"web": 41_000, "api": 8_000}, 40_000),
+        ({"web": None, "api": 5_000}, {"web": None, "api": 8_000}, 3_000),
+        ({"web": None}, {"web": None}, None),
+        ({"web": 9_000}, {"web": 1_000}, None),
+        ({"web": 0}, {"web": 3_000_000}, 2_000_000),
+    ],
+    ids=["the longest counts", "one is not measured", "none is", "went back", "cut to the interval"],
+)
+def test_the_stall_of_online_work_is_the_longest_of_its_groups(
+    before: dict[str, int | None], after: dict[str, int | None], stall_us: int | None
+) -> None:
+    first, last = a_sample(10), a_sample(12)
+
+    def with_stalls(sample: Sample, stalls: dict[str, int | None]) -> Sample:
+        groups = tuple(
+            GroupCounters(workload=name, cpu_usage_ns=0, identity=7, stalled_us=stalled)
+            for name, stalled in stalls.items()
+        )
+        return replace(
+            sample, reading=replace(sample.reading, groups=groups), workload_memory_bytes=dict.fromkeys(stalls, 0)
+        )
+
+    result = measure_samples(with_stalls(first, before), with_stalls(last, after))
+    assert the_sample(result).online_stall_us == stall_us
 
 
 def test_the_first_reading_gives_no_sample() -> None:

@@ -81,7 +81,7 @@ def test_a_controller_that_is_not_mounted_has_no_files() -> None:
     files = group_files("v1", cpu_dir="/cg/cpu/a", cpuacct_dir="/cg/cpuacct/a", memory_dir="")
     assert files.sampled() == ("/cg/cpuacct/a/cpuacct.usage", "/cg/cpu/a/cpu.stat")
     v2 = group_files("v2", cpu_dir="/cg/a", cpuacct_dir="", memory_dir="/cg/a")
-    assert v2.sampled() == ("/cg/a/cpu.stat", "/cg/a/memory.current", "/cg/a/memory.stat")
+    assert v2.sampled() == ("/cg/a/cpu.stat", "/cg/a/cpu.pressure", "/cg/a/memory.current", "/cg/a/memory.stat")
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,8 @@ def test_cpu_counters_are_read_before_memory_and_no_file_twice() -> None:
     paths = sample_paths(watched_groups(spec, hierarchy_of(MachineTree(spec).texts())), (0, 1))
     names = [path.rsplit("/", 1)[1] for path in paths]
     assert names == [
-        "stat", "cpu.stat", "cpu.stat", "cpu", "memory", "io", "meminfo", "boot_id", "meminfo", "meminfo",
+        "stat", "cpu.stat", "cpu.pressure", "cpu.stat", "cpu.pressure", "cpu", "memory", "io", "meminfo",
+        "boot_id", "meminfo", "meminfo",
         "memory.current", "memory.stat", "memory.current", "memory.stat",
     ]  # fmt: skip
     assert len(set(paths)) == len(paths)
