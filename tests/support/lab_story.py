@@ -103,7 +103,7 @@ class LabStory:
             nats_url="nats://127.0.0.1:41941",
             starting=tuple(name for name in args.text("starting", "").split(",") if name),
             machines=verdict_from_ledgers([self._ledger]),
-            note=args.text("note", ""),
+            notes=tuple(note for note in args.text("note", "").split("|") if note),
         )
 
     def _screen(self, args: Args) -> str:

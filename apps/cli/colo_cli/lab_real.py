@@ -210,13 +210,12 @@ class RealNode:
         )
 
     @property
-    def warning(self) -> str:
-        """What a person must know before jobs come: that they are real, and as whom they run; "" when none runs."""
+    def notes(self) -> tuple[str, ...]:
+        """The lines for the screen: that jobs are real and as whom they run, where they do, and `note`."""
         if not self.runs:
-            return ""
-        return (
-            f"--real runs submitted commands on this machine as {_user_name()}; whoever reaches the gateway may submit"
-        )
+            return tuple(self.notices[:1])
+        warning = f"--real runs submitted commands here, as {_user_name()}: whoever reaches the gateway may submit"
+        return (warning, self.note)
 
     def findings(self) -> list[str]:
         """The notices for the verdict."""

@@ -17,7 +17,7 @@ import msgspec
 from colo_cli.lab_feed import LabFeed
 from colo_cli.lab_observe import LabObserver
 from colo_cli.lab_options import LabOptions
-from colo_cli.lab_pace import LabClock
+from colo_cli.lab_pace import LabClock, is_late
 from colo_cli.lab_processes import LabFailed, LabProcesses, log_notices
 from colo_cli.lab_progress import LabProgress
 from colo_cli.lab_real import REAL_RESERVED_MCPU, RealNode
@@ -39,6 +39,8 @@ __all__ = ["run_lab"]
 
 _CONTROL: Final = ("overcommit", "jobs", "scheduler", "evictor", "gateway")
 _TURN_S: Final = 0.25
+_SETTLE_S: Final = 5.0
+_SETTLED_MS: Final = 2_000
 
 Draw = Callable[[LabState], None]
 
@@ -102,6 +104,7 @@ class _Lab:
             await self._start_services()
         finally:
             drawing.cancel()
+        self._pace.begin()
         self._begun_ms = self._clock.now_ms()
         if self._options.json or not sys.stderr.isatty():
             print_addresses(self._state(0.0), sys.stderr, is_json=self._options.json)
@@ -137,6 +140,7 @@ class _Lab:
         try:
             await self._watch(begun_s, (watching, *feeds), draw)
             figures = self._figures(feed, time.monotonic() - begun_s)
+            await self._settle()
         finally:
             for feeding in feeds:
                 feeding.cancel()
@@ -213,12 +217,28 @@ class _Lab:
             await self._processes.heal()
             if self._real is not None:
                 self._real.observe()
-            late_ms = self._core.seen.oldest_sample_ms(self._clock.now_ms())
-            self._pace.adjust(late_ms / self._options.sample_period_ms)
+            self._pace.adjust(self._late_periods())
             draw(self._state(wall_s))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_TURN_S if limit_s is None else min(_TURN_S, max(limit_s - wall_s, 0.01))):
                     await self._stop.wait()
+
+    def _late_periods(self) -> float:
+        return self._core.seen.oldest_sample_ms(self._clock.now_ms()) / self._options.sample_period_ms
+
+    async def _settle(self) -> None:
+        """Hold the clock until late machines have lived what it claims, at most 5 s."""
+        if not is_late(self._late_periods()):
+            return
+        self._pace.hold()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_SETTLE_S):
+                while not self._has_settled():  # noqa: ASYNC110 - a file signals no event
+                    await asyncio.sleep(_TURN_S)
+
+    def _has_settled(self) -> bool:
+        report = self._read_report()
+        return all(ledger.node_ms + _SETTLED_MS >= report.claimed_ms for ledger in report.ledgers.values())
 
     def _state(self, wall_s: float) -> LabState:
         with contextlib.suppress(LabFailed, OSError):
@@ -234,7 +254,7 @@ class _Lab:
             api=self._servers.gateway_url,
             nats_url=self._servers.nats_url,
             machines=self._machines,
-            note=(self._real.warning or self._real.note) if self._real is not None else "",
+            notes=self._real.notes if self._real is not None else (),
         )
 
     @contextlib.contextmanager

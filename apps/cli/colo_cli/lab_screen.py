@@ -32,7 +32,7 @@ class LabState(Struct, frozen=True, kw_only=True):
     nats_url: str
     starting: tuple[str, ...] = ()
     machines: Verdict | None = None
-    note: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def lab_picture(seen: LabObserver, state: LabState, *, width: int, height: int) -> RenderableType:
@@ -64,8 +64,7 @@ def print_addresses(state: LabState, stream: TextIO, *, is_json: bool) -> None:
         stream.write(
             f"events: NATS {state.nats_url}, subject colo.v1.evt.>; the API is described at {state.api}/v1/openapi.json\n"
         )
-        if state.note:
-            stream.write(f"{state.note}\n")
+        stream.writelines(f"{note}\n" for note in state.notes)
         stream.flush()
 
 
@@ -156,7 +155,4 @@ def _foot(seen: LabObserver, state: LabState) -> list[Text]:
         f"        colo get nodes; colo explain overcommit {node}; times are simulated",
         f"events: NATS {state.nats_url}, subject colo.v1.evt.>",
     ]
-    return [
-        *([Text(state.note, style="italic")] if state.note else []),
-        *(Text(line, style="italic") for line in lines),
-    ]
+    return [Text(line, style="italic") for line in (*state.notes, *lines)]

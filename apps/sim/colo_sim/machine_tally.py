@@ -24,7 +24,7 @@ class Counterfactual(NamedTuple):
     """The CPU that batch work would use in each zone at this moment, run in other ways.
 
     `unreflexed`: the same replicas at their full request, without a quota. `plain`: as much as CPU requests admit, which nothing
-    takes back; empty where that is not accounted.
+    takes back; empty where that is nothing.
     """
 
     unreflexed: Sequence[int]
@@ -154,9 +154,10 @@ class Tally:
             ]
             felt_now = _felt_with(demand_mcpu, online_mcpu, kept, capacity_mcpu, model, is_memory_over)
         _feel(self._unreflexed, now_ms, felt_now, demand_mcpu, model)
+        felt_now = _Felt(felt_alone, alone_unmet_mcpu, 0)
         if other.plain:
             felt_now = _felt_with(demand_mcpu, online_mcpu, other.plain, capacity_mcpu, model)
-            _feel(self._plain, now_ms, felt_now, demand_mcpu, model)
+        _feel(self._plain, now_ms, felt_now, demand_mcpu, model)
 
     def set_batch(self, shares: Shares, claims: Collection[Claim], quota_mcpu: int | None) -> None:
         """Set the demand and shares of batch, before `set_online`; it waits for the rest, throttled if the quota is the limit."""
