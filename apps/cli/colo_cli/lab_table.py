@@ -25,10 +25,7 @@ def verdict_lines(verdict: LabVerdict) -> Iterator[str]:
     lived = span_text(int(verdict.simulated_s * 1000))
     yield f"{counted(verdict.nodes, 'machine')}, {lived} of simulated time each ({verdict.lived_pct:g} % of what is claimed)"
     slowed = f", slowed down to {verdict.slowest_speed:.0f}" if verdict.slowest_speed < verdict.speed else ""
-    yield (
-        f"at {verdict.speed_reached:.0f} simulated seconds a second ({verdict.speed} asked{slowed}); "
-        f"stale {verdict.stale} times, lost {verdict.lost}"
-    )
+    yield f"at {verdict.speed_reached:.0f} simulated seconds a second ({verdict.speed} asked{slowed})"
     yield ""
     yield "                         HARM  DELAY p50    p99     max   LONGEST  BATCH CORE-H"
     yield _online_row("no batch", verdict.without_batch)
@@ -73,7 +70,7 @@ def _gains(verdict: LabVerdict) -> Iterator[str]:
     )
     yield (
         f"evictions {verdict.evictions}, needless {verdict.needless_evictions} "
-        "(no harm in the minute before even without the reflex)"
+        "(no harm in the minute before, even without reflex)"
     )
     yield (
         f"jobs {verdict.completed} completed of {verdict.submitted}; placements {verdict.placements}, "
@@ -81,10 +78,13 @@ def _gains(verdict: LabVerdict) -> Iterator[str]:
     )
     latency = verdict.submit_to_decided_ms
     yield (
-        f"submit -> decided {latency.p50:.0f} / {latency.p99:.0f} ms (p50 / p99, wall time); "
+        f"submit -> decided {latency.p50:.0f} / {latency.p99:.0f} ms (p50 / p99, wall); "
         f"{verdict.messages} messages, {verdict.dead_letters} dead"
     )
-    yield f"cost {verdict.cores_used:.2f} cores, {sum(verdict.rss_mib.values())} MiB, servers included"
+    yield (
+        f"cost {verdict.cores_used:.2f} cores, {sum(verdict.rss_mib.values())} MiB, servers included; "
+        f"nodes stale {verdict.stale} times, lost {verdict.lost}"
+    )
 
 
 def _real(verdict: LabVerdict) -> Iterator[str]:
