@@ -35,6 +35,7 @@ IMPURE: Final = {
     "colo_gateway.reservations": "answers HTTP",
     "colo_gateway.restrictions.routes": "answers HTTP",
     "colo_gateway.state": "answers HTTP",
+    "colo_gateway.story_routes": "answers HTTP",
     "colo_gateway.submissions": "answers HTTP",
     "colo_gateway.suggestions": "answers HTTP",
     "colo_gateway.story_routes": "answers HTTP",
