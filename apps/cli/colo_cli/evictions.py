@@ -70,7 +70,7 @@ def evictions(
             each["node"],
             each["replica"],
             each["reason"],
-            f"{each['requested']['value_pct']}%",
+            f"{each['requested']['value_pct']}%" if each["requested"]["threshold_pct"] else "-",
             f"{each['requested']['threshold_pct']}%",
             each["state"],
             "-" if each["took_ms"] is None else span_text(each["took_ms"]),
@@ -91,9 +91,14 @@ def eviction_lines(answer: dict[str, Any]) -> list[str]:
     """The numbers of an eviction, one a line."""
     asked = answer["requested"]
     hold = f" of {span_text(asked['hold_ms'])} needed" if asked["hold_ms"] else ""
-    lines = [
+    signal = (
         f"  signal     {asked['reason']}: {asked['value_pct']}%, threshold {asked['threshold_pct']}%, "
-        f"held {span_text(asked['held_ms'])}{hold} (sample {asked['sample_seq']})",
+        f"held {span_text(asked['held_ms'])}{hold} (sample {asked['sample_seq']})"
+    )
+    drain = f"  drain      {asked['reason']}, begun {span_text(asked['held_ms'])} before"
+    lines = [
+        # A drain has no threshold.
+        signal if asked["threshold_pct"] else drain,
         f"  credited   {answer['credited']}",
         f"  chosen     {answer['replica']}, {answer['chosen'] or 'no ranking was told'}",
         f"  asked by   {asked['asked_by'] or 'evictor'}",

@@ -1,8 +1,8 @@
 """Drains: which replica leaves a node next because an operator drains it, or because the node takes no batch work any more."""
 
-from typing import Final
+from typing import Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from colo_common.events.eviction import VictimRank
 from colo_common.model.qos import PriorityBand
@@ -12,6 +12,8 @@ from colo_evictor.watched import BATCH_BANDS, WatchedNode
 
 __all__ = ["Drain", "drain_of", "rank_leaving"]
 
+_Order = tuple[int, int, str]
+_COMPARED: Final[tuple[Literal["band", "priority", "name"], ...]] = ("band", "priority", "name")
 _BANDS: Final = (PriorityBand.FREE, PriorityBand.BATCH, PriorityBand.MID, PriorityBand.PROD)
 
 
@@ -65,4 +67,9 @@ def rank_leaving(node: WatchedNode, drain: Drain, now_ms: int) -> tuple[VictimRa
             placed_ms=max(now_ms - placement.decided_at_ms, 0) if placement and placement.decided_at_ms else None,
         )
         rows.append(((_BANDS.index(band), rank.priority, replica), rank))
-    return tuple(rank for _, rank in sorted(rows, key=lambda row: row[0]))
+    rows.sort(key=lambda row: row[0])
+    return tuple([structs.replace(rank, behind=_behind(rows[0][0], order)) for order, rank in rows])
+
+
+def _behind(first: _Order, order: _Order) -> Literal["", "band", "priority", "name"]:
+    return next((why for why, a, b in zip(_COMPARED, first, order, strict=True) if a != b), "")

@@ -91,8 +91,8 @@ def account_of(eviction: Eviction) -> EvictionAccount:
 def _sentence(eviction: Eviction) -> str:
     fact = eviction.requested
     who = f"{fact.asked_by} asked" if fact.asked_by not in ("", "evictor") else "the evictor decided"
-    text = f"{who} that {fact.replica} (attempt {fact.attempt}) must leave {fact.node}: {SENTENCES[fact.reason]}; "
-    text += level_text(fact)
+    text = f"{who} that {fact.replica} (attempt {fact.attempt}) must leave {fact.node}: "
+    text += level_text(fact) if fact.threshold_pct == 0 else f"{SENTENCES[fact.reason]}; {level_text(fact)}"
     if fact.hold_ms:
         text += f", needed for {span_text(fact.hold_ms)}"
     took_ms = eviction.took_ms

@@ -13,7 +13,7 @@ from colo_common.events.enforcement import (
     ReplicaEnded,
     ReplicaStarted,
 )
-from colo_common.events.eviction import EvictionFinished, EvictionRequested
+from colo_common.events.eviction import EvictionFinished, EvictionRequested, NodeDrained
 from colo_common.events.fact import Fact
 from colo_common.events.job import (
     JobStateChanged,
@@ -53,6 +53,10 @@ SIGNALS: Final = {
     Reason.CPU_WATERMARK: "CPU in use",
     Reason.CPU_SATISFACTION: "CPU that batch work gets of its request",
 }
+_DRAINS: Final = {
+    Reason.NODE_DRAINED: "the node is drained",
+    Reason.COLOCATION_OFF: "the node takes no batch work any more",
+}
 _STALLS: Final = {"cpu": "CPU", "memory": "memory", "io": "disk"}
 
 
@@ -69,7 +73,9 @@ def several(members: Sequence[str]) -> str:
 
 
 def level_text(fact: EvictionRequested) -> str:
-    """Value, threshold and hold of the signal: "memory in use 93% >= 92% for 3.0s"."""
+    """Value, threshold and hold of the signal: "memory in use 93% >= 92% for 3.0s"; of a drain, who asked for it and when."""
+    if fact.reason in _DRAINS:
+        return f"{_DRAINS[fact.reason]}, by {fact.asked_by or 'an operator'} {span_text(fact.held_ms)} before"
     sign = "<" if fact.reason is Reason.CPU_SATISFACTION else ">="
     what = SIGNALS.get(fact.reason, fact.reason.value)
     return f"{what} {fact.value_pct}% {sign} {fact.threshold_pct}% for {span_text(fact.held_ms)}"
@@ -257,6 +263,12 @@ def _evicted(fact: EvictionFinished) -> str:
     )
 
 
+def _drained(fact: NodeDrained) -> str:
+    what = "batch replica" if fact.batch_only else "replica"
+    by = f", asked by {fact.asked_by}" if fact.asked_by else ""
+    return f"{fact.node}: drained, no {what} is left {span_text(fact.took_ms)} after the beginning{by}"
+
+
 _LEFT: Final = {**dict.fromkeys(EndCause, "left"), EndCause.LOST: "did not leave in time, counted as lost"}
 
 
@@ -310,6 +322,7 @@ _TEXTS: Final[dict[type[Fact], Callable[..., str]]] = {
     FreshnessChanged: _freshness,
     JobStateChanged: _job_changed,
     JobSubmitted: _submitted,
+    NodeDrained: _drained,
     NodeRecovered: _recovered,
     NodeTopologyReported: _topology,
     PlacementRefused: _refused,

@@ -1,0 +1,195 @@
+"""The table of restrictions between gateways: one row with compare-and-set, one message that the bus keeps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from msgspec import Struct
+
+from colo_common.adapters.store_memory import MemoryStore
+from colo_common.events.effects import Conflict, Effect, Publish, Record, Reply, RequestReceived, Wake, Write
+from colo_common.events.requests import Refusal
+from colo_common.events.restriction import (
+    LiftRestrictions,
+    ListRestrictions,
+    RestrictionList,
+    RestrictionsApplied,
+    RestrictionsChanged,
+    SetRestriction,
+)
+from colo_common.model.restriction import RESTRICTIONS_MOST, Restriction, RestrictionKind, RestrictionScope
+from colo_common.ports import StoreConflict
+from colo_gateway.restrictions.core import ROW_ID, ROW_KIND, LoadRestrictions, RestrictionCore, RestrictionRow
+from colo_gateway.restrictions.shell import read_restrictions
+from tests.support.builders import a_node
+
+NODES = ("n1", "n2", "n3")
+
+
+class Gateway:
+    """One gateway's core on a store that others share; `sent` is what it published, in order."""
+
+    def __init__(self, store: MemoryStore, nodes: Sequence[str] = NODES) -> None:
+        self.core = RestrictionCore()
+        self.store = store
+        self.sent: list[RestrictionsChanged] = []
+        self.replies: list[Struct] = []
+        self.now_ms = 1_000
+        for name in nodes:
+            self.tell(a_node(name))
+        self.load()
+
+    def load(self) -> None:
+        self.tell(asyncio.run(read_restrictions(self.store)))
+
+    def tell(self, event: Struct) -> None:
+        self._carry_out(self.core.handle(event, self.now_ms))  # type: ignore[arg-type]
+        self.core.check()
+
+    def ask(self, body: Struct) -> RestrictionList | Refusal:
+        self.replies.clear()
+        self.tell(RequestReceived(request="r", body=body))
+        (reply,) = self.replies
+        assert isinstance(reply, RestrictionList | Refusal)
+        return reply
+
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        """As the runtime does: what belongs to a refused record is dropped, and the conflict comes back."""
+        dropped = False
+        for effect in effects:
+            match effect:
+                case Record(writes=writes):
+                    try:
+                        asyncio.run(self.store.write(writes))
+                    except StoreConflict as error:
+                        dropped = True
+                        self.tell(Conflict(kind=error.kind, id=error.id, expected=error.expected, found=error.found))
+                case LoadRestrictions():
+                    self.load()
+                case Publish(fact=RestrictionsChanged() as fact) if not dropped:
+                    self.sent.append(fact)
+                case Reply(body=body) if not dropped:
+                    self.replies.append(body)
+                case _:
+                    pass
+
+
+def a_cordon(node: str, by: str = "ana", for_ms: int | None = None) -> SetRestriction:
+    restriction = Restriction(kind=RestrictionKind.CORDON, scope=RestrictionScope.NODE, target=node, by=by)
+    return SetRestriction(restriction=restriction, for_ms=for_ms)
+
+
+def targets(reply: RestrictionList | Refusal) -> list[str]:
+    assert isinstance(reply, RestrictionList), reply
+    return [each.target for each in reply.restrictions]
+
+
+def test_a_change_that_meets_another_one_is_decided_again_on_top_of_it() -> None:
+    store = MemoryStore()
+    one, two = Gateway(store), Gateway(store)
+    assert targets(one.ask(a_cordon("n1"))) == ["n1"]
+    # The second gateway has not received the first one's change yet.
+    second = two.ask(a_cordon("n2", by="bo"))
+    assert targets(second) == ["n1", "n2"]
+    assert isinstance(second, RestrictionList)
+    assert [change.restriction.target for change in second.changes] == ["n2"]
+    assert [fact.revision for fact in (*one.sent, *two.sent)] == [1, 2]
+    # The first one learns it from the bus, and nothing of either is lost after a restart.
+    one.tell(two.sent[-1])
+    assert targets(one.ask(ListRestrictions())) == ["n1", "n2"]
+    assert targets(Gateway(store).ask(ListRestrictions())) == ["n1", "n2"]
+
+
+def test_the_same_again_changes_nothing() -> None:
+    gateway = Gateway(MemoryStore())
+    gateway.ask(a_cordon("n1"))
+    gateway.now_ms = 5_000
+    again = gateway.ask(a_cordon("n1"))
+    assert isinstance(again, RestrictionList)
+    assert (again.revision, again.changes, again.restrictions[0].since_ms) == (1, (), 1_000)
+    lift = LiftRestrictions(kinds=(RestrictionKind.CORDON,), scope=RestrictionScope.NODE, target="n2")
+    assert gateway.ask(lift).changes == ()  # type: ignore[union-attr]
+    assert len(gateway.sent) == 1
+
+
+def test_an_older_table_on_the_bus_is_replaced_by_the_newest() -> None:
+    store = MemoryStore()
+    one, two = Gateway(store), Gateway(store)
+    one.ask(a_cordon("n1"))
+    two.ask(a_cordon("n2"))
+    older = one.sent[0]
+    # It was published behind the newer one, so a service that starts now would get it.
+    two.tell(older)
+    assert [fact.revision for fact in two.sent] == [2, 2]
+
+
+def test_a_store_that_lost_the_table_gets_it_back_from_the_bus() -> None:
+    before = Gateway(MemoryStore())
+    before.ask(a_cordon("n1"))
+    before.ask(a_cordon("n2"))
+    after = Gateway(MemoryStore())
+    after.tell(before.sent[-1])
+    assert targets(after.ask(ListRestrictions())) == ["n1", "n2"]
+    assert targets(Gateway(after.store).ask(a_cordon("n3"))) == ["n1", "n2", "n3"]
+
+
+def test_a_restriction_with_an_end_is_over_by_itself_and_leaves_a_line() -> None:
+    gateway = Gateway(MemoryStore())
+    gateway.ask(a_cordon("n1", for_ms=500))
+    assert gateway.core.deadline_ms() == 1_500
+    gateway.now_ms = 1_500
+    gateway.tell(Wake())
+    listed = gateway.ask(ListRestrictions())
+    assert isinstance(listed, RestrictionList)
+    assert [(line.action, line.restriction.target) for line in listed.audit] == [("expired", "n1"), ("set", "n1")]
+    assert gateway.sent[-1].restrictions == ()
+    assert gateway.core.deadline_ms() is None
+
+
+def test_there_is_a_limit() -> None:
+    names = [f"n{number}" for number in range(RESTRICTIONS_MOST + 1)]
+    row = RestrictionRow(revision=1, restrictions=tuple(a_cordon(name).restriction for name in names[:-1]))
+    store = MemoryStore()
+    asyncio.run(store.write([Write(kind=ROW_KIND, id=ROW_ID, value=msgspec.json.encode(row), expect=0)]))
+    gateway = Gateway(store, names)
+    refused = gateway.ask(a_cordon(names[-1]))
+    assert isinstance(refused, Refusal)
+    assert (refused.code, refused.field) == (429, "restrictions")
+    # Those in force can be changed all the same.
+    assert isinstance(gateway.ask(a_cordon(names[0], by="bo")), RestrictionList)
+
+
+def test_a_quiesce_counts_who_has_followed_it() -> None:
+    gateway = Gateway(MemoryStore())
+    quiesce = Restriction(kind=RestrictionKind.QUIESCE, scope=RestrictionScope.FLEET, by="ana")
+    answer = gateway.ask(SetRestriction(restriction=quiesce))
+    assert isinstance(answer, RestrictionList)
+    assert answer.quiesce is not None
+    assert (answer.quiesce.nodes, answer.quiesce.confirmed, answer.quiesce.missing) == (3, 0, NODES)
+    gateway.tell(RestrictionsChanged(revision=1, restrictions=(quiesce,), sent_us=10_000))
+    for name, sent_us in (("n1", 15_000), ("n2", 52_000)):
+        gateway.tell(RestrictionsApplied(node=name, revision=1, suspended=2, sent_us=sent_us))
+    listed = gateway.ask(ListRestrictions())
+    assert isinstance(listed, RestrictionList)
+    assert listed.quiesce is not None
+    assert (listed.quiesce.confirmed, listed.quiesce.suspended, listed.quiesce.slowest_ms) == (2, 4, 42)
+    assert listed.quiesce.missing == ("n3",)
+
+
+@pytest.mark.parametrize("node", ["n4", "n"])
+def test_an_unknown_node_is_refused_with_the_nearest_name(node: str) -> None:
+    refused = Gateway(MemoryStore()).ask(a_cordon(node))
+    assert isinstance(refused, Refusal)
+    assert (refused.code, refused.field) == (404, "node")
+    assert "did you mean n" in refused.rule
+
+
+def test_nothing_is_known_before_the_row_is_read() -> None:
+    core = RestrictionCore()
+    (reply,) = core.handle(RequestReceived(request="r", body=ListRestrictions()), 0)
+    assert isinstance(reply, Reply)
+    assert isinstance(reply.body, Refusal)
+    assert reply.body.code == 503
