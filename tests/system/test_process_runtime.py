@@ -1,5 +1,6 @@
 """Real processes in real control groups of this machine: needs root, and leaves nothing behind."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -26,6 +27,7 @@ from colo_executor.local import (
     ReplicaLaunched,
     SignalReplica,
     StopIntent,
+    SuspendReplicas,
 )
 from colo_executor.order import KnobWrite
 from colo_executor.process.kill_tier import CONTROLLERS, SUFFIX, KillTier
@@ -431,3 +433,62 @@ async def test_restore_ends_everything_and_removes_every_group(policy):
     assert [exited.replica for exited in exits] == ["job/main/0"]
     assert not groups(policy)
     assert not Path(f"/proc/{launched.pid}").exists()
+
+
+def suspend(is_suspended: bool, *replicas: str) -> SuspendReplicas:
+    return SuspendReplicas(attempts=tuple((replica, 1) for replica in replicas), is_suspended=is_suspended)
+
+
+def used_us(policy: ProcessPolicy, replica: str) -> int:
+    token = replica.replace("/", ".")
+    return CgroupTree(ROOT, policy.subtree).cpu_used_us(f"batch/{token}@1")
+
+
+@pytest.mark.parametrize("has_freezer", [True, False])
+async def test_a_suspended_replica_gets_no_cpu_hears_its_end_and_runs_on_when_resumed(
+    policy: ProcessPolicy, has_freezer: bool
+) -> None:
+    # Not of the idle class: beside other work that would stand still by itself.
+    async with adopted(replace(policy, desired=DesiredPolicy(idle=False))) as runtime:
+        await suspended_and_resumed(runtime, policy, has_freezer)
+
+
+async def suspended_and_resumed(runtime: ProcessRuntime, policy: ProcessPolicy, has_freezer: bool) -> None:
+    mounts = runtime._tier.tree.hierarchy.mounts
+    freezer = mounts["freezer"]
+    if not has_freezer:
+        # A machine without one: every process is stopped by a signal instead.
+        del mounts["freezer"]
+    try:
+        await stand_still_and_end(runtime, policy)
+    finally:
+        mounts["freezer"] = freezer
+
+
+async def stand_still_and_end(runtime: ProcessRuntime, policy: ProcessPolicy) -> None:
+    both = ("job/main/0", "job/main/1")
+    await start(runtime, a_run(f"trap 'exit 7' TERM; {SPIN}"))
+    await start(runtime, a_run(SPIN, replica=both[1]))
+
+    async def both_run() -> bool:
+        return all(used_us(policy, replica) > 20_000 for replica in both)
+
+    await eventually(both_run, "both use CPU")
+    done = await runtime.suspend(suspend(True, *both, "job/main/9"))
+    assert done.failed == ()
+
+    async def is_still() -> bool:
+        """Whether neither uses CPU while another process of this machine does, for a tenth of a second."""
+        before = [used_us(policy, replica) for replica in both]
+        other = await asyncio.create_subprocess_exec("timeout", "0.1", "sh", "-c", SPIN)
+        await other.wait()
+        return [used_us(policy, replica) for replica in both] == before
+
+    await eventually(is_still, "both stand still")
+
+    # Resumed it hears SIGTERM; the other one is killed as it is.
+    await runtime.suspend(suspend(False, "job/main/0"))
+    await runtime.signal(signal("term"))
+    assert (await next_exit(runtime)).exit_code == 7
+    await runtime.signal(signal("kill", "job/main/1"))
+    assert (await next_exit(runtime)).exit_code == 137
