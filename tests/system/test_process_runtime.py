@@ -450,22 +450,19 @@ async def test_a_suspended_replica_gets_no_cpu_hears_its_end_and_runs_on_when_re
 ) -> None:
     # Not of the idle class: beside other work that would stand still by itself.
     async with adopted(replace(policy, desired=DesiredPolicy(idle=False))) as runtime:
-        await suspended_and_resumed(runtime, policy, has_freezer)
+        mounts = runtime._tier.tree.hierarchy.mounts
+        freezer = mounts["freezer"]
+        if not has_freezer:
+            # A machine without one: every process is stopped by a signal instead.
+            del mounts["freezer"]
+        try:
+            codes = await stand_still_and_end(runtime, policy)
+        finally:
+            mounts["freezer"] = freezer
+    assert codes == [7, 137], "resumed it heard SIGTERM; the other one was killed as it was"
 
 
-async def suspended_and_resumed(runtime: ProcessRuntime, policy: ProcessPolicy, has_freezer: bool) -> None:
-    mounts = runtime._tier.tree.hierarchy.mounts
-    freezer = mounts["freezer"]
-    if not has_freezer:
-        # A machine without one: every process is stopped by a signal instead.
-        del mounts["freezer"]
-    try:
-        await stand_still_and_end(runtime, policy)
-    finally:
-        mounts["freezer"] = freezer
-
-
-async def stand_still_and_end(runtime: ProcessRuntime, policy: ProcessPolicy) -> None:
+async def stand_still_and_end(runtime: ProcessRuntime, policy: ProcessPolicy) -> list[int | None]:
     both = ("job/main/0", "job/main/1")
     await start(runtime, a_run(f"trap 'exit 7' TERM; {SPIN}"))
     await start(runtime, a_run(SPIN, replica=both[1]))
@@ -486,9 +483,8 @@ async def stand_still_and_end(runtime: ProcessRuntime, policy: ProcessPolicy) ->
 
     await eventually(is_still, "both stand still")
 
-    # Resumed it hears SIGTERM; the other one is killed as it is.
-    await runtime.suspend(suspend(False, "job/main/0"))
+    await runtime.suspend(suspend(False, both[0]))
     await runtime.signal(signal("term"))
-    assert (await next_exit(runtime)).exit_code == 7
-    await runtime.signal(signal("kill", "job/main/1"))
-    assert (await next_exit(runtime)).exit_code == 137
+    ended = await next_exit(runtime)
+    await runtime.signal(signal("kill", both[1]))
+    return [ended.exit_code, (await next_exit(runtime)).exit_code]
