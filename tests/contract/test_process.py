@@ -207,8 +207,8 @@ async def test_bad_settings_are_all_named_and_the_code_is_two() -> None:
     assert status == 2
     assert text.splitlines() == [
         "colo jobs: --no-such: there is no such setting",
-        "COLO_HTTP_PORT: Expected `int`, got `str` (got 'x')",
-        "--queue-limit: Expected `int`, got `str` (got 'many')",
+        'COLO_HTTP_PORT: Expected `int`, got `str` (got "x")',
+        '--queue-limit: Expected `int`, got `str` (got "many")',
     ]
 
 

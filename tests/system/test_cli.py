@@ -272,6 +272,13 @@ async def test_a_wrong_call_ends_with_two() -> None:
         assert reported.err.startswith("colo: "), words
 
 
+async def test_a_shell_gets_the_names_that_it_completes(colo: RunningColo) -> None:
+    nodes = await colo_command("complete-names", "nodes", api=colo.api)
+    assert (nodes.code, nodes.out.split()) == (0, ["node-01", "node-02"])
+    silent = await colo_command("complete-names", "jobs", api="http://127.0.0.1:9")
+    assert (silent.code, silent.out, silent.err) == (1, "", "")
+
+
 async def test_version_and_doctor_answer_without_a_gateway() -> None:
     version = await colo_command("version")
     assert version.code == 0

@@ -33,7 +33,7 @@ class Client:
     def __init__(self, api: str | None = None, *, retry_for_s: float = _RETRY_FOR_S) -> None:
         self.api = (api or os.environ.get("COLO_API") or DEFAULT_API).rstrip("/")
         if not self.api.startswith(("http://", "https://")):
-            raise Failure(f"api: must begin with http:// or https:// (got {self.api!r})", 2)
+            raise Failure(f"api: must begin with http:// or https:// (got {json.dumps(self.api)})", 2)
         self._retry_for_s = retry_for_s
 
     def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Any:

@@ -129,7 +129,7 @@ def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
         "margin_pct: Expected `int`, got `str`",
         "margn_pct: there is no such setting; did you mean margin_pct?",
         "quick: Expected `bool`, got `int`",
-        "--ratio: Expected `float`, got `str` (got 'much')",
+        '--ratio: Expected `float`, got `str` (got "much")',
         "--nats: there is no such setting",
         "word: flags look like",
         "--mode: Invalid enum value 'z'",

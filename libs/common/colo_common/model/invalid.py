@@ -7,7 +7,7 @@ import json
 _SHOWN_CHARACTERS = 80
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """Return a value as JSON writes it, at most 80 characters; a longer one ends in "...". None is "nothing"."""
     text = "nothing" if value is None else _text(value)
     if len(text) <= _SHOWN_CHARACTERS:
@@ -36,7 +36,7 @@ class InvalidInput(ValueError):
     def __init__(self, field: str, rule: str, value: object) -> None:
         self.field = field
         self.rule = rule
-        self.value = _shown(value)
+        self.value = shown(value)
         super().__init__(f"{field}: {rule} (got {self.value})")
 
     def of(self, field: str) -> InvalidInput:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from colo_common.model.freshness import FORGET_NODE_MS
-from colo_common.model.invalid import InvalidInput
+from colo_common.model.invalid import InvalidInput, shown
 from colo_common.model.nearest import nearest
 
 __all__ = ["BadSettings", "Common", "common_of", "keys_of", "load"]
@@ -249,7 +249,7 @@ class _Reader:
         try:
             self._values[key] = msgspec.convert(value, self._fields[key][1].kind, strict=strict)
         except msgspec.ValidationError as error:
-            self.problems.append(f"{where}: {error} (got {value!r})")
+            self.problems.append(f"{where}: {error} (got {shown(value)})")
 
     def _is_ours(self, key: str) -> bool:
         name = key.replace("-", "_")
