@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from typing import Any
 
 import pytest
@@ -104,3 +105,22 @@ def test_what_is_watched_is_shown_until_its_reader_stops(monkeypatch: pytest.Mon
         watching.watched(True, lambda: shown.append(len(shown)) or 0)
     assert shown == [0, 1, 2]
     assert watching.watched(False, lambda: 7) == 7
+
+
+def test_a_terminal_is_painted_at_once_and_no_longer_than_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal(monkeypatch, 80)
+
+    def rest(_span_s: float) -> None:
+        raise KeyboardInterrupt
+
+    def show() -> int:
+        sys.stdout.write("".join(f"line {number}\n" for number in range(100)))
+        return 0
+
+    monkeypatch.setattr("time.sleep", rest)
+    with pytest.raises(KeyboardInterrupt):
+        watching.watched(True, show)
+    painted = capsys.readouterr().out.removeprefix("\x1b[H\x1b[2J\x1b[3J").splitlines()
+    assert (len(painted), painted[0], painted[-1]) == (23, "line 0", "and 78 lines more: a taller terminal shows them")
