@@ -38,7 +38,6 @@ IMPURE: Final = {
     "colo_gateway.story_routes": "answers HTTP",
     "colo_gateway.submissions": "answers HTTP",
     "colo_gateway.suggestions": "answers HTTP",
-    "colo_gateway.story_routes": "answers HTTP",
     "colo_gateway.survey": "asks the bus",
     "colo_scheduler.commit.pending": "asks another service",
     "colo_scheduler.commit.starts": "asks another service",
