@@ -177,6 +177,14 @@ def test_a_quiesce_counts_who_has_followed_it() -> None:
     assert listed.quiesce is not None
     assert (listed.quiesce.confirmed, listed.quiesce.suspended, listed.quiesce.slowest_ms) == (2, 4, 42)
     assert listed.quiesce.missing == ("n3",)
+    # A gateway that starts again learns the confirmations from the bus, which keeps the last one of each node.
+    again = Gateway(gateway.store)
+    for name in NODES:
+        again.tell(RestrictionsApplied(node=name, revision=1 if name != "n3" else 0, suspended=2))
+    listed = again.ask(ListRestrictions())
+    assert isinstance(listed, RestrictionList)
+    assert listed.quiesce is not None
+    assert (listed.quiesce.confirmed, listed.quiesce.missing) == (2, ("n3",))
 
 
 @pytest.mark.parametrize("node", ["n4", "n"])

@@ -21,13 +21,17 @@ __all__ = [
 
 
 class RestrictionChange(Struct, frozen=True, kw_only=True):
-    """One line of the audit: what was done to a restriction, when, by whom and why. `expired`: its time was over."""
+    """One line of the audit: what was done to a restriction, when, by whom and why. `expired`: its time was over.
+
+    `revision` is that of the table with this change.
+    """
 
     at_ms: Ms
     action: Literal["set", "changed", "lifted", "expired"]
     restriction: Restriction
     by: str = ""
     reason: str = ""
+    revision: Number = 0
 
 
 class RestrictionsChanged(Fact, frozen=True, kw_only=True):

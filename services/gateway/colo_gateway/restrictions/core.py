@@ -207,6 +207,7 @@ class RestrictionCore:
 
     def _change(self, changes: list[RestrictionChange], now_ms: int) -> list[Effect]:
         """Apply these changes: the effects that record the new table and publish it."""
+        changes = [structs.replace(change, revision=self.row.revision + 1) for change in changes]
         by_key = dict(self._by_key)
         for change in changes:
             if change.action in ("set", "changed"):
@@ -247,6 +248,11 @@ class RestrictionCore:
         if is_first and event.version:
             # A bus that lost its streams learns the table again.
             effects.append(self._publish((), now_ms))
+        if is_first:
+            # The confirmations of the nodes are replayed: after a restart it is known who follows the last quiesce.
+            quiesces = [each for each in self.row.audit if each.restriction.kind is RestrictionKind.QUIESCE]
+            if quiesces:
+                self._follower.begin(quiesces[0].revision)
         again, self._again = self._again, []
         for request in again:
             effects += self._asked(request, now_ms)
