@@ -108,6 +108,11 @@ lab *ARGS:
 
 # ---------------------------------------------------------------- release
 
+[doc('record the picture of README anew, from a lab that is run for it')]
+[group('release')]
+picture:
+    {{ python }} -m tests.picture
+
 [doc('write asyncapi.yaml and the tables of README.md from the registry of events')]
 [group('release')]
 asyncapi:

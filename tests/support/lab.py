@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from tests.support.waiting import eventually_blocking
 
-__all__ = ["CGROUP_ROOT", "Lab", "LabEnd", "groups_of", "lab"]
+__all__ = ["CGROUP_ROOT", "Lab", "LabEnd", "free_ports", "groups_of", "lab"]
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 
@@ -112,6 +112,14 @@ def lab(
                 process.kill()
                 process.communicate()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def free_ports() -> tuple[int, int]:
+    """Two ports that nobody listens on now."""
+    with socket.socket() as first, socket.socket() as second:
+        first.bind(("127.0.0.1", 0))
+        second.bind(("127.0.0.1", 0))
+        return first.getsockname()[1], second.getsockname()[1]
 
 
 def groups_of(subtree: str) -> list[Path]:
