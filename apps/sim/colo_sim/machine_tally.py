@@ -60,6 +60,7 @@ class Tally:
         self._alone = Account()
         self._unreflexed = Account()
         self._plain = Account()
+        self._has_plain = False  # without, it is what online work alone feels
         self._added = Account()
         self._evictions = 0
         self._needless_evictions = 0
@@ -154,10 +155,10 @@ class Tally:
             ]
             felt_now = _felt_with(demand_mcpu, online_mcpu, kept, capacity_mcpu, model, is_memory_over)
         _feel(self._unreflexed, now_ms, felt_now, demand_mcpu, model)
-        felt_now = _Felt(felt_alone, alone_unmet_mcpu, 0)
         if other.plain:
+            self._has_plain = True
             felt_now = _felt_with(demand_mcpu, online_mcpu, other.plain, capacity_mcpu, model)
-        _feel(self._plain, now_ms, felt_now, demand_mcpu, model)
+            _feel(self._plain, now_ms, felt_now, demand_mcpu, model)
 
     def set_batch(self, shares: Shares, claims: Collection[Claim], quota_mcpu: int | None) -> None:
         """Set the demand and shares of batch, before `set_online`; it waits for the rest, throttled if the quota is the limit."""
@@ -215,7 +216,7 @@ class Tally:
             with_batch=self._with_batch.read(now_ms),
             alone=self._alone.read(now_ms),
             unreflexed=self._unreflexed.read(now_ms),
-            plain=self._plain.read(now_ms),
+            plain=(self._plain if self._has_plain else self._alone).read(now_ms),
             added_harm_ms=added.harm_ms,
             longest_added_harm_ms=added.longest_harm_ms,
             evictions=self._evictions,
