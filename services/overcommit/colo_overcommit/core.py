@@ -27,6 +27,7 @@ from colo_common.model.restriction import Restrictions, restriction_text
 from colo_overcommit.allocatable import ZoneInputs, allocatable_of_zone, zone_inputs
 from colo_overcommit.exclusive import exclusive_by_zone
 from colo_overcommit.explain import explain, recompute
+from colo_overcommit.fleet_guard import NO_GUARD, BusHeard, FleetGuard, GuardPolicy
 from colo_overcommit.held_by_batch import HeldByBatch, HoldsListed
 from colo_overcommit.hysteresis import has_load_moved, moves_between, should_publish
 from colo_overcommit.known_node import KnownNode
@@ -47,6 +48,7 @@ Event = (
     | HoldsListed
     | RestrictionsChanged
     | RequestReceived
+    | BusHeard
     | Wake
 )
 _NODES_MAX = 50_000
@@ -54,6 +56,7 @@ _NODES_MAX = 50_000
 _CHECKED_AT_ONCE = 300
 # The scheduler may have answered from a view that does not contain younger holds yet.
 _YOUNG_MS = 60_000
+_UNSTEADY_LISTS = 3
 
 
 class Dropped(Struct):
@@ -68,8 +71,12 @@ class Dropped(Struct):
 class OvercommitCore:
     """Keeps for each node its topology, its newest sample, the holds of batch work and the last published allocatable."""
 
-    def __init__(self, policy: OvercommitPolicy, forget_node_ms: int = FORGET_NODE_MS) -> None:
+    def __init__(
+        self, policy: OvercommitPolicy, forget_node_ms: int = FORGET_NODE_MS, guard: GuardPolicy = NO_GUARD
+    ) -> None:
         """A node that has been lost for `forget_node_ms` and holds nothing is forgotten (0: never)."""
+        self.guard = FleetGuard(guard)
+        self._unsteady_lists = 0
         policy.validate()
         self.policy = policy
         self.nodes: dict[str, KnownNode] = {}
@@ -82,6 +89,7 @@ class OvercommitCore:
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         """Take one event and return its effects. Raises InvalidInput, before any change, for a fact that contradicts itself."""
         self._now_ms = now_ms
+        self.guard.passes(now_ms)
         match event:
             case NodeUsageSampled():
                 return self._sampled(event, now_ms)
@@ -115,6 +123,9 @@ class OvercommitCore:
                 return []
             case RequestReceived():
                 return [Reply(request=event.request, body=self._answer(event, now_ms))]
+            case BusHeard():
+                self.guard.hears(event.is_heard)
+                return []
             case Wake():
                 return self._late(now_ms)
             case _:
@@ -122,7 +133,7 @@ class OvercommitCore:
 
     def deadline_ms(self) -> int | None:
         """The time at which the next node turns stale or lost, or is to be forgotten; None without one."""
-        return self._watch.deadline_ms()
+        return self.guard.deadline_ms(self._watch.deadline_ms())
 
     def check(self) -> None:
         """Raise InvariantBroken when a published number is not explained by its terms or its zones do not sum to the node.
@@ -163,8 +174,8 @@ class OvercommitCore:
             known.labels, known.taints, known.capabilities = event.labels, event.taints, event.capabilities
             if known.sampled_at_ms is None and known.expected_since_ms is None:
                 # A node that died before this service started sends no sample. It must turn lost: its replicas wait.
-                known.expected_since_ms = now_ms
-                self._watch.sampled(event.node, now_ms)
+                known.expected_since_ms = known.heard_ms = self.guard.heard_ms(now_ms)
+                self._watch.sampled(event.node, known.heard_ms)
         return []
 
     def _sampled(self, sample: NodeUsageSampled, now_ms: int) -> list[Effect]:
@@ -188,7 +199,9 @@ class OvercommitCore:
             forbidden=known.forbidden,
         )
         known.accept(sample, inputs, now_ms)
-        self._watch.sampled(sample.node, now_ms)
+        known.heard_ms = self.guard.heard_ms(now_ms)
+        self._watch.sampled(sample.node, known.heard_ms)
+        self.guard.withheld.discard(sample.node)
         effects: list[Effect] = self._refresh(sample.node, known, now_ms)
         if known.freshness is Freshness.FRESH:
             effects.extend(self._publish(sample.node, known, inputs, now_ms))
@@ -215,7 +228,7 @@ class OvercommitCore:
 
     def _publish(self, node: str, known: KnownNode, inputs: tuple[ZoneInputs, ...], now_ms: int) -> list[Effect]:
         """Compute the allocatable from the terms, and publish it if it differs enough from the last published one."""
-        if known.topology is None or known.sample is None:
+        if known.topology is None or known.sample is None or not self.guard.are_holds_known:
             return []
         zones = tuple([allocatable_of_zone(zone) for zone in inputs])
         possible_mcpu = known.possible_mcpu = sum([zone.batch_cpu_mcpu for zone in zones])
@@ -259,8 +272,7 @@ class OvercommitCore:
 
     def _refresh(self, node: str, known: KnownNode, now_ms: int) -> list[Effect]:
         """Publish a change of freshness. A node that is no longer fresh keeps what it holds and gets nothing more."""
-        since_ms = known.expected_since_ms if known.sampled_at_ms is None else known.sampled_at_ms
-        age_ms = None if since_ms is None else max(now_ms - since_ms, 0)
+        age_ms = None if known.heard_ms is None else max(self.guard.heard_ms(now_ms) - known.heard_ms, 0)
         state = freshness_of(age_ms, known.samples, self.policy.freshness)
         if known.sampled_at_ms is None and state is not Freshness.LOST:
             state = Freshness.UNKNOWN
@@ -269,7 +281,7 @@ class OvercommitCore:
             return []
         known.freshness = state
         seq = known.sample.sample_seq if known.sample else 0
-        boot = known.sample.boot_id if known.sample else f"no-sample-{since_ms}"
+        boot = known.sample.boot_id if known.sample else f"no-sample-{known.expected_since_ms}"
         changed = FreshnessChanged(
             at_ms=now_ms, node=node, freshness=state, previous=previous, sample_seq=seq, age_ms=age_ms or 0
         )
@@ -279,19 +291,40 @@ class OvercommitCore:
         return effects
 
     def _late(self, now_ms: int) -> list[Effect]:
+        if self.guard.is_deaf:
+            return []
         effects: list[Effect] = []
-        for node in self._watch.due(now_ms):
+        for node in self._due(now_ms):
             known = self.nodes[node]
             effects.extend(self._refresh(node, known, now_ms))
             if known.freshness is Freshness.LOST:
                 known.samples = 0
-                self._watch.departed(node, now_ms)
-        for node in self._watch.forgotten(now_ms):
+                self._watch.departed(node, self.guard.heard_ms(now_ms))
+        for node in self._watch.forgotten(self.guard.heard_ms(now_ms)):
             if len(self.nodes[node].held):
-                self._watch.departed(node, now_ms)
+                self._watch.departed(node, self.guard.heard_ms(now_ms))
             else:
                 del self.nodes[node]
         return effects
+
+    def _due(self, now_ms: int) -> list[str]:
+        """The nodes whose freshness changes now, without those that would be lost when these are too many at once.
+
+        A node whose loss is withheld is stale, and is looked at again after a while.
+        """
+        heard_ms = self.guard.heard_ms(now_ms)
+        due = self._watch.due(heard_ms)
+        losing = [
+            node
+            for node in due
+            if heard_ms - (self.nodes[node].heard_ms or 0) >= self.policy.freshness.lost_after_ms
+            and self.nodes[node].freshness is not Freshness.LOST
+        ]
+        if not losing or self.guard.may_lose(losing, len(self.nodes), now_ms):
+            return due
+        for node in losing:
+            self._watch.withhold(node, heard_ms)
+        return [node for node in due if node not in self.guard.withheld]
 
     def _listed(self, event: HoldsListed, now_ms: int) -> None:
         """Reconcile with the ledger: take the holds that are missing here, and drop those that the ledger does not list."""
@@ -300,6 +333,13 @@ class OvercommitCore:
             listed.setdefault(hold.node, []).append(hold)
         for hold in event.holds:
             self._take(hold, now_ms)
+        if not self.guard.are_holds_known:
+            self._unsteady_lists += event.asked_at_ms == 0
+            # Under constant change no list is steady; what one of several lists lacks is in another, or was published meanwhile.
+            if event.asked_at_ms or self._unsteady_lists >= _UNSTEADY_LISTS:
+                self.guard.are_holds_known = True
+                for known in self.nodes.values():
+                    known.is_changed = True
         for node, known in self.nodes.items():
             keys = {attempt_key(hold.replica, hold.attempt) for hold in listed.get(node, ())}
             self.dropped.unlisted_holds += known.held.keep(keys, event.asked_at_ms - _YOUNG_MS)
@@ -324,7 +364,7 @@ class OvercommitCore:
                 self.dropped.too_many_nodes += 1
                 return None
             known = self.nodes[node] = KnownNode()
-            self._watch.departed(node, self._now_ms)
+            self._watch.departed(node, self.guard.heard_ms(self._now_ms))
         return known
 
     def _take(self, hold: Placement | HoldEntry, now_ms: int) -> None:

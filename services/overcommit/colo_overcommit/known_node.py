@@ -24,6 +24,8 @@ class KnownNode(Struct, kw_only=True):
 
     `possible_mcpu` is the batch CPU of the newest terms, published or not. `sampled_at_ms` is the time of arrival of `sample`.
 
+    `heard_ms` is when it was last heard of, by the time of the FleetGuard: its age counts from there.
+
     `is_colocated`: its operator admits batch work. `is_changed`: topology or rules have changed since the last publication.
 
     `forbidden`: by whom and why an operator forbids more batch work there, "" when nobody does; `closed`: the same of new work of
@@ -47,6 +49,7 @@ class KnownNode(Struct, kw_only=True):
     inputs: tuple[ZoneInputs, ...] = ()
     samples: int = 0
     sampled_at_ms: int | None = None
+    heard_ms: int | None = None
     expected_since_ms: int | None = None
     freshness: Freshness = Freshness.UNKNOWN
     published: AllocatableChanged | None = None

@@ -6,16 +6,23 @@ from functools import partial
 from colo_common.runtime.process import ServiceProcess, run
 from colo_overcommit.core import OvercommitCore
 from colo_overcommit.settings import OvercommitSettings
-from colo_overcommit.shell import overcommit_service, reconcile
+from colo_overcommit.shell import overcommit_service, reconcile, watch_bus
 
 __all__ = ["main"]
 
 
 async def build(process: ServiceProcess, settings: OvercommitSettings) -> None:
     """Add the service, its reconciliation and its gauges to the process."""
-    core = OvercommitCore(settings.policy(), settings.forget_node_ms)
-    service = overcommit_service(core, process.bus, process.clock, metrics=process.metrics)
+    core = OvercommitCore(settings.policy(), settings.forget_node_ms, settings.guard())
+    service = overcommit_service(
+        core,
+        process.bus,
+        process.clock,
+        metrics=process.metrics,
+        more_problems=lambda: {"fleet": core.guard.problem()},
+    )
     process.add(service)
+    process.background(watch_bus(process.bus, service))
     process.background(reconcile(process.bus, process.clock, service))
     nodes = process.metrics.gauge("colo_overcommit_known_nodes", "nodes that have reported their topology")
     nodes.set_function(lambda: float(len(core.nodes)))
@@ -26,6 +33,10 @@ async def build(process: ServiceProcess, settings: OvercommitSettings) -> None:
     )
     promised.labels("promised").set_function(partial(_promised, core))
     promised.labels("possible").set_function(partial(_possible, core))
+    withheld = process.metrics.gauge(
+        "colo_overcommit_withheld_losses_nodes", "nodes that fell silent with too many others to be declared lost"
+    )
+    withheld.set_function(lambda: float(len(core.guard.withheld)))
     dropped = process.metrics.gauge("colo_overcommit_inputs_dropped", "inputs that changed nothing", ("why",))
     for why in core.dropped.__struct_fields__:
         dropped.labels(why).set_function(partial(getattr, core.dropped, why))

@@ -3,12 +3,14 @@
 from colo_common.model.freshness import FreshnessPolicy
 from colo_common.model.invalid import InvalidInput
 from colo_common.runtime.settings import Common
+from colo_overcommit.fleet_guard import GuardPolicy
 from colo_overcommit.policy import OvercommitPolicy
 
 __all__ = ["OvercommitSettings"]
 
 _DEFAULT = OvercommitPolicy()
 _FRESHNESS = FreshnessPolicy()
+_GUARD = GuardPolicy()
 
 
 class OvercommitSettings(Common, frozen=True, kw_only=True):
@@ -28,6 +30,8 @@ class OvercommitSettings(Common, frozen=True, kw_only=True):
     stale_after_ms: int = _FRESHNESS.stale_after_ms
     lost_after_ms: int = _FRESHNESS.lost_after_ms
     warm_samples: int = _FRESHNESS.warm_samples
+    fleet_lost_most_pct: int = _GUARD.lost_most_pct
+    fleet_lost_most_nodes: int = _GUARD.lost_most_nodes
 
     def policy(self) -> OvercommitPolicy:
         """The policy with the values of these settings."""
@@ -48,8 +52,19 @@ class OvercommitSettings(Common, frozen=True, kw_only=True):
             ),
         )
 
+    def guard(self) -> GuardPolicy:
+        """The guard with the values of these settings. A clock that runs faster than the wall may jump further."""
+        fast = max(1.0, self.clock_speed)
+        return GuardPolicy(
+            beat_ms=round(_GUARD.beat_ms * fast),
+            pause_ms=round(_GUARD.pause_ms * fast),
+            lost_most_pct=self.fleet_lost_most_pct,
+            lost_most_nodes=self.fleet_lost_most_nodes,
+        )
+
     def validate(self) -> None:
         """Raise InvalidInput when the policy contradicts itself, or a time is negative."""
         if self.forget_node_ms < 0:
             raise InvalidInput("forget_node_ms", "must not be negative", self.forget_node_ms)
         self.policy().validate()
+        self.guard().validate()

@@ -1,6 +1,7 @@
 """The subscriptions of the overcommit service, and the reconciliation of its holds with the scheduler's ledger."""
 
 import asyncio
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import structlog
@@ -16,9 +17,10 @@ from colo_common.runtime.ask import ask
 from colo_common.runtime.core import Core, Subscription
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
+from colo_overcommit.fleet_guard import BusHeard
 from colo_overcommit.held_by_batch import HoldsListed
 
-__all__ = ["ANSWERS", "HEARS", "reconcile", "overcommit_service"]
+__all__ = ["ANSWERS", "HEARS", "reconcile", "overcommit_service", "watch_bus"]
 
 # Samples come every few seconds, so a short wait costs nothing, and messages that arrive together are handled as one cheaper batch.
 _WAIT_MS: Final = 25
@@ -36,12 +38,20 @@ _PAGE: Final = 1_000
 _PAGES_MAX: Final = 1_000
 _RETRY_S: Final = 0.5
 _AGAIN_S: Final = 60.0
+_LISTEN_S: Final = 0.5
 
 
 def overcommit_service(
-    core: Core, bus: Bus, clock: Clock, *, metrics: Metrics | None = None, boot_id: str = "", seed: int | None = None
+    core: Core,
+    bus: Bus,
+    clock: Clock,
+    *,
+    metrics: Metrics | None = None,
+    boot_id: str = "",
+    seed: int | None = None,
+    more_problems: Callable[[], Mapping[str, str]] | None = None,
 ) -> Service:
-    """The service on the given ports; `reconcile` belongs beside it."""
+    """The service on the given ports; `reconcile` and `watch_bus` belong beside it."""
     return Service(
         name="overcommit",
         core=core,
@@ -52,7 +62,19 @@ def overcommit_service(
         metrics=metrics,
         boot_id=boot_id,
         seed=seed,
+        more_problems=more_problems,
     )
+
+
+async def watch_bus(bus: Bus, service: Service) -> None:
+    """Tell the core when the bus goes away and when it is back, until cancelled."""
+    was_heard = True
+    while True:
+        is_heard = not await bus.ready()
+        if is_heard != was_heard:
+            await service.inject(BusHeard(is_heard=is_heard))
+            was_heard = is_heard
+        await asyncio.sleep(_LISTEN_S)
 
 
 async def reconcile(bus: Bus, clock: Clock, service: Service, page: int = _PAGE) -> None:
@@ -77,7 +99,7 @@ async def reconcile(bus: Bus, clock: Clock, service: Service, page: int = _PAGE)
             log.info("caught-up", holds=len(holds))
         waiting = False
         await service.inject(HoldsListed(holds=holds, asked_at_ms=asked_at_ms if is_steady else 0))
-        await asyncio.sleep(_AGAIN_S)
+        await asyncio.sleep(_AGAIN_S if is_steady else _RETRY_S)
 
 
 async def _all_holds(bus: Bus, size: int) -> tuple[tuple[HoldEntry, ...], bool]:

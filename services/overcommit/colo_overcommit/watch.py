@@ -27,6 +27,10 @@ class Watch:
         self._on_time.pop(node, None)
         self._on_time[node] = now_ms
 
+    def withhold(self, node: str, now_ms: int) -> None:
+        """Look at a late node again after the time in which a node turns stale, although it is due now."""
+        self._late[node] = now_ms - self._policy.lost_after_ms + self._policy.stale_after_ms
+
     def departed(self, node: str, now_ms: int) -> None:
         """Start the time after which the node is forgotten: it is lost, has sent no topology, or still holds something."""
         if self._forget_ms:

@@ -1,0 +1,121 @@
+"""Whether this service may believe what its clock and its ears say: when ages count, when holds are known, how many may be lost."""
+
+from collections import deque
+from collections.abc import Collection
+from typing import Final
+
+from msgspec import Struct
+
+from colo_common.model.invalid import InvalidInput
+
+__all__ = ["NO_GUARD", "BusHeard", "FleetGuard", "GuardPolicy"]
+
+# Losses further apart than this are not at once.
+_AT_ONCE_MS: Final = 60_000
+
+
+class BusHeard(Struct, frozen=True, kw_only=True):
+    """Event: whether messages flow now, as the service's own connection to the bus says."""
+
+    is_heard: bool
+
+
+class GuardPolicy(Struct, frozen=True, kw_only=True):
+    """`beat_ms`: how often the core wants to be woken, so that a longer pause shows; 0: pauses are not looked for.
+
+    `pause_ms`: without any event for this long the process stood still or its clock was set forward, and nobody has aged.
+    `lost_most_pct` and `lost_most_nodes`: more nodes than both within a minute are not declared lost. `needs_holds`: nothing is
+    promised before the scheduler's holds are listed.
+    """
+
+    beat_ms: int = 2_000
+    pause_ms: int = 5_000
+    lost_most_pct: int = 33
+    lost_most_nodes: int = 5
+    needs_holds: bool = True
+
+    def validate(self) -> None:
+        """Raise InvalidInput for a share that is no percentage or a pause that is no longer than a beat."""
+        if not 0 <= self.lost_most_pct <= 100:
+            raise InvalidInput("fleet_lost_most_pct", "must be from 0 to 100", self.lost_most_pct)
+        if self.lost_most_nodes < 0:
+            raise InvalidInput("fleet_lost_most_nodes", "must not be negative", self.lost_most_nodes)
+        if self.beat_ms and self.pause_ms <= self.beat_ms:
+            raise InvalidInput("pause_ms", f"must be above the beat of {self.beat_ms} ms", self.pause_ms)
+
+
+#: Every age counts and every loss is declared: for a core that is driven event by event.
+NO_GUARD: Final = GuardPolicy(beat_ms=0, pause_ms=0, lost_most_pct=100, needs_holds=False)
+
+
+class FleetGuard:
+    """Counts the time in which a silence of nodes means something, and withholds losses of too many nodes at once.
+
+    `heard_ms` is the service's time without the spans in which it was deaf or stood still; ages are differences of it.
+    """
+
+    def __init__(self, policy: GuardPolicy) -> None:
+        policy.validate()
+        self.policy = policy
+        self.are_holds_known = not policy.needs_holds
+        #: Nodes whose loss is withheld now; none: no alarm.
+        self.withheld: set[str] = set()
+        self.suspended_ms = 0
+        self._is_heard = True
+        self._seen_ms: int | None = None
+        self._lost: deque[int] = deque()
+
+    def heard_ms(self, now_ms: int) -> int:
+        """The time by which ages are counted."""
+        return now_ms - self.suspended_ms
+
+    def passes(self, now_ms: int) -> None:
+        """Note that time has come to `now_ms`; called before every event is handled."""
+        if self._seen_ms is not None:
+            gap_ms = now_ms - self._seen_ms
+            if not self._is_heard:
+                self.suspended_ms += max(gap_ms, 0)
+            elif self.policy.beat_ms and gap_ms > self.policy.pause_ms:
+                self.suspended_ms += gap_ms - self.policy.beat_ms
+        self._seen_ms = now_ms
+
+    def hears(self, is_heard: bool) -> None:
+        """Note whether messages flow. Nobody ages while they do not."""
+        self._is_heard = is_heard
+
+    def deadline_ms(self, due_ms: int | None) -> int | None:
+        """When the core needs a Wake, given when the next node is due by `heard_ms`; earlier by the beat."""
+        due = [] if due_ms is None or not self._is_heard else [due_ms + self.suspended_ms]
+        if self.policy.beat_ms and self._seen_ms is not None:
+            due.append(self._seen_ms + self.policy.beat_ms)
+        return min(due, default=None)
+
+    @property
+    def is_deaf(self) -> bool:
+        """Whether no message can be heard now."""
+        return not self._is_heard
+
+    def may_lose(self, nodes: Collection[str], fleet: int, now_ms: int) -> bool:
+        """Whether these nodes may be declared lost now, of a fleet of so many; otherwise they are withheld."""
+        at_ms = self.heard_ms(now_ms)
+        while self._lost and at_ms - self._lost[0] >= _AT_ONCE_MS:
+            self._lost.popleft()
+        together = len(self._lost) + len(self.withheld.union(nodes))
+        is_too_many = together > self.policy.lost_most_nodes and together * 100 > self.policy.lost_most_pct * fleet
+        if is_too_many:
+            self.withheld.update(nodes)
+        else:
+            self.withheld.difference_update(nodes)
+            self._lost.extend([at_ms] * len(nodes))
+        return not is_too_many
+
+    def problem(self) -> str:
+        """Why this service is not ready; "" when nothing is withheld."""
+        if not self.are_holds_known:
+            return "nothing is promised before the scheduler has listed what is held"
+        if self.withheld:
+            return (
+                f"{len(self.withheld)} nodes fell silent together, more than {self.policy.lost_most_pct} % of the fleet: none is "
+                "declared lost, look at the network and at the bus"
+            )
+        return ""
