@@ -182,16 +182,17 @@ async def test_what_is_not_acknowledged_comes_again_after_the_wait(bus: Bus, own
     assert [delivery.deliveries for delivery in received.deliveries] == [1, 2]
 
 
-async def test_what_is_not_acknowledged_comes_at_most_as_often_as_said(bus: Bus, own: str) -> None:
+async def test_a_message_of_a_stream_says_where_it_is_stored_however_often_it_comes(bus: Bus, own: str) -> None:
     await bus.publish([kept(event(own, "a"), "x")])
     received = Received(act="nothing")
-    async with listening(bus, durable_source(own, ack_wait_s=1, max_deliver=2), received):
-        await received.count(2)
-        await received.deliveries[1].nak()
-        await bus.publish([kept(event(own, "a"), "end")])
-        await received.count(3)
-    assert received.texts == ["x", "x", "end"]
-    assert [delivery.is_last for delivery in received.deliveries] == [False, True, False]
+    async with listening(bus, durable_source(own, ack_wait_s=1), received):
+        await received.count(1)
+        for number in range(25):
+            await received.deliveries[number].nak()
+            await received.count(number + 2)
+    assert [delivery.deliveries for delivery in received.deliveries] == list(range(1, 27))
+    assert len({(delivery.stream, delivery.stream_seq) for delivery in received.deliveries}) == 1
+    assert received.deliveries[0].stream_seq > 0
 
 
 async def test_nak_brings_a_message_back_and_ack_and_term_do_not(bus: Bus, own: str) -> None:

@@ -101,8 +101,17 @@ class RecordingBus(MemoryBus):
                     case Settlement.TERM:
                         await delivery.term()
 
-            more = {"deliveries": delivery.deliveries, "is_last": delivery.is_last}
-            await sink(Delivery(delivery.subject, delivery.data, delivery.headers, **more, settle=settle))
+            place = {"stream": delivery.stream, "stream_seq": delivery.stream_seq}
+            await sink(
+                Delivery(
+                    delivery.subject,
+                    delivery.data,
+                    delivery.headers,
+                    deliveries=delivery.deliveries,
+                    **place,
+                    settle=settle,
+                )
+            )
 
         await super().listen(source, delivered)
 
@@ -123,6 +132,8 @@ class RecordingStore(MemoryStore):
 
     async def write(self, writes: Sequence[Write]) -> None:
         await super().write(writes)
+        if writes[0].kind.startswith("running-"):
+            return  # the shell's own note that it runs, which no conversation is about
         self.lines.append("record " + " ".join(f"{'-' if w.value is None else ''}{w.kind}/{_row(w)}" for w in writes))
         if self.lose_answers:
             self.lose_answers -= 1

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 from msgspec import Struct
+from structlog.testing import capture_logs
 
 from colo_common.events.effects import Conflict, Effect, Reply, RequestReceived, Write
 from colo_common.events.job import QueueChanged, ReplicasWithdrawn
@@ -16,7 +17,9 @@ from colo_common.events.wire import decode_reply
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Outgoing
 from colo_common.runtime.ask import ask
+from colo_common.runtime.metrics import Metrics
 from tests.shell.scripted_core import (
+    LEASES,
     WITHDRAWN,
     Own,
     ScriptedCore,
@@ -71,26 +74,48 @@ def test_what_the_core_refuses_is_dead_lettered_with_field_and_rule() -> None:
     run_virtual(story())
 
 
-def test_a_message_that_came_too_often_is_dead_lettered_unhandled() -> None:
+def test_a_message_that_ends_the_process_is_found_alone_and_its_neighbours_are_handled() -> None:
+    def react(event: Struct) -> Sequence[Effect]:
+        match event:
+            case ReplicasWithdrawn(attempts=(("poison", _),)):
+                raise InvariantBroken("two places for one replica", replica="poison")
+            case ReplicasWithdrawn(attempts=((replica, _),)):
+                return [changed(replica)]
+        return []
+
+    async def story() -> None:
+        world = World(ScriptedCore(react))
+        names = [*(f"before-{number}" for number in range(30)), "poison", *(f"after-{number}" for number in range(30))]
+        await world.bus.say(*(message(withdrawn(name)) for name in names))
+        for boot in range(4):
+            service = world.service([WITHDRAWN], boot_id=f"boot-{boot}")
+            # Delivered again when the wait for its acknowledgement is over.
+            with pytest.raises(InvariantBroken, match="two places"):
+                await asyncio.wait_for(service.run(world.stop), 100)
+        async with world.running(world.service([WITHDRAWN], boot_id="last")):
+            await asyncio.sleep(100)
+            (dead_letter,) = world.facts(DeadLettered)
+            assert dead_letter.reason.endswith("ended the process 3 times when it was handled alone")
+            assert dead_letter.data == message(withdrawn("poison")).data
+            assert (dead_letter.stream, dead_letter.stream_seq) == ("COLO_ASK", 31)
+            assert {fact.queue for fact in world.facts(QueueChanged)} == set(names) - {"poison"}
+        assert await world.store.load("running-told") == ()
+
+    run_virtual(story())
+
+
+def test_malformed_telemetry_is_counted_and_one_in_a_while_is_logged() -> None:
     async def story() -> None:
         world = World()
-        await world.bus.say(message(withdrawn()))
-        source_taken = asyncio.Event()
-
-        async def drop(_delivery: object) -> None:
-            source_taken.set()
-
-        from colo_common.runtime.sources import sources_of
-
-        (source,) = sources_of("told", [WITHDRAWN])
-        listener = asyncio.ensure_future(world.bus.listen(source, drop))  # type: ignore[arg-type]
-        await asyncio.sleep(source.ack_wait_s * (source.max_deliver - 1) - 1)
-        listener.cancel()
-        async with world.running(world.service([WITHDRAWN])):
-            await asyncio.sleep(source.ack_wait_s)
-            assert world.core.handled == []
-            (dead_letter,) = world.facts(DeadLettered)
-            assert "too often" in dead_letter.reason
+        metrics = Metrics()
+        with capture_logs() as lines:
+            async with world.running(world.service([LEASES], metrics=metrics)):
+                for _ in range(100):
+                    await world.bus.say(Outgoing(subject="colo.v1.tlm.node.n1.lease", data=b"\xc1", durable=False))
+                    await asyncio.sleep(1)
+        assert world.facts(DeadLettered) == []
+        assert b"colo_told_telemetry_malformed_total 100.0" in metrics.text()
+        assert [line["since"] for line in lines if line["event"] == "telemetry-malformed"] == [1, 60]
 
     run_virtual(story())
 

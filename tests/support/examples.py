@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -30,6 +31,8 @@ def _value(shape: shapes.Type, name: str, numbers: Iterator[int]) -> Any:
             return next(numbers) + 0.5
         case shapes.StrType():
             return f"{name.replace('_', '-') or 'text'}-{next(numbers)}"
+        case shapes.BytesType():
+            return base64.b64encode(f"{name}-{next(numbers)}".encode()).decode()
         case shapes.LiteralType(values=values):
             return values[-1]
         case shapes.EnumType(cls=cls):

@@ -118,7 +118,7 @@ class MemoryConsumer:
             return None
         message = self._stream.messages[seq]
         if not self._source.durable:
-            return Delivery(message.subject, message.data, message.headers)
+            return Delivery(message.subject, message.data, message.headers, stream=self._source.stream, stream_seq=seq)
         count = self._counts[seq] = self._counts.get(seq, 0) + 1
         self._unacked[seq] = asyncio.get_running_loop().call_later(self._source.ack_wait_s, self.retry_after, seq, 0.0)
 
@@ -128,9 +128,14 @@ class MemoryConsumer:
             else:
                 self.finish(seq)
 
-        is_last = self._source.is_last(count)
         return Delivery(
-            message.subject, message.data, message.headers, deliveries=count, is_last=is_last, settle=settle
+            message.subject,
+            message.data,
+            message.headers,
+            deliveries=count,
+            stream=self._source.stream,
+            stream_seq=seq,
+            settle=settle,
         )
 
     def finish(self, seq: int) -> None:
@@ -141,13 +146,10 @@ class MemoryConsumer:
             self._stream.remove(seq)
 
     def retry_after(self, seq: int, delay_s: float) -> None:
-        """Redeliver the message after the delay, unless it was delivered `max_deliver` times."""
+        """Redeliver the message after the delay."""
         if not self._source.durable:
             return
         self._clear_unacked(seq)
-        if self._counts.get(seq, 0) >= self._source.max_deliver:
-            self._counts.pop(seq, None)
-            return
         if delay_s > 0:
             self._unacked[seq] = asyncio.get_running_loop().call_later(delay_s, self.retry_after, seq, 0.0)
             return

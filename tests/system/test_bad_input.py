@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -19,6 +21,7 @@ import nats
 import pytest
 from nats.aio.client import Client
 
+from colo_cli.main import main
 from colo_common.events import requests as rq
 from colo_common.events import wire
 from colo_common.events.fact import Fact
@@ -28,6 +31,7 @@ from colo_common.events.service import DeadLettered
 from colo_common.model.freshness import Freshness
 from tests.support.builders import a_node, a_sample
 from tests.support.servers import emptied
+from tests.support.waiting import eventually
 from tests.system.bad_input import Servers, ask, refused_start, submission
 
 pytestmark = pytest.mark.server
@@ -99,16 +103,61 @@ async def test_a_malformed_event_is_put_aside_and_the_next_one_is_handled(server
 
 async def dead_letters_of(client: Client, service: str, count: int) -> list[DeadLettered]:
     """The first dead letters of a service."""
-    reader = await client.jetstream().pull_subscribe(f"colo.v1.evt.dead-letter.{service}", stream="COLO_EVT")
+    reader = await client.jetstream().pull_subscribe(f"colo.v1.evt.dead-letter.{service}", stream="COLO_DEAD")
     found: list[Fact] = []
     while len(found) < count:
         found += [wire.decode(each.subject, each.data) for each in await reader.fetch(count - len(found), timeout=5)]
     return [dead_letter for dead_letter in found if isinstance(dead_letter, DeadLettered)]
 
 
+async def test_dead_letters_are_listed_read_replayed_and_dropped_from_the_command_line(
+    servers: Servers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with servers.service("jobs") as jobs, servers.service("gateway") as gateway, servers.client() as client:
+        await jobs.ready()
+
+        async def colo(*words: str) -> tuple[int, str]:
+            status = await asyncio.to_thread(main, ["dead-letters", *words, "--api", gateway.address])
+            printed = capsys.readouterr()
+            return status, printed.out + printed.err
+
+        async def waiting() -> list[int]:
+            """The numbers of the dead letters of jobs; the gateway hears the same subject and writes its own."""
+            status, text = await colo("list", "--service", "jobs", "-o", "json")
+            return [each["seq"] for each in json.loads(text)["dead_letters"]] if status == 0 else []
+
+        async def answers() -> bool:
+            return await colo("list") == (0, "no dead letters\n")
+
+        await eventually(answers, "the gateway answers")
+        await client.jetstream().publish(FRESHNESS, b'{"age_ms":', headers={"traceparent": "t"})
+        (first,) = await eventually(waiting, "the letter is stored")
+        status, text = await colo("list", "--service", "jobs")
+        row = rf"^ *{first} +jobs +colo\.v1\.evt\.freshness\.n1\.changed +10 bytes +\S+ ago +colo\.v1\.evt\.freshness"
+        assert status == 0
+        assert re.search(row, text, re.MULTILINE)
+        status, text = await colo("show", str(first))
+        assert status == 0
+        assert text.splitlines()[-2:] == ["  traceparent: t", '{"age_ms":']
+        assert (await colo("list", "--service", "evictor"))[1] == "no dead letters\n"
+        # Still malformed: it is handled again, and gets a letter of its own.
+        assert await colo("replay", str(first)) == (0, f"{first} replayed: {FRESHNESS}\n")
+        await jobs.reaches("colo_jobs_dead_letters_total", 2)
+        (second,) = await eventually(waiting, "the second letter is stored")
+        assert second > first
+        assert (await colo("show", str(first)))[0] == 1
+        assert await colo("drop", str(second)) == (0, f"{second} dropped: {FRESHNESS}\n")
+        rule = f"colo: dead letter: there is none of this number (got {second})\n"
+        assert await colo("drop", str(second)) == (1, rule)
+        assert await waiting() == []
+        assert (await colo("list", "--limit", "0"))[0] == 2
+        assert (await colo("drop"))[0] == 2
+
+
 async def test_garbage_among_telemetry_costs_its_sample_and_no_more(servers: Servers) -> None:
     async with servers.service("overcommit") as overcommit, servers.client() as client:
-        await overcommit.ready()
+        # Alone it measures and promises nothing, because nobody lists what is held.
+        await overcommit.not_ready("[-]fleet failed: nothing is promised before", "[+]nats ok")
         node = a_node("n1")
         await client.jetstream().publish(subject_of(node), wire.encode(node))
         await overcommit.reaches('colo_overcommit_events_handled_total{type="NodeTopologyReported"}', 1)
@@ -124,8 +173,9 @@ async def test_garbage_among_telemetry_costs_its_sample_and_no_more(servers: Ser
         for number, data in enumerate(bad, start=1):
             # Live messages of a subject replace each other where a reader is slow; these are all to be seen.
             await client.publish(USAGE, data)
-            await overcommit.reaches("colo_overcommit_dead_letters_total", number)
-        assert [line["subject"] for line in overcommit.log("dead-letter")] == [USAGE] * len(bad)
+            await overcommit.reaches("colo_overcommit_telemetry_malformed_total", number)
+        assert await overcommit.number("colo_overcommit_dead_letters_total") == 0
+        assert [line["subject"] for line in overcommit.log("telemetry-malformed")] == [USAGE]
         await client.publish(USAGE, wire.encode(a_sample("n1")))
         await overcommit.reaches('colo_overcommit_events_handled_total{type="NodeUsageSampled"}', 1)
         answer = await ask(client, rq.ListNodes())

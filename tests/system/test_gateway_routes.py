@@ -19,6 +19,7 @@ from colo_gateway.api import Api
 from colo_gateway.ask import Asker
 from colo_gateway.body import BODY_BYTES_MAX
 from colo_gateway.core import GatewayCore
+from colo_gateway.dead_letters import DeadLetterRoutes
 from colo_gateway.state import StateRoutes
 from colo_gateway.streams import Streams
 from colo_gateway.survey import ServiceSurvey
@@ -349,6 +350,9 @@ async def test_the_openapi_document_lists_exactly_what_is_served(colo: RunningCo
         streams=Streams(limit=1, queue_size=1),
         state=StateRoutes(
             asker=asker, core=core, survey=survey, now_ms=lambda: 0, clock_speed=1.0, version=build_version()
+        ),
+        dead_letters=DeadLetterRoutes(
+            MemoryBus(), NatsBus("nats://127.0.0.1:9", name="nobody").dead_letters, lambda: 0
         ),
         telemetry=Telemetry("gateway"),
         clock=SystemClock(),

@@ -22,6 +22,15 @@ get = App(name="get", help="List jobs, nodes, queues, tenants, services and more
 explain = App(name="explain", help="Explain where a job's replicas are, or what a node may promise.")
 app.command(get)
 app.command(explain)
+dead_letters = App(name="dead-letters", help="Messages that a service could not handle: list, show, replay, drop.")
+app.command(dead_letters)
+for _verb, _function, _help in (
+    ("list", "list_", "Messages that a service could not handle, oldest first."),
+    ("show", "show", "Why, and the whole message."),
+    ("replay", "replay", "Publish messages again."),
+    ("drop", "drop", "Remove dead letters for good."),
+):
+    dead_letters.command(f"colo_cli.dead_letters:{_function}", name=_verb, help=_help)
 _COMMANDS = (
     ("status", "One screen about everything: whether all is well, what is wrong and what to do."),
     ("lab", "Run everything on this machine: real servers, all services, simulated nodes, a real trace."),

@@ -37,7 +37,8 @@ class Reader:
             message.data,
             message.headers,
             deliveries=deliveries,
-            is_last=consumer is not None and self.source.is_last(deliveries),
+            stream=self.source.stream,
+            stream_seq=seq,
             settle=None if consumer is None else partial(self._settle, consumer, seq),
         )
         self._arrived.append(delivery)

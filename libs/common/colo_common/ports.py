@@ -8,12 +8,15 @@ from typing import Final, Protocol
 from msgspec import Struct, field
 
 from colo_common.events.effects import Write
+from colo_common.events.service import DeadLettered
 
 __all__ = [
     "Answerer",
     "Backlog",
     "Bus",
     "Clock",
+    "DeadLetter",
+    "DeadLetters",
     "Delivery",
     "Outgoing",
     "PoisonMessage",
@@ -98,8 +101,8 @@ class Source(Struct, frozen=True, kw_only=True):
 
     `stream` empty: live core messages, lossy; when the sink is slow only the newest few of each subject are kept. Otherwise a
     consumer of that stream. With `durable` it has that name, continues where it stopped, needs explicit acknowledgement, and
-    redelivers after `ack_wait_s`, at most `max_deliver` times. Without, it starts with new messages, or with `last_per_subject`
-    with the last message of each subject; each message is delivered once, and acknowledging does nothing.
+    redelivers after `ack_wait_s`, for ever: who receives a message decides what is poison. Without, it starts with new messages, or
+    with `last_per_subject` with the last message of each subject; each message is delivered once, and acknowledging does nothing.
 
     `also` are further subjects of the same stream, none overlapping another and best without wildcards: one consumer delivers all
     of them in the order of the stream. `may_wait_ms` is not used by the bus: it is how long the Inbox may delay a message.
@@ -111,7 +114,6 @@ class Source(Struct, frozen=True, kw_only=True):
     durable: str = ""
     last_per_subject: bool = False
     ack_wait_s: int = 30
-    max_deliver: int = 20
     batch: int = 200
     may_wait_ms: int = 0
 
@@ -119,10 +121,6 @@ class Source(Struct, frozen=True, kw_only=True):
     def subjects(self) -> tuple[str, ...]:
         """`subject` and `also`."""
         return (self.subject, *self.also)
-
-    def is_last(self, deliveries: int) -> bool:
-        """Whether a message delivered this many times will not be delivered again."""
-        return bool(self.durable) and deliveries >= self.max_deliver > 1
 
 
 class Settlement(Enum):
@@ -142,10 +140,10 @@ class Delivery:
     """One received message, from the bus through the inbox and the core to its acknowledgement. Nothing else holds a message.
 
     Exactly one of ack, nak and term is called; without a durable consumer (no `settle`) they do nothing. `deliveries` counts the
-    deliveries of the message so far; `is_last`: it will not be redelivered.
+    deliveries of the message so far. `stream` and `stream_seq` are where it is stored; "" and 0 for a live, lossy message.
     """
 
-    __slots__ = ("_settle", "data", "deliveries", "headers", "is_last", "subject")
+    __slots__ = ("_settle", "data", "deliveries", "headers", "stream", "stream_seq", "subject")
 
     def __init__(
         self,
@@ -154,14 +152,16 @@ class Delivery:
         headers: Mapping[str, str] | None = None,
         *,
         deliveries: int = 1,
-        is_last: bool = False,
+        stream: str = "",
+        stream_seq: int = 0,
         settle: Settle | None = None,
     ) -> None:
         self.subject = subject
         self.data = data
         self.headers = headers or _NO_HEADERS
         self.deliveries = deliveries
-        self.is_last = is_last
+        self.stream = stream
+        self.stream_seq = stream_seq
         self._settle = settle
 
     async def ack(self) -> None:
@@ -233,6 +233,33 @@ class Survey(Protocol):
 
     async def backlogs(self, streams: Sequence[str], timeout_s: float) -> Sequence[Backlog]:
         """The durable consumers of these streams, at most 256 of each; a stream that is missing has none."""
+        ...
+
+
+class DeadLetter(Struct, frozen=True, kw_only=True):
+    """One dead letter and its sequence in the stream that keeps it, by which it is named."""
+
+    seq: int
+    letter: DeadLettered
+
+
+class DeadLetters(Protocol):
+    """The dead letters that wait for an operator. Raises as Bus does."""
+
+    async def page(self, after: int, limit: int, service: str = "") -> tuple[DeadLetter, ...]:
+        """The first `limit` dead letters after this sequence, oldest first, of one service if it is named."""
+        ...
+
+    async def get(self, seq: int) -> DeadLetter | None:
+        """The letter, or None."""
+        ...
+
+    async def message_of(self, letter: DeadLetter) -> Outgoing | None:
+        """The message that it is about, ready to be published again; None when it is a part of a message, or no longer stored."""
+        ...
+
+    async def drop(self, seq: int) -> bool:
+        """Remove the letter; False when there is none."""
         ...
 
 

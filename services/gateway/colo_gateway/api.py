@@ -16,6 +16,7 @@ from colo_common.ports import Clock
 from colo_common.runtime.telemetry import Telemetry
 from colo_gateway.ask import Asker
 from colo_gateway.core import GatewayCore
+from colo_gateway.dead_letters import DeadLetterRoutes
 from colo_gateway.eviction_account import account_of
 from colo_gateway.explain import explain_replicas
 from colo_gateway.openapi import openapi
@@ -49,6 +50,7 @@ class Api:
         core: GatewayCore,
         streams: Streams,
         state: StateRoutes,
+        dead_letters: DeadLetterRoutes,
         telemetry: Telemetry,
         clock: Clock,
         clock_speed: float,
@@ -59,6 +61,7 @@ class Api:
         self._core = core
         self._streams = streams
         self._state = state
+        self._dead_letters = dead_letters
         self._clock = clock
         self._clock_speed = clock_speed
         self._version = version
@@ -77,6 +80,7 @@ class Api:
             *ReservationRoutes(self._asker).routes(),
             *RestrictionRoutes(self._asker).routes(),
             *self._state.routes(),
+            *self._dead_letters.routes(),
             web.get("/v1/nodes/{node}/explain", self.explain_node),
             *StoryRoutes(self._core, self._clock, self._clock_speed).routes(),
             web.get("/v1/stream", self.stream),

@@ -37,11 +37,7 @@ def findings_of(
     dead = sum(recent.dead_letters.values())
     if dead:
         who = _named([f"{service} {count}" for service, count in recent.dead_letters.items()])
-        found.append(
-            Finding(
-                what=f"{dead} messages could not be handled ({who})", do="colo watch --types DeadLettered --since 0"
-            )
-        )
+        found.append(Finding(what=f"{dead} messages could not be handled ({who})", do="colo dead-letters list"))
     return tuple(found)
 
 

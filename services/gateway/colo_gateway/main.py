@@ -12,6 +12,7 @@ from colo_gateway.api import Api, refuse_as_problem
 from colo_gateway.ask import Asker
 from colo_gateway.body import BODY_BYTES_MAX
 from colo_gateway.core import GatewayCore
+from colo_gateway.dead_letters import DeadLetterRoutes
 from colo_gateway.known_query import refuse_unknown_query
 from colo_gateway.restrictions.shell import restrictions_service
 from colo_gateway.settings import GatewaySettings
@@ -61,6 +62,7 @@ async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
             clock_speed=settings.clock_speed,
             version=build_version(),
         ),
+        dead_letters=DeadLetterRoutes(process.bus, process.dead_letters, process.clock.now_ms),
         telemetry=process.telemetry,
         clock=process.clock,
         clock_speed=settings.clock_speed,

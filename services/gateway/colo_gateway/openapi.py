@@ -10,6 +10,7 @@ from colo_common.events.fleet import NODE_SORTS
 from colo_common.events.kernel import NodeKernelGroups
 from colo_common.events.restriction import RestrictionList
 from colo_gateway.concern import KINDS
+from colo_gateway.dead_letter_replies import DeadLetterDetail, DeadLetterDone, DeadLetterList
 from colo_gateway.eviction_account import EvictionAccount, EvictionList
 from colo_gateway.harm_reply import HarmReply
 from colo_gateway.history import History
@@ -53,6 +54,7 @@ def _query(name: str, about: str, kind: str = "string") -> Parameter:
 
 
 _RESERVATION: Final = _path("name", "the reservation's name")
+_LETTER: Final = _path("seq", "the number of the dead letter")
 _JOB: Final = _path("job", "the job's id, as the submission answered it")
 _FACTS: Final = (
     _query("types", "only these fact types, separated by commas"),
@@ -238,6 +240,45 @@ ROUTES: Final[tuple[Route, ...]] = (
         about="Control services: instances, since when, how far behind, ready or why not.",
         reply=ServicesReply,
         problems=(),
+    ),
+    Route(
+        method="get",
+        path="/v1/dead-letters",
+        name="listDeadLetters",
+        about="Messages that a service could not handle, oldest first.",
+        reply=DeadLetterList,
+        parameters=(
+            _query("after", "only dead letters after this number", "integer"),
+            _query("limit", "1 to 200, 50 when absent", "integer"),
+            _query("service", "only dead letters of this service"),
+        ),
+    ),
+    Route(
+        method="get",
+        path="/v1/dead-letters/{seq}",
+        name="getDeadLetter",
+        about="One dead letter with its whole message.",
+        reply=DeadLetterDetail,
+        parameters=(_LETTER,),
+        problems=(400, 404, 503),
+    ),
+    Route(
+        method="post",
+        path="/v1/dead-letters/{seq}/replay",
+        name="replayDeadLetter",
+        about="Publish the message again, to everybody who hears its subject, and remove the letter.",
+        reply=DeadLetterDone,
+        parameters=(_LETTER,),
+        problems=(400, 404, 409, 503),
+    ),
+    Route(
+        method="delete",
+        path="/v1/dead-letters/{seq}",
+        name="dropDeadLetter",
+        about="Remove a dead letter for good.",
+        reply=DeadLetterDone,
+        parameters=(_LETTER,),
+        problems=(400, 404, 503),
     ),
     Route(
         method="get",

@@ -151,7 +151,8 @@ class PullConsumer:
                     message.data,
                     message.headers,
                     deliveries=deliveries,
-                    is_last=source.is_last(deliveries),
+                    stream=source.stream,
+                    stream_seq=stream_seq,
                     settle=partial(_settle, message) if source.durable else None,
                 )
             )
@@ -177,7 +178,7 @@ class PullConsumer:
                 deliver_policy=DeliverPolicy.ALL,
                 ack_policy=AckPolicy.EXPLICIT,
                 ack_wait=source.ack_wait_s,
-                max_deliver=source.max_deliver,
+                max_deliver=-1,
                 max_ack_pending=max(1_000, 4 * source.batch),
             )
         else:

@@ -83,7 +83,8 @@ __all__ = [
 
 class Stream(StrEnum):
     """JetStream streams. NODE keeps the last message of each subject for seven days; EVT, ASK and RUN keep every message for seven
-    days; CMD keeps a message until it is acknowledged; POLICY keeps the last message of each subject for ever.
+    days; CMD keeps a message until it is acknowledged; POLICY keeps the last message of each subject for ever;
+    DEAD keeps dead letters for 30 days, until they are replayed or dropped, and however many they are they displace no other fact.
 
     At its limit of bytes CMD refuses the next message and the publisher waits: no order that waits for its node is discarded. The
     other streams discard their oldest messages.
@@ -97,6 +98,7 @@ class Stream(StrEnum):
     ASK = "COLO_ASK"
     RUN = "COLO_RUN"
     CMD = "COLO_CMD"
+    DEAD = "COLO_DEAD"
     POLICY = "COLO_POLICY"
 
 
@@ -118,7 +120,6 @@ STREAMS: Final[dict[Stream, StreamLimits]] = {
         subjects=tuple(
             f"{PREFIX}.evt.{domain}"
             for domain in (
-                "dead-letter.>",
                 "eviction.>",
                 "freshness.>",
                 "job.>",
@@ -136,6 +137,7 @@ STREAMS: Final[dict[Stream, StreamLimits]] = {
         subjects=tuple(f"{PREFIX}.evt.replica.{what}" for what in ("requested", "withdrawn")), max_age_s=7 * 86_400
     ),
     Stream.RUN: StreamLimits(subjects=(f"{PREFIX}.evt.enforcement.>",), max_age_s=7 * 86_400),
+    Stream.DEAD: StreamLimits(subjects=(f"{PREFIX}.evt.dead-letter.>",), max_age_s=30 * 86_400, max_bytes=256 << 20),
     Stream.CMD: StreamLimits(subjects=(f"{PREFIX}.cmd.>",), max_age_s=86_400, work_queue=True),
     # What an operator forbade holds until it is lifted, so the message that says so does not grow too old.
     Stream.POLICY: StreamLimits(subjects=(f"{PREFIX}.evt.policy.>",), max_msgs_per_subject=1),
@@ -282,7 +284,7 @@ EVENTS: Final[tuple[Event, ...]] = (
     _event("evt.eviction.requested", EvictionRequested, "evictor", Stream.EVT, "which replica must leave, and why"),
     _event("evt.eviction.finished", EvictionFinished, "evictor", Stream.EVT, "the victim has ended"),
     _event("evt.eviction.drained", NodeDrained, "evictor", Stream.EVT, "nothing is left on a drained node"),
-    _event("evt.dead-letter.{service}", DeadLettered, "any", Stream.EVT, "a message could not be handled"),
+    _event("evt.dead-letter.{service}", DeadLettered, "any", Stream.DEAD, "a message could not be handled"),
 )
 
 REQUESTS: Final[tuple[RequestSpec, ...]] = (

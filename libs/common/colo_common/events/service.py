@@ -3,19 +3,27 @@
 from msgspec import Struct
 
 from colo_common.events.fact import Fact
-from colo_common.model.units import Bytes, Us
+from colo_common.model.units import Bytes, Number, Us
 
 __all__ = ["DeadLettered", "SpanData", "SpansFinished"]
 
 
 class DeadLettered(Fact, frozen=True, kw_only=True):
-    """A message could not be decoded or handled. `payload` is its text, or hex when it is not UTF-8, cut to 2048 characters."""
+    """A message could not be decoded or handled. `payload` is its text, or hex when it is not UTF-8, cut to 2048 characters.
+
+    `data` and `headers` are the whole message, as it must be published again; without `data` it is too large and stays where
+    `stream` and `stream_seq` say. `stream` is empty for a part of a message, which cannot be published again.
+    """
 
     service: str
     subject: str
     reason: str
     payload: str = ""
     size_bytes: Bytes = 0
+    stream: str = ""
+    stream_seq: Number = 0
+    data: bytes = b""
+    headers: dict[str, str] = {}
 
 
 class SpanData(Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from colo_common.events.effects import Conflict, Effect, RequestReceived, Wake
 from colo_common.events.requests import Refusal
 from colo_common.events.wire import decode
 from colo_common.model.invalid import InvalidInput, InvariantBroken
-from colo_common.ports import Clock, Delivery, Outgoing
+from colo_common.ports import Clock, Delivery
 from colo_common.runtime.batch import outbox_kind, outgoing_batches_from_effects, unit_of
 from colo_common.runtime.core import Core, ManyPerformer, Performer
 from colo_common.runtime.inbox import Item, Local, Request
@@ -28,6 +28,8 @@ __all__ = ["CoreRunner"]
 # Results of effects lead to more effects; after this many rounds they are handled in the next batch.
 _ROUNDS_MOST: Final = 16
 _CHECK_EVERY_S: Final = 0.5
+_SAMPLE_EVERY_S: Final = 60.0
+_SAMPLE_BYTES: Final = 256
 # A slow check runs seldom enough to take no larger share of the time than this. One call is short (`Core.check`), and a state
 # of 5,000 nodes is checked completely in a minute or two.
 _CHECK_SHARE: Final = 0.005
@@ -66,6 +68,9 @@ class CoreRunner:
         self._handled: dict[type[Struct], Counter] = {}
         self._unanswered: list[str] = []
         self._check_at_s = 0.0
+        # Lossy messages that were given up since the last one that was logged, and when the next may be logged.
+        self._malformed = 0
+        self._sample_at_s = 0.0
 
     def wait_s(self) -> float | None:
         """Real seconds until the next batch is due although no item came; None: it is not due by itself."""
@@ -108,16 +113,39 @@ class CoreRunner:
 
     def _handle_delivery(self, delivery: Delivery, outgoing_batches: list[OutgoingBatch], batch: OutgoingBatch) -> None:
         try:
-            if delivery.is_last:
-                raise InvalidInput(delivery.subject, "was delivered too often without success", delivery.deliveries)
             outgoing_batches += self._handle(decode(delivery.subject, delivery.data))
         except InvalidInput as error:
-            self._metrics.dead_letters.inc()
-            self._log.warning("dead-letter", subject=delivery.subject, reason=str(error))
-            batch.messages.append(self._dead_letter(delivery, str(error)))
-            batch.dead.append(delivery)
+            self._give_up(delivery, str(error), batch)
         else:
             batch.done.append(delivery)
+
+    def refuse(self, delivery: Delivery, reason: str) -> OutgoingBatch:
+        """The outgoing batch of a message that must not be handled: its dead letter, and its end."""
+        batch = OutgoingBatch()
+        self._give_up(delivery, reason, batch)
+        return batch
+
+    def _give_up(self, delivery: Delivery, reason: str, batch: OutgoingBatch) -> None:
+        """Dead-letter a message of a stream. Lossy telemetry is only counted, and one message in a while is logged."""
+        if not delivery.stream:
+            self._metrics.malformed.inc()
+            self._malformed += 1
+            now_s = asyncio.get_running_loop().time()
+            if now_s >= self._sample_at_s:
+                head = bytes(delivery.data[:_SAMPLE_BYTES])
+                self._log.warning(
+                    "telemetry-malformed",
+                    subject=delivery.subject,
+                    reason=reason,
+                    since=self._malformed,
+                    head=repr(head),
+                )
+                self._sample_at_s, self._malformed = now_s + _SAMPLE_EVERY_S, 0
+            return
+        self._metrics.dead_letters.inc()
+        self._log.warning("dead-letter", subject=delivery.subject, reason=reason)
+        batch.messages.append(self._stamp.dead_letter(delivery, reason))
+        batch.dead.append(delivery)
 
     def _handle_request(self, item: Request, outgoing_batches: list[OutgoingBatch]) -> None:
         try:
@@ -202,9 +230,6 @@ class CoreRunner:
         """An id that ascends over starts and batches, so that leftover rows are published in order."""
         self._outbox_count += 1
         return f"{self._started_us:020d}-{self._outbox_count:010d}-{self._stamp.boot_id}"
-
-    def _dead_letter(self, delivery: Delivery, reason: str) -> Outgoing:
-        return self._stamp.dead_letter(delivery.subject, reason, delivery.data)
 
     def _refuse_unanswered(self, batch: OutgoingBatch) -> None:
         """Refuse requests whose reply was dropped with a conflict and that the core did not answer again."""

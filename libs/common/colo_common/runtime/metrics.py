@@ -122,6 +122,9 @@ class ServiceMetrics:
         self.dead_letters = metrics.counter(
             f"{prefix}_dead_letters_total", "messages that could not be decoded or handled"
         )
+        self.malformed = metrics.counter(
+            f"{prefix}_telemetry_malformed_total", "lossy messages that could not be decoded or handled"
+        )
         self.refusals = metrics.counter(f"{prefix}_refusals_total", "requests and local events that broke a rule")
         self.conflicts = metrics.counter(
             f"{prefix}_conflicts_total", "records refused because another version was found"

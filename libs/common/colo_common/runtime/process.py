@@ -17,7 +17,7 @@ from colo_common.adapters.bus_nats import NatsBus
 from colo_common.adapters.clock import SystemClock
 from colo_common.adapters.clock_pace import ClockPace
 from colo_common.model.invalid import InvalidInput
-from colo_common.ports import Bus, Clock, PortError, Refused, Store, Survey, Unavailable
+from colo_common.ports import Bus, Clock, DeadLetters, PortError, Refused, Store, Survey, Unavailable
 from colo_common.runtime import logs
 from colo_common.runtime.build import build_version
 from colo_common.runtime.metrics import Metrics
@@ -51,6 +51,7 @@ class ServiceProcess:
         self.common = common
         self.bus: Bus = bus
         self._survey = bus
+        self.dead_letters: DeadLetters = bus.dead_letters
         self.clock = clock
         self.metrics = metrics
         self.telemetry = telemetry

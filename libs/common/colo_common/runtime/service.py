@@ -3,6 +3,8 @@
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -21,6 +23,7 @@ from colo_common.runtime.retry import Retrier, ShuttingDown
 from colo_common.runtime.sources import sources_of
 from colo_common.runtime.stamp import Stamp, outgoing_from_row
 from colo_common.runtime.status import StatusAnswer
+from colo_common.runtime.trials import TRIES_MOST, Trials
 
 __all__ = ["Service"]
 
@@ -33,6 +36,8 @@ _GRACE_S: Final = 1.0
 _WAIT_MOST_S: Final = 1.0
 # A bus or store that takes nothing for longer than this closes the door to requests; a shorter while they are kept waiting.
 _CLOSE_AFTER_S: Final = 1.0
+# A service without a store cannot tell which message ended it, and gives up one that was delivered more often than this.
+_DELIVERIES_MOST: Final = 20
 _SHUTS_DOWN: Final = "leaves, ask again"
 
 
@@ -110,6 +115,7 @@ class Service:
         self._core_runner = CoreRunner(
             name, core, clock, stamp, recorder, perform, self._intake, self._metrics, perform_many
         )
+        self._trials = Trials(store, name, self.boot_id) if store is not None else None
         self._sender = Sender(bus, store, self._bus_retrier, self._metrics, self._intake.reply, never_waits=never_waits)
         self._tasks: set[asyncio.Task[None]] = set()
         self._listeners: list[asyncio.Task[None]] = []
@@ -182,8 +188,26 @@ class Service:
             items = await self._inbox.take(self._batch, self._core_runner.wait_s())
             if self._failure is not None:
                 raise self._failure
-            await self._run_batch(items)
+            await self._run_items(items)
             await self._sender.room()
+
+    async def _run_items(self, items: Sequence[Item]) -> None:
+        """Handle the items as one batch; after a crash first those that may have caused it, each alone."""
+        trials = self._trials
+        if trials is None:
+            suspects = [item for item in items if isinstance(item, Delivery) and item.deliveries > _DELIVERIES_MOST]
+        else:
+            suspects = [item for item in items if isinstance(item, Delivery) and trials.is_suspect(item)]
+        for suspect in suspects:
+            if trials is None or trials.tries_of(suspect) >= TRIES_MOST:
+                self._sender.put(self._core_runner.refuse(suspect, _given_up(suspect, trials)))
+                continue
+            await self._store_retrier.until_done(partial(trials.start, suspect))
+            await self._run_batch((suspect,))
+            await self._sender.room()
+        if trials is not None and suspects:
+            await self._store_retrier.until_done(trials.passed)
+        await self._run_batch([item for item in items if item not in suspects] if suspects else items)
 
     async def _run_batch(self, items: Sequence[Item]) -> None:
         self._sender.put(await self._core_runner.run_batch(items))
@@ -208,6 +232,8 @@ class Service:
     async def _start(self, stop: asyncio.Event) -> bool:
         """Publish the outbox rows of an earlier run, load, start to listen. False when `stop` was set meanwhile."""
         await self._send_leftovers()
+        if self._trials is not None and any(source.durable for source in sources_of(self.name, self._subscriptions)):
+            await self._store_retrier.until_done(self._trials.begin)
         await self._store_retrier.until_done(self._load_events)
         if stop.is_set():
             return False
@@ -266,13 +292,16 @@ class Service:
             if self._leave is not None:
                 self._core_runner.left_over += await self._leave()
             while (len(self._inbox) or self._core_runner.left_over) and loop.time() < self._end_s:
-                await self._run_batch(await self._inbox.take(self._batch, 0))
+                await self._run_items(await self._inbox.take(self._batch, 0))
             async with asyncio.timeout_at(self._end_s):
                 if not await self._sender.drained():
                     self._log.warning("left-unfinished", why="sending has failed")
         except TimeoutError:
             self._log.warning("left-unfinished", why="the time to drain is over", inbox=len(self._inbox))
         await self._hand_back()
+        if self._trials is not None:
+            with suppress(PortError):
+                await self._trials.end()
         self._log.info("service-stopped")
 
     async def _hand_back(self) -> None:
@@ -301,3 +330,10 @@ class Service:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _given_up(delivery: Delivery, trials: Trials | None) -> str:
+    """Why a message is dead-lettered that breaks no rule."""
+    if trials is None:
+        return f"{delivery.subject}: was delivered {delivery.deliveries} times without success"
+    return f"{delivery.subject}: ended the process {trials.tries_of(delivery)} times when it was handled alone"

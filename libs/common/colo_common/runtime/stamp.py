@@ -12,12 +12,15 @@ from colo_common.events.registry import event_of, subject_of
 from colo_common.events.service import DeadLettered
 from colo_common.events.wire import decode, encode, headers_of
 from colo_common.model.invalid import InvalidInput
-from colo_common.ports import Clock, Outgoing
+from colo_common.ports import Clock, Delivery, Outgoing
 
 __all__ = ["Stamp", "outgoing_from_row", "row_from_outgoing"]
 
 _PAYLOAD_CHARACTERS = 2_048
 _ID_CHARACTERS = 512
+_HEADERS_KEPT: Final = 32
+# In base64, with the envelope, it fits in a message of the server's default limit of 1 MiB.
+_DATA_BYTES_MOST: Final = 512 * 1024
 
 # Subject, body, id and traceparent. The headers are computed from these, so that no row stores them.
 _Kept = tuple[str, bytes, str, str]
@@ -72,8 +75,11 @@ class Stamp:
         kind = self._kinds[body] = _Kind(row.stream is not None, subject)
         return kind
 
-    def dead_letter(self, subject: str, reason: str, payload: bytes) -> Outgoing:
-        """The DeadLettered message for a message that could not be decoded or handled."""
+    def dead_letter(self, delivery: Delivery, reason: str) -> Outgoing:
+        """The DeadLettered message for a message of a stream that could not be decoded or handled."""
+        payload = delivery.data
+        # Without the headers a reader cannot tell a trace from another; a few of them are never what makes a message too large.
+        headers = dict(list(delivery.headers.items())[:_HEADERS_KEPT])
         try:
             text = payload.decode()
         except UnicodeDecodeError:
@@ -81,12 +87,18 @@ class Stamp:
         dead_letter = DeadLettered(
             at_ms=self._clock.now_ms(),
             service=self._service,
-            subject=subject,
+            subject=delivery.subject,
             reason=reason,
             payload=text[:_PAYLOAD_CHARACTERS],
             size_bytes=len(payload),
+            stream=delivery.stream,
+            stream_seq=delivery.stream_seq,
+            data=payload if len(payload) <= _DATA_BYTES_MOST else b"",
+            headers=headers,
         )
-        return self.outgoing(Publish(fact=dead_letter))
+        # Whoever receives the same message again, after a lost acknowledgement, does not write a second letter.
+        place = f"{delivery.stream}:{delivery.stream_seq}"
+        return self.outgoing(Publish(fact=dead_letter, id=f"{self._service}:dead:{place}"))
 
 
 def _header_text(id_: str) -> str:

@@ -1,0 +1,103 @@
+"""After a crash, messages that the bus delivers again are tried one at a time, so that the one that caused it is found alone.
+
+The row of a running service in its store says which message is being tried. A row that is there at the start was left by a process
+that did not end by itself, or belongs to another instance of the service; both only make this one more careful.
+"""
+
+from collections import OrderedDict
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from colo_common.events.effects import Write
+from colo_common.ports import Delivery, Store, StoreConflict
+
+__all__ = ["TRIES_MOST", "Trials"]
+
+#: A message that ended the process this many times, each time while it was handled alone, is dead-lettered.
+TRIES_MOST: Final = 3
+_KEPT_MOST: Final = 100
+_Place = tuple[str, int]
+
+
+class Tried(Struct, frozen=True, kw_only=True):
+    """How often a message of a stream was begun alone and not finished."""
+
+    stream: str
+    stream_seq: int
+    tries: int
+
+
+class Trials:
+    """The trials of one start of a service. Every method but `is_suspect` and `tries_of` raises as the store does."""
+
+    def __init__(self, store: Store, service: str, boot_id: str) -> None:
+        self._store = store
+        self._kind = f"running-{service}"
+        self._id = boot_id
+        self._version = 0
+        self._tries: OrderedDict[_Place, int] = OrderedDict()
+        self._is_after_crash = False
+        self._current: _Place | None = None
+
+    async def begin(self) -> None:
+        """Read what earlier starts left, and note that this one runs. May be called again after an error."""
+        rows = await self._store.load(self._kind)
+        left = [row for row in rows if row.id != self._id]
+        for row in left:
+            self._is_after_crash = True
+            # A row of another version only says that somebody did not end by itself.
+            with suppress(msgspec.DecodeError):
+                for tried in msgspec.json.decode(row.value, type=tuple[Tried, ...]):
+                    place = (tried.stream, tried.stream_seq)
+                    self._tries[place] = max(self._tries.get(place, 0), tried.tries)
+        self._version = next((row.version for row in rows if row.id == self._id), 0)
+        await self._save()
+        for row in left:
+            with suppress(StoreConflict):
+                await self._store.write((Write(kind=self._kind, id=row.id, value=None, expect=row.version),))
+
+    def is_suspect(self, delivery: Delivery) -> bool:
+        """Whether the message must be handled alone: it was delivered before, and an earlier start did not end by itself."""
+        return self._is_after_crash and delivery.deliveries > 1 and delivery.stream_seq > 0
+
+    def tries_of(self, delivery: Delivery) -> int:
+        """How often the message was begun alone and the process ended before it was handled."""
+        return self._tries.get((delivery.stream, delivery.stream_seq), 0)
+
+    async def start(self, delivery: Delivery) -> None:
+        """Note, before the message is handled, that it is tried; the message tried before was handled."""
+        place = (delivery.stream, delivery.stream_seq)
+        if self._current is not None:
+            self._tries.pop(self._current, None)
+        self._current = place
+        self._tries[place] = self._tries.get(place, 0) + 1
+        while len(self._tries) > _KEPT_MOST:
+            self._tries.popitem(last=False)
+        await self._save()
+
+    async def passed(self) -> None:
+        """Note that the last message that was tried is handled."""
+        if self._current is not None:
+            self._tries.pop(self._current, None)
+            self._current = None
+            await self._save()
+
+    async def end(self) -> None:
+        """Note that this start ends by itself."""
+        if self._version:
+            await self._store.write((Write(kind=self._kind, id=self._id, value=None, expect=self._version),))
+            self._version = 0
+
+    async def _save(self) -> None:
+        tried = [Tried(stream=place[0], stream_seq=place[1], tries=tries) for place, tries in self._tries.items()]
+        write = Write(kind=self._kind, id=self._id, value=msgspec.json.encode(tried), expect=self._version)
+        try:
+            await self._store.write((write,))
+        except StoreConflict as conflict:
+            # The answer to an earlier call was lost, or another instance that started meanwhile took the row for a left one.
+            self._version = conflict.found
+            await self._store.write((msgspec.structs.replace(write, expect=conflict.found),))
+        self._version += 1
