@@ -36,6 +36,7 @@ IMPURE: Final = {
     "colo_gateway.restrictions.routes": "answers HTTP",
     "colo_gateway.state": "answers HTTP",
     "colo_gateway.story_routes": "answers HTTP",
+    "colo_gateway.dead_letters": "answers HTTP",
     "colo_gateway.submissions": "answers HTTP",
     "colo_gateway.suggestions": "answers HTTP",
     "colo_gateway.survey": "asks the bus",
