@@ -126,7 +126,7 @@ def test_each_condition_is_one_finding_with_a_command() -> None:
         "colo get nodes --sort age",
         "colo explain overcommit n2",
         "colo get jobs --queue night --state Pending",
-        "colo watch --types DeadLettered --since 0",
+        "colo dead-letters list",
     ]
     assert found[1].what == "jobs is 9000 messages behind"
     assert found[4].what == "batch work holds 1.5 CPU more than could be promised now, on 1 nodes"
