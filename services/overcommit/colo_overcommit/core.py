@@ -27,7 +27,7 @@ from colo_common.model.restriction import Restrictions, restriction_text
 from colo_overcommit.allocatable import ZoneInputs, allocatable_of_zone, zone_inputs
 from colo_overcommit.exclusive import exclusive_by_zone
 from colo_overcommit.explain import explain, recompute
-from colo_overcommit.fleet_guard import NO_GUARD, BusHeard, FleetGuard, GuardPolicy
+from colo_overcommit.fleet_guard import NO_GUARD, BusReachable, FleetGuard, GuardPolicy
 from colo_overcommit.held_by_batch import HeldByBatch, HoldsListed
 from colo_overcommit.hysteresis import has_load_moved, moves_between, should_publish
 from colo_overcommit.known_node import KnownNode
@@ -48,7 +48,7 @@ Event = (
     | HoldsListed
     | RestrictionsChanged
     | RequestReceived
-    | BusHeard
+    | BusReachable
     | Wake
 )
 _NODES_MAX = 50_000
@@ -123,8 +123,8 @@ class OvercommitCore:
                 return []
             case RequestReceived():
                 return [Reply(request=event.request, body=self._answer(event, now_ms))]
-            case BusHeard():
-                self.guard.hears(event.is_heard)
+            case BusReachable():
+                self.guard.hears(event.is_reachable)
                 return []
             case Wake():
                 return self._late(now_ms)
@@ -174,8 +174,8 @@ class OvercommitCore:
             known.labels, known.taints, known.capabilities = event.labels, event.taints, event.capabilities
             if known.sampled_at_ms is None and known.expected_since_ms is None:
                 # A node that died before this service started sends no sample. It must turn lost: its replicas wait.
-                known.expected_since_ms = known.heard_ms = self.guard.heard_ms(now_ms)
-                self._watch.sampled(event.node, known.heard_ms)
+                known.expected_since_ms = known.watched_ms = self.guard.watched_ms(now_ms)
+                self._watch.sampled(event.node, known.watched_ms)
         return []
 
     def _sampled(self, sample: NodeUsageSampled, now_ms: int) -> list[Effect]:
@@ -199,8 +199,8 @@ class OvercommitCore:
             forbidden=known.forbidden,
         )
         known.accept(sample, inputs, now_ms)
-        known.heard_ms = self.guard.heard_ms(now_ms)
-        self._watch.sampled(sample.node, known.heard_ms)
+        known.watched_ms = self.guard.watched_ms(now_ms)
+        self._watch.sampled(sample.node, known.watched_ms)
         self.guard.withheld.discard(sample.node)
         effects: list[Effect] = self._refresh(sample.node, known, now_ms)
         if known.freshness is Freshness.FRESH:
@@ -272,7 +272,7 @@ class OvercommitCore:
 
     def _refresh(self, node: str, known: KnownNode, now_ms: int) -> list[Effect]:
         """Publish a change of freshness. A node that is no longer fresh keeps what it holds and gets nothing more."""
-        age_ms = None if known.heard_ms is None else max(self.guard.heard_ms(now_ms) - known.heard_ms, 0)
+        age_ms = None if known.watched_ms is None else max(self.guard.watched_ms(now_ms) - known.watched_ms, 0)
         state = freshness_of(age_ms, known.samples, self.policy.freshness)
         if known.sampled_at_ms is None and state is not Freshness.LOST:
             state = Freshness.UNKNOWN
@@ -299,10 +299,10 @@ class OvercommitCore:
             effects.extend(self._refresh(node, known, now_ms))
             if known.freshness is Freshness.LOST:
                 known.samples = 0
-                self._watch.departed(node, self.guard.heard_ms(now_ms))
-        for node in self._watch.forgotten(self.guard.heard_ms(now_ms)):
+                self._watch.departed(node, self.guard.watched_ms(now_ms))
+        for node in self._watch.forgotten(self.guard.watched_ms(now_ms)):
             if len(self.nodes[node].held):
-                self._watch.departed(node, self.guard.heard_ms(now_ms))
+                self._watch.departed(node, self.guard.watched_ms(now_ms))
             else:
                 del self.nodes[node]
         return effects
@@ -312,18 +312,18 @@ class OvercommitCore:
 
         A node whose loss is withheld is stale, and is looked at again after a while.
         """
-        heard_ms = self.guard.heard_ms(now_ms)
-        due = self._watch.due(heard_ms)
+        watched_ms = self.guard.watched_ms(now_ms)
+        due = self._watch.due(watched_ms)
         losing = [
             node
             for node in due
-            if heard_ms - (self.nodes[node].heard_ms or 0) >= self.policy.freshness.lost_after_ms
+            if watched_ms - (self.nodes[node].watched_ms or 0) >= self.policy.freshness.lost_after_ms
             and self.nodes[node].freshness is not Freshness.LOST
         ]
         if not losing or self.guard.may_lose(losing, len(self.nodes), now_ms):
             return due
         for node in losing:
-            self._watch.withhold(node, heard_ms)
+            self._watch.withhold(node, watched_ms)
         return [node for node in due if node not in self.guard.withheld]
 
     def _listed(self, event: HoldsListed, now_ms: int) -> None:
@@ -364,7 +364,7 @@ class OvercommitCore:
                 self.dropped.too_many_nodes += 1
                 return None
             known = self.nodes[node] = KnownNode()
-            self._watch.departed(node, self.guard.heard_ms(self._now_ms))
+            self._watch.departed(node, self.guard.watched_ms(self._now_ms))
         return known
 
     def _take(self, hold: Placement | HoldEntry, now_ms: int) -> None:

@@ -8,16 +8,16 @@ from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["NO_GUARD", "BusHeard", "FleetGuard", "GuardPolicy"]
+__all__ = ["NO_GUARD", "BusReachable", "FleetGuard", "GuardPolicy"]
 
 # Losses further apart than this are not at once.
 _AT_ONCE_MS: Final = 60_000
 
 
-class BusHeard(Struct, frozen=True, kw_only=True):
+class BusReachable(Struct, frozen=True, kw_only=True):
     """Event: whether messages flow now, as the service's own connection to the bus says."""
 
-    is_heard: bool
+    is_reachable: bool
 
 
 class GuardPolicy(Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ NO_GUARD: Final = GuardPolicy(beat_ms=0, pause_ms=0, lost_most_pct=100, needs_ho
 class FleetGuard:
     """Counts the time in which a silence of nodes means something, and withholds losses of too many nodes at once.
 
-    `heard_ms` is the service's time without the spans in which it was deaf or stood still; ages are differences of it.
+    `watched_ms` is the service's time without the spans in which it was deaf or stood still; ages are differences of it.
     """
 
     def __init__(self, policy: GuardPolicy) -> None:
@@ -61,11 +61,11 @@ class FleetGuard:
         #: Nodes whose loss is withheld now; none: no alarm.
         self.withheld: set[str] = set()
         self.suspended_ms = 0
-        self._is_heard = True
+        self._is_reachable = True
         self._seen_ms: int | None = None
         self._lost: deque[int] = deque()
 
-    def heard_ms(self, now_ms: int) -> int:
+    def watched_ms(self, now_ms: int) -> int:
         """The time by which ages are counted."""
         return now_ms - self.suspended_ms
 
@@ -73,31 +73,31 @@ class FleetGuard:
         """Note that time has come to `now_ms`; called before every event is handled."""
         if self._seen_ms is not None:
             gap_ms = now_ms - self._seen_ms
-            if not self._is_heard:
+            if not self._is_reachable:
                 self.suspended_ms += max(gap_ms, 0)
             elif self.policy.beat_ms and gap_ms > self.policy.pause_ms:
                 self.suspended_ms += gap_ms - self.policy.beat_ms
         self._seen_ms = now_ms
 
-    def hears(self, is_heard: bool) -> None:
+    def hears(self, is_reachable: bool) -> None:
         """Note whether messages flow. Nobody ages while they do not."""
-        self._is_heard = is_heard
+        self._is_reachable = is_reachable
 
     def deadline_ms(self, due_ms: int | None) -> int | None:
-        """When the core needs a Wake, given when the next node is due by `heard_ms`; earlier by the beat."""
-        due = [] if due_ms is None or not self._is_heard else [due_ms + self.suspended_ms]
+        """When the core needs a Wake, given when the next node is due by `watched_ms`; earlier by the beat."""
+        due = [] if due_ms is None or not self._is_reachable else [due_ms + self.suspended_ms]
         if self.policy.beat_ms and self._seen_ms is not None:
             due.append(self._seen_ms + self.policy.beat_ms)
         return min(due, default=None)
 
     @property
     def is_deaf(self) -> bool:
-        """Whether no message can be heard now."""
-        return not self._is_heard
+        """Whether no message can arrive now."""
+        return not self._is_reachable
 
     def may_lose(self, nodes: Collection[str], fleet: int, now_ms: int) -> bool:
         """Whether these nodes may be declared lost now, of a fleet of so many; otherwise they are withheld."""
-        at_ms = self.heard_ms(now_ms)
+        at_ms = self.watched_ms(now_ms)
         while self._lost and at_ms - self._lost[0] >= _AT_ONCE_MS:
             self._lost.popleft()
         together = len(self._lost) + len(self.withheld.union(nodes))

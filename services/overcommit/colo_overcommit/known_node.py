@@ -24,7 +24,7 @@ class KnownNode(Struct, kw_only=True):
 
     `possible_mcpu` is the batch CPU of the newest terms, published or not. `sampled_at_ms` is the time of arrival of `sample`.
 
-    `heard_ms` is when it was last heard of, by the time of the FleetGuard: its age counts from there.
+    `watched_ms` is when it was last sampled, by the time of the FleetGuard: its age counts from there.
 
     `is_colocated`: its operator admits batch work. `is_changed`: topology or rules have changed since the last publication.
 
@@ -49,7 +49,7 @@ class KnownNode(Struct, kw_only=True):
     inputs: tuple[ZoneInputs, ...] = ()
     samples: int = 0
     sampled_at_ms: int | None = None
-    heard_ms: int | None = None
+    watched_ms: int | None = None
     expected_since_ms: int | None = None
     freshness: Freshness = Freshness.UNKNOWN
     published: AllocatableChanged | None = None

@@ -17,7 +17,7 @@ from colo_common.runtime.ask import ask
 from colo_common.runtime.core import Core, Subscription
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
-from colo_overcommit.fleet_guard import BusHeard
+from colo_overcommit.fleet_guard import BusReachable
 from colo_overcommit.held_by_batch import HoldsListed
 
 __all__ = ["ANSWERS", "HEARS", "reconcile", "overcommit_service", "watch_bus"]
@@ -68,12 +68,12 @@ def overcommit_service(
 
 async def watch_bus(bus: Bus, service: Service) -> None:
     """Tell the core when the bus goes away and when it is back, until cancelled."""
-    was_heard = True
+    was_reachable = True
     while True:
-        is_heard = not await bus.ready()
-        if is_heard != was_heard:
-            await service.inject(BusHeard(is_heard=is_heard))
-            was_heard = is_heard
+        is_reachable = not await bus.ready()
+        if is_reachable != was_reachable:
+            await service.inject(BusReachable(is_reachable=is_reachable))
+            was_reachable = is_reachable
         await asyncio.sleep(_LISTEN_S)
 
 

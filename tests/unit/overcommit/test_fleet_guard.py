@@ -12,7 +12,7 @@ from colo_common.events.requests import HoldEntry
 from colo_common.model.freshness import Freshness
 from colo_common.model.placement import ZoneShare
 from colo_overcommit.core import Event, OvercommitCore
-from colo_overcommit.fleet_guard import BusHeard, GuardPolicy
+from colo_overcommit.fleet_guard import BusReachable, GuardPolicy
 from colo_overcommit.held_by_batch import HoldsListed
 from colo_overcommit.policy import OvercommitPolicy
 from tests.support.builders import a_node, a_sample
@@ -36,7 +36,7 @@ class Fleet:
         self.effects += self.core.handle(event, self.now_ms)
 
     def live(self, seconds: int, silent: Sequence[str] = ()) -> None:
-        """Let time pass; all but the silent nodes are heard."""
+        """Let time pass; all but the silent nodes are received."""
         for _ in range(seconds):
             self.now_ms += 1_000
             self.seq += 1
@@ -74,10 +74,10 @@ def test_a_pause_of_the_process_or_a_step_of_its_clock_makes_nobody_older(step_m
 def test_while_the_bus_is_away_nobody_ages_and_afterwards_the_silent_node_is_found() -> None:
     fleet = Fleet(3)
     fleet.live(5)
-    fleet.handle(BusHeard(is_heard=False))
+    fleet.handle(BusReachable(is_reachable=False))
     fleet.live(600, silent=fleet.names)
     assert fleet.states() == {Freshness.FRESH}
-    fleet.handle(BusHeard(is_heard=True))
+    fleet.handle(BusReachable(is_reachable=True))
     fleet.live(9, silent=["n2"])
     assert fleet.states() == {Freshness.FRESH}
     fleet.live(52, silent=["n2"])
@@ -95,7 +95,7 @@ def test_many_nodes_that_fall_silent_together_are_one_alarm_and_none_is_lost() -
     fleet.live(5)
     assert fleet.core.guard.problem() == ""
     assert fleet.states() == {Freshness.FRESH}
-    # A few are lost as ever, also where the alarm ends because the others are heard again.
+    # A few are lost as ever, also where the alarm ends because the others are received again.
     fleet.live(70, silent=fleet.names[:8])
     fleet.live(30, silent=fleet.names[:2])
     assert sorted(fleet.lost()) == ["n0", "n1"]
