@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 import redis.asyncio
+from structlog.testing import capture_logs
 
 from colo_common.adapters.redis_client import redis_client
 from colo_common.adapters.store_limits import ROWS_A_WRITE
@@ -179,14 +180,6 @@ async def test_a_redis_that_refuses_writes_is_refused_with_its_sentence() -> Non
         await client.connection_pool.disconnect()
 
 
-async def test_a_row_that_something_else_wrote_is_named(client: redis.asyncio.Redis, kind: str) -> None:
-    store = RedisStore(client)
-    await client.hset(key_of_kind(kind), "a", "not ours")
-    for call in (store.get(kind, "a"), store.load(kind), store.write([row(kind, "a", b"1", 0)])):
-        with pytest.raises(Refused, match=f"{kind}/a"):
-            await call
-
-
 async def test_a_forgotten_script_is_sent_again(client: redis.asyncio.Redis, kind: str) -> None:
     store = RedisStore(client)
     await store.write([row(kind, "a", b"1", 0)])
@@ -198,3 +191,21 @@ async def test_a_forgotten_script_is_sent_again(client: redis.asyncio.Redis, kin
 def test_an_address_of_another_kind_is_refused() -> None:
     with pytest.raises(InvalidInput, match="redis_url"):
         redis_client("http://localhost", name="contract")
+
+
+async def test_a_value_without_a_version_wedges_nobody_and_is_put_aside_when_its_row_is_written(
+    client: redis.asyncio.Redis, kind: str
+) -> None:
+    store = RedisStore(client)
+    await client.hset(key_of_kind(kind), mapping={"a": b"what somebody typed", "b": b"0\nzero"})
+    await store.write([row(kind, "c", b"good", 0)])
+    with capture_logs() as lines:
+        for _ in range(2):
+            assert await store.load(kind) == (Row(id="c", value=b"good", version=1),)
+            assert await store.get(kind, "a") is None
+    assert sorted(line["row"] for line in lines) == ["a", "b"]
+    with pytest.raises(StoreConflict, match="expected version 3, found 0"):
+        await store.write([row(kind, "a", b"v", 3)])
+    await store.write([row(kind, "a", b"v", 0)])
+    assert await store.get(kind, "a") == Row(id="a", value=b"v", version=1)
+    assert await client.hgetall(f"{key_of_kind(kind)}:unreadable") == {b"a": b"what somebody typed"}

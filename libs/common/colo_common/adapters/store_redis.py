@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import redis.asyncio
+import structlog
 
 from colo_common.adapters.redis_client import REDIS_ERRORS, redis_client, redis_error
 from colo_common.adapters.redis_scripts import Argument, Script, ScriptCalls
@@ -13,13 +14,15 @@ from colo_common.ports import Refused, Row, StoreConflict
 
 __all__ = ["RedisStore", "key_of_kind"]
 
-# A row is "<version>\n<value>" in the hash of its kind, under its id. `seen` holds the versions that the call itself has
-# written, so that a row may be written twice in one call. The answer is {0} or {number of the refused write, version found}.
+# A row is "<version>\n<value>" in the hash of its kind, under its id. A value without a version is no row: a reader does not see
+# it, and a writer puts it aside under "<key>:unreadable", where an operator finds it. `seen` holds the versions that the call
+# itself has written, so that a row may be written twice in one call. The answer is {0} or {number of the refused write, version found}.
 _WRITE: Final = Script.of(
     """
 local seen = {}
 local count = tonumber(ARGV[1])
 local plan = {}
+local aside = {}
 for i = 1, count do
   local at = 2 + (i - 1) * 5
   local key, id, expect = KEYS[tonumber(ARGV[at])], ARGV[at + 1], tonumber(ARGV[at + 2])
@@ -29,7 +32,10 @@ for i = 1, count do
     local raw = redis.call("HGET", key, id)
     found = 0
     if raw then
-      found = tonumber(string.match(raw, "^(%d+)\\n") or "-1")
+      found = tonumber(string.match(raw, "^(%d+)\\n") or "0")
+      if found == 0 then
+        aside[#aside + 1] = {key .. ":unreadable", id, raw}
+      end
     end
   end
   if found ~= expect then
@@ -42,6 +48,9 @@ for i = 1, count do
     seen[slot] = found + 1
     plan[i] = {key, id, string.format("%d\\n", found + 1) .. ARGV[at + 4]}
   end
+end
+for _, row in ipairs(aside) do
+  redis.call("HSET", row[1], row[2], row[3])
 end
 for i = 1, count do
   local row = plan[i]
@@ -57,6 +66,8 @@ return {0}
 
 _SCAN_COUNT: Final = 1_000
 _PROBE_KEPT_S: Final = 60
+# Values without a version that are logged; further ones are only left out.
+_UNREADABLE_MOST: Final = 1_000
 
 
 def key_of_kind(kind: str) -> str:
@@ -70,6 +81,8 @@ class RedisStore:
     def __init__(self, client: redis.asyncio.Redis) -> None:
         self._client = client
         self._scripts = ScriptCalls(client)
+        self._unreadable: set[tuple[str, str]] = set()
+        self._log = structlog.get_logger(source="redis")
 
     @classmethod
     def of(cls, url: str, *, name: str) -> "RedisStore":
@@ -83,7 +96,7 @@ class RedisStore:
             raw = await self._client.hget(key_of_kind(kind), id_)
         except REDIS_ERRORS as error:
             raise redis_error(error, doing) from error
-        return None if raw is None else _row(kind, id_, raw)
+        return None if raw is None else self._row(kind, id_, raw)
 
     async def load(self, kind: str) -> tuple[Row, ...]:
         """All rows of the kind in ascending id, read by HSCAN in portions of about 1,000."""
@@ -91,7 +104,9 @@ class RedisStore:
         try:
             async for id_, raw in self._client.hscan_iter(key_of_kind(kind), count=_SCAN_COUNT):
                 name = id_.decode()
-                rows[name] = _row(kind, name, raw)
+                row = self._row(kind, name, raw)
+                if row is not None:
+                    rows[name] = row
         except REDIS_ERRORS as error:
             raise redis_error(error, f"load {kind}") from error
         return tuple(rows[id_] for id_ in sorted(rows))
@@ -113,8 +128,6 @@ class RedisStore:
             raise redis_error(error, f"write {writes[0].kind}/{writes[0].id} and {len(writes) - 1} more") from error
         if answer[0]:
             refused = writes[answer[0] - 1]
-            if answer[1] < 0:
-                raise Refused(f"{refused.kind}/{refused.id}: the stored row has no version")
             raise StoreConflict(refused.kind, refused.id, refused.expect, answer[1])
 
     async def ready(self) -> str:
@@ -131,11 +144,14 @@ class RedisStore:
         await self._client.aclose()
         await self._client.connection_pool.disconnect()
 
-
-def _row(kind: str, id_: str, raw: bytes | str) -> Row:
-    if isinstance(raw, str):  # a client that was made with decode_responses
-        raise Refused(f"{kind}/{id_}: the client must not decode answers")
-    version, separator, value = raw.partition(b"\n")
-    if not separator or not version.isdigit():
-        raise Refused(f"{kind}/{id_}: the stored row has no version")
-    return Row(id=id_, value=value, version=int(version))
+    def _row(self, kind: str, id_: str, raw: bytes | str) -> Row | None:
+        """The row of a stored value; None, and one line in the log, for a value that has no version."""
+        if isinstance(raw, str):  # a client that was made with decode_responses
+            raise Refused(f"{kind}/{id_}: the client must not decode answers")
+        version, separator, value = raw.partition(b"\n")
+        if not separator or not version.isdigit() or not int(version):
+            if (kind, id_) not in self._unreadable and len(self._unreadable) < _UNREADABLE_MOST:
+                self._unreadable.add((kind, id_))
+                self._log.error("row-without-version", kind=kind, row=id_, size_bytes=len(raw))
+            return None
+        return Row(id=id_, value=value, version=int(version))
