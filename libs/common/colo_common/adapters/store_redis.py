@@ -16,7 +16,8 @@ __all__ = ["RedisStore", "key_of_kind"]
 
 # A row is "<version>\n<value>" in the hash of its kind, under its id. A value without a version is no row: a reader does not see
 # it, and a writer puts it aside under "<key>:unreadable", where an operator finds it. `seen` holds the versions that the call
-# itself has written, so that a row may be written twice in one call. The answer is {0} or {number of the refused write, version found}.
+# itself has written, so that a row may be written twice in one call.
+# The answer is {0} or {number of the refused write, version found}.
 _WRITE: Final = Script.of(
     """
 local seen = {}
