@@ -39,16 +39,21 @@ TOUR: Final = {
     "colo explain job hello": ((0,), r"submitted: 4 replicas"),
     "colo trace hello": ((0,), r"queue\.wait"),
     "colo get node node-01": ((0,), r"^ZONE"),
+    "colo get node node-01 --cpus": ((0,), r"^GROUP"),
     "colo get queues": ((0,), r"^default"),
     "colo get tenants": ((0,), r"^default"),
     "colo history": ((0,), r"times are simulated"),
     "colo watch": ((0,), r"\d\d:\d\d:\d\d"),
     "colo get evictions": ((0,), r"."),
+    "colo get harm": ((0,), r"online"),
     "curl -s http://127.0.0.1:8088/v1/status": ((0,), r'"is_well"'),
     "curl -s http://127.0.0.1:8088/v1/openapi.json": ((0,), r'"openapi"'),
     "colo cordon node-05": ((0,), r"node-05 cordoned"),
     "colo drain node-05 --dry-run": ((0,), r"nothing was changed"),
     "colo uncordon node-05": ((0,), r"cordon lifted"),
+    "colo pause node-05": ((0,), r"node-05 paused"),
+    "colo resume node-05": ((0,), r"node-05"),
+    "colo help words headroom": ((0,), r"headroom"),
     "colo quiesce": ((0,), r"12 of 12 nodes confirmed"),
     "colo unquiesce": ((0,), r"quiesce lifted"),
     "colo plan -f examples/placed.yaml": ((0,), r"fits: 5 of 5"),
@@ -186,6 +191,27 @@ def test_what_the_tenant_holds_is_what_the_ledger_holds(hour: FirstHour) -> None
         return min(before, after) * 0.97 <= tenant["held_cpu_mcpu"] <= max(before, after) * 1.03
 
     assert eventually_blocking(agrees, "get tenants and the ledger agree", limit_s=20)
+
+
+def test_what_online_services_felt_in_the_last_ten_minutes(hour: FirstHour) -> None:
+    def agrees() -> bool:
+        fleet = hour.asks("get harm")["fleet"]
+        assert "CPU than it wanted" in fleet["definition"]
+        samples = [one.body for one in hour.witness.received(".usage")]
+        end_ms = max(sample["at_ms"] for sample in samples)
+        recent = [sample for sample in samples if sample["at_ms"] > end_ms - fleet["window_ms"]]
+        lived_ms = sum(sample["interval_ms"] for sample in recent)
+        # 1 % of a sample is ten times as many microseconds as the sample has milliseconds.
+        harmed_ms = sum(
+            sample["interval_ms"]
+            for sample in recent
+            if (sample.get("online_stall_us") or 0) > fleet["stall_bound_pct"] * 10 * sample["interval_ms"]
+        )
+        # The answer counts in parts of half a minute a node, and goes on while it travels.
+        near = abs(fleet["harmed_ms"] - harmed_ms) <= 30_000 + harmed_ms // 5
+        return near and abs(fleet["lived_ms"] - lived_ms) <= 0.15 * lived_ms
+
+    assert eventually_blocking(agrees, "the harm of the answer is that of the samples", limit_s=30)
 
 
 def test_what_would_fit_now(hour: FirstHour) -> None:
