@@ -20,6 +20,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "fits": "colo fits --cpu 2 --memory 4Gi",
     "get": "colo get nodes",
     "get evictions": "colo get evictions",
+    "get harm": "colo get harm",
     "get job": "colo get job render",
     "get jobs": "colo get jobs --state Running --queue default",
     "get node": "colo get node node-03 --cpus",
