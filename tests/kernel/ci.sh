@@ -30,10 +30,11 @@ not_proved() { # NAME TESTS REASON
 # Run pytest in a machine and keep its outcomes. It ends at the first failure, so when the machine froze, whatever ran before had
 # passed. A command never begins again, and what follows is not tried: the rest of CI's time is for the rest of CI.
 in_machine() { # NAME SECONDS MACHINE TESTS WHAT-FOLLOWS...
-    local status said="$outcomes/$1.said"
+    local status said="$outcomes/$1.said" paths
+    read -ra paths <<< "$4"
     set +e
     "$python" -m tests.kernel.lab --variant "$3" --timeout "$2" \
-        env COLO_OUTCOMES=- pytest -q -x --durations=10 "$4" | tee "$said" | grep --line-buffered -v '^outcomes: '
+        env COLO_OUTCOMES=- pytest -q -x --durations=10 "${paths[@]}" | tee "$said" | grep --line-buffered -v '^outcomes: '
     status=${PIPESTATUS[0]}
     set -e
     if [ "$status" = 123 ]; then
@@ -67,9 +68,9 @@ else
 fi
 part "the suite in the default machine"
 # Twice as long as the suite takes on a busy machine, and what it takes to see that it froze.
-in_machine suite 330 numa2 tests/kernel tests/kernel/test_slices.py tests/kernel/test_loop.py
+in_machine suite 330 numa2 tests/kernel "tests/kernel/test_slices.py tests/kernel/test_units.py" tests/kernel/test_loop.py
 part "what needs systemd"
-in_machine systemd 150 systemd tests/kernel/test_slices.py tests/kernel/test_loop.py
+in_machine systemd 180 systemd "tests/kernel/test_slices.py tests/kernel/test_units.py" tests/kernel/test_loop.py
 part "the loop around a machine"
 COLO_OUTCOMES="$outcomes/loop.json" "$python" -m pytest -n 0 -q -s -rs -m lab tests/kernel/test_loop.py
 part "the end"

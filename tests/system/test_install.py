@@ -325,8 +325,8 @@ def _run_and_leave(colo: Installed, network: Network, person: Person, states: Ma
         assert place.startswith(str(states[node]))
         assert dict(line.split() for line in status) == {
             "CapEff:": "0000000000000000",
-            # CAP_DAC_OVERRIDE 1, CAP_FOWNER 3, CAP_KILL 5, CAP_SETGID 6, CAP_SETUID 7: bounds, which nothing here can use.
-            "CapBnd:": f"{1 << 1 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7:016x}",
+            # DAC_OVERRIDE 1, FOWNER 3, KILL 5, SETGID 6, SETUID 7, SYS_NICE 23: bounds, which nothing here can use.
+            "CapBnd:": f"{1 << 1 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 23:016x}",
             "NoNewPrivs:": "1",
         }
     # An upgrade of a node: the executor goes, its replica stays and is adopted.

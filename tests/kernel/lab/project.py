@@ -13,7 +13,7 @@ __all__ = ["HOME", "ROOT", "environment", "project_entries"]
 
 ROOT: Final = Path(__file__).parents[3]
 HOME: Final = "/colo"
-_FOLDERS: Final = ("apps", "libs", "services", "tests")
+_FOLDERS: Final = ("apps", "examples", "libs", "services", "tests")
 _FILES: Final = ("pyproject.toml", "README.md")
 _SCRIPTS: Final = {"python": "", "pytest": "-m pytest", "colo": "-m colo_cli"}
 
