@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -37,6 +37,7 @@ from colo_jobs.effects import JobReloaded, ReloadJob
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.shell import HEARS as JOBS_HEARS
 from colo_overcommit.core import OvercommitCore
+from colo_overcommit.fleet_guard import FleetGuard
 from colo_overcommit.policy import OvercommitPolicy
 from colo_overcommit.shell import HEARS as OVERCOMMIT_HEARS
 from colo_scheduler.commit.jobs_asked import AskPending
@@ -83,6 +84,13 @@ class _Pickler(pickle.Pickler):
 
     def persistent_id(self, obj: object) -> str | None:
         return "core" if obj is self._core else None
+
+    def reducer_override(self, obj: Any) -> Any:
+        """The guard of the fleet without its note of the time, which it takes before the event is looked at."""
+        if isinstance(obj, FleetGuard):
+            noted = ("_seen_ms", "suspended_ms")
+            return dict, ({name: value for name, value in vars(obj).items() if name not in noted},)
+        return NotImplemented
 
 
 class Shell:

@@ -76,6 +76,11 @@ def taken(read: Callable[..., T], *arguments: object) -> T | None:
     return None
 
 
+def asked_on(request_spec: RequestSpec) -> str:
+    """A subject on which such a question is asked."""
+    return request_spec.subject.of(**dict.fromkeys(request_spec.subject.parameters, "a"))
+
+
 def bytes_of(event: Event, value: Any) -> bytes:
     return msgspec.msgpack.encode(value) if event.encoding == "msgpack" else json.dumps(value).encode()
 
@@ -99,7 +104,7 @@ def test_what_breaks_parsers_is_refused_on_every_subject(data: bytes) -> None:
     for event in EVENTS:
         assert taken(wire.decode, subject_of(example_of(event.body)), data) is None
     for request_spec in REQUESTS:
-        asked = taken(wire.decode_request, request_spec.subject.of(), data)
+        asked = taken(wire.decode_request, asked_on(request_spec), data)
         # A question without required fields ignores what it does not know, as within v1 every reader must.
         assert asked is None or asked == request_spec.body()
         assert taken(wire.decode_reply, request_spec.body, data) is None
@@ -116,7 +121,7 @@ def test_what_was_taken_can_be_said_again(event: Event, seed: int) -> None:
 def test_a_harmed_question_and_answer_is_read_or_refused(request_spec: RequestSpec, seed: int) -> None:
     request = mutated(wire.encode_request(example_of(request_spec.body)), seed)
     reply = mutated(wire.encode_reply(example_of(request_spec.reply)), seed)
-    asked = taken(wire.decode_request, request_spec.subject.of(), request)
+    asked = taken(wire.decode_request, asked_on(request_spec), request)
     assert asked is None or isinstance(asked, request_spec.body)
     answer = taken(wire.decode_reply, request_spec.body, reply)
     assert answer is None or isinstance(answer, request_spec.reply | Refusal)
@@ -125,7 +130,7 @@ def test_a_harmed_question_and_answer_is_read_or_refused(request_spec: RequestSp
 @given(request_types, seeds)
 def test_a_senseless_question_is_read_or_refused(request_spec: RequestSpec, seed: int) -> None:
     data = json.dumps(hostile_value(request_spec.body, seed)).encode()
-    asked = taken(wire.decode_request, request_spec.subject.of(), data)
+    asked = taken(wire.decode_request, asked_on(request_spec), data)
     assert asked is None or isinstance(asked, request_spec.body)
 
 

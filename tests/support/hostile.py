@@ -5,13 +5,13 @@ Made from the annotations of the types and a seed. Names come from a small pool,
 
 from __future__ import annotations
 
+import base64
 import json
 from random import Random
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
-from msgspec import inspect as static_filters
+from msgspec import Struct, inspect
 
 from colo_common.events.fact import Fact
 from colo_common.events.registry import event_of
@@ -75,7 +75,7 @@ def hostile_value(kind: type[Struct], seed: int) -> Any:
     """Plain values in the shape of the type."""
     rng = Random(seed)
     # Most messages have one or two senseless places; some are nothing else.
-    return _Maker(rng, absurd_pct=rng.choice((0, 2, 10, 50))).value(static_filters.type_info(kind), "")
+    return _Maker(rng, absurd_pct=rng.choice((0, 2, 10, 50))).value(inspect.type_info(kind), "")
 
 
 def _bytes_of(value: Any, encoding: str) -> bytes:
@@ -87,10 +87,10 @@ class _Maker:
         self._rng = rng
         self._absurd_pct = absurd_pct
 
-    def value(self, shape: static_filters.Type, name: str) -> Any:
+    def value(self, shape: inspect.Type, name: str) -> Any:
         rng = self._rng
         match shape:
-            case static_filters.StructType(cls=cls, fields=fields):
+            case inspect.StructType(cls=cls, fields=fields):
                 if cls.__name__ == "NodeTopology" and rng.randrange(8) < _SENSE_OF_8:
                     return self._topology()
                 return {
@@ -98,30 +98,33 @@ class _Maker:
                     for field in fields
                     if field.required or rng.randrange(8) < _SENSE_OF_8
                 }
-            case static_filters.BoolType():
+            case inspect.BoolType():
                 return rng.random() < 0.5
-            case static_filters.IntType():
+            case inspect.IntType():
                 return rng.choice(ABSURD if self._absurd() else SMALL)
-            case static_filters.FloatType():
+            case inspect.FloatType():
                 return rng.choice((0.0, -1.0, 0.5, 1e308))
-            case static_filters.StrType():
+            case inspect.StrType():
                 pool = BY_NAME.get(name, TEXTS)
                 return rng.choice(pool) if self._absurd() else pool[0 if name == "node" else rng.randrange(2)]
-            case static_filters.LiteralType(values=values):
+            case inspect.BytesType():
+                # JSON has them in base64; what is none is refused.
+                return rng.choice(TEXTS) if self._absurd() else base64.b64encode(rng.randbytes(8)).decode()
+            case inspect.LiteralType(values=values):
                 return rng.choice(values)
-            case static_filters.EnumType(cls=cls):
+            case inspect.EnumType(cls=cls):
                 return rng.choice([each.value for each in cls])
-            case static_filters.VarTupleType(item_type=item) | static_filters.ListType(item_type=item):
+            case inspect.VarTupleType(item_type=item) | inspect.ListType(item_type=item):
                 return self._several(item, name)
-            case static_filters.TupleType(item_types=items):
+            case inspect.TupleType(item_types=items):
                 # The only pairs on the wire are a replica or a node with a number.
                 names = ("node" if name == "avoid" else "replica", "number")
                 return [self.value(each, part) for each, part in zip(items, names, strict=True)]
-            case static_filters.DictType(key_type=key, value_type=value):
+            case inspect.DictType(key_type=key, value_type=value):
                 return {str(self.value(key, "key")): self.value(value, "value") for _ in range(rng.choice((0, 1, 2)))}
-            case static_filters.UnionType(types=types):
+            case inspect.UnionType(types=types):
                 return self.value(rng.choice(types), name)
-            case static_filters.NoneType():
+            case inspect.NoneType():
                 return None
             case _:
                 raise TypeError(f"{name}: no hostile value for {shape!r}")
@@ -129,9 +132,9 @@ class _Maker:
     def _absurd(self) -> bool:
         return self._rng.randrange(100) < self._absurd_pct
 
-    def _several(self, item: static_filters.Type, name: str) -> list[Any]:
+    def _several(self, item: inspect.Type, name: str) -> list[Any]:
         count = self._rng.choice((0, 1, 1, 2, 2, 3, 70 if self._absurd() else 2))
-        if isinstance(item, static_filters.StructType) and "zone" in item.cls.__struct_fields__ and not self._absurd():
+        if isinstance(item, inspect.StructType) and "zone" in item.cls.__struct_fields__ and not self._absurd():
             # Zones in their order, so that what follows is more than a refusal.
             return [{**self.value(item, name), "zone": number} for number in range(2)]
         made = [self.value(item, name) for _ in range(count)]

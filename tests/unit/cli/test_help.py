@@ -15,11 +15,12 @@ from colo_common.model.lifecycle import JOB, REPLICA
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 
+GROUPS = ("dead-letters", "explain", "get")
 COMMANDS = [
     (*group, name)
-    for group, names in (((), app), (("get",), app["get"]), (("explain",), app["explain"]))
+    for group, names in (((), app), *(((each,), app[each]) for each in GROUPS))
     for name in names
-    if not name.startswith("-") and (*group, name) not in {("get",), ("explain",)}
+    if not name.startswith("-") and (*group, name) not in {(each,) for each in GROUPS}
 ]
 
 
@@ -59,7 +60,7 @@ def test_every_command_has_an_example_that_it_takes(words: tuple[str, ...], caps
 
 
 def test_no_example_is_of_a_command_that_is_not_there():
-    groups = {"", "get", "explain"}
+    groups = {"", *GROUPS}
     assert EXAMPLES.keys() - groups == {" ".join(words) for words in COMMANDS} - {"complete-names"}
     assert example_of(["get", "nodes", "--help"]) == EXAMPLES["get nodes"]
 
