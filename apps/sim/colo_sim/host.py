@@ -43,8 +43,8 @@ _REPORT_S = 1.0
 _REPORTED_A_SECOND = 50
 _LIVE_S = 0.02
 _SLICE_S = 0.25
-_STEPS_A_TURN = 16
-"""After so many sub-steps the other machines, and the messages of the process, get their turn."""
+_STEPS_A_TURN = 192
+"""After so many sub-steps of all machines together the messages of the process get their turn, however many machines there are."""
 _HUGE_PAGES_A_ZONE = 512
 _DEVICE_NODE_CPU_PPM = 500_000
 _DEVICE_NODE_MEMORY_PPM = MEMORY_SHARE_PPM // 2
@@ -75,6 +75,7 @@ class SimulatedNode:
         self._step = SteppedClock(process.clock)
         self._origin_ms = self._step.now_ms()
         self._sub_step_ms = settings.sub_step_ms
+        self._turn_ms = max(1, _STEPS_A_TURN // settings.nodes) * settings.sub_step_ms
         self._reflex_ms = settings.reflex_ms
         room_mcpu = spec.cpu_capacity_mcpu - _SYSTEM_MCPU - demand.request_mcpu
         fill_pct = 0 if has_devices and settings.device_nodes < settings.nodes else settings.plain_fill_pct
@@ -140,7 +141,7 @@ class SimulatedNode:
         """
         at_ms = self._origin_ms
         while True:
-            now_ms = min(self._clock.now_ms(), at_ms + _STEPS_A_TURN * self._sub_step_ms)
+            now_ms = min(self._clock.now_ms(), at_ms + self._turn_ms)
             while at_ms + self._sub_step_ms <= now_ms:
                 for moment_ms in (at_ms + self._reflex_ms, at_ms + self._sub_step_ms):
                     self._step.step_to(moment_ms)
