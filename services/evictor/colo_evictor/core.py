@@ -223,27 +223,8 @@ class EvictorCore:
         placement = node.placed.get(key)
         eviction = eviction_id(sample.node, sample.boot_id, sample.sample_seq, key)
         grace_ms = min(placement.run.grace_ms, self.policy.grace_ms) if placement else self.policy.grace_ms
-        node.terminating[key] = TerminatingReplica(
-            eviction=eviction,
-            replica=victim.replica,
-            attempt=victim.attempt,
-            cpu_mcpu=usage.cpu_used_mcpu,
-            memory_bytes=usage.memory_used_bytes,
-            requested_at_ms=now_ms,
-            due_ms=now_ms + grace_ms + self.policy.overdue_ms,
-        )
         node.cool_until_ms = now_ms + level.cool_ms
         node.signals.clear()
-        order = EvictReplica(
-            at_ms=now_ms,
-            node=sample.node,
-            generation=now_ms,
-            eviction=eviction,
-            replica=victim.replica,
-            attempt=victim.attempt,
-            grace_ms=grace_ms,
-            reason=level.reason,
-        )
         requested = EvictionRequested(
             at_ms=now_ms,
             eviction=eviction,
@@ -268,10 +249,36 @@ class EvictorCore:
             evictions_allowed=self.budget.per_minute,
             asked_by="evictor",
         )
+        return self._order(requested, node, usage.cpu_used_mcpu, usage.memory_used_bytes)
+
+    def _order(self, requested: EvictionRequested, node: WatchedNode, cpu_mcpu: int, memory_bytes: int) -> list[Effect]:
+        """Order the replica to leave, and credit what it uses until it has. The record, the fact and the order say the same."""
+        key = attempt_key(requested.replica, requested.attempt)
+        placement = node.placed.get(key)
+        node.terminating[key] = TerminatingReplica(
+            eviction=requested.eviction,
+            replica=requested.replica,
+            attempt=requested.attempt,
+            cpu_mcpu=cpu_mcpu,
+            memory_bytes=memory_bytes,
+            requested_at_ms=requested.at_ms,
+            due_ms=requested.at_ms + requested.grace_ms + self.policy.overdue_ms,
+        )
+        order = EvictReplica(
+            at_ms=requested.at_ms,
+            node=requested.node,
+            generation=requested.at_ms,
+            eviction=requested.eviction,
+            replica=requested.replica,
+            attempt=requested.attempt,
+            grace_ms=requested.grace_ms,
+            reason=requested.reason,
+        )
+        traceparent = placement.traceparent if placement else ""
         return [
-            self._record(sample.node, node),
-            Publish(fact=requested, id=f"evictor:requested:{eviction}"),
-            Publish(fact=order, id=f"evictor:order:{eviction}", traceparent=placement.traceparent if placement else ""),
+            self._record(requested.node, node),
+            Publish(fact=requested, id=f"evictor:requested:{requested.eviction}"),
+            Publish(fact=order, id=f"evictor:order:{requested.eviction}", traceparent=traceparent),
         ]
 
     def _ended(self, event: ReplicaEnded, now_ms: int) -> list[Effect]:
@@ -320,25 +327,6 @@ class EvictorCore:
         own_ms = placement.run.grace_ms if placement is not None else self.policy.grace_ms
         grace_ms = own_ms if drain.grace_ms is None else drain.grace_ms
         eviction = eviction_id(name, "drain", now_ms, key)
-        node.terminating[key] = TerminatingReplica(
-            eviction=eviction,
-            replica=victim.replica,
-            attempt=victim.attempt,
-            cpu_mcpu=victim.used,
-            memory_bytes=seen.memory_used_bytes if seen is not None else 0,
-            requested_at_ms=now_ms,
-            due_ms=now_ms + grace_ms + self.policy.overdue_ms,
-        )
-        order = EvictReplica(
-            at_ms=now_ms,
-            node=name,
-            generation=now_ms,
-            eviction=eviction,
-            replica=victim.replica,
-            attempt=victim.attempt,
-            grace_ms=grace_ms,
-            reason=drain.reason,
-        )
         requested = EvictionRequested(
             at_ms=now_ms,
             eviction=eviction,
@@ -358,11 +346,7 @@ class EvictorCore:
             evictions_allowed=self.budget.per_minute,
             asked_by=drain.by,
         )
-        return [
-            self._record(name, node),
-            Publish(fact=requested, id=f"evictor:requested:{eviction}"),
-            Publish(fact=order, id=f"evictor:order:{eviction}", traceparent=placement.traceparent if placement else ""),
-        ]
+        return self._order(requested, node, victim.used, seen.memory_used_bytes if seen is not None else 0)
 
     def _drained(self, name: str, node: WatchedNode, drain: Drain, now_ms: int) -> list[Effect]:
         """Publish once that nothing is left to leave. Before a sample of the node nobody knows what runs there."""
