@@ -110,6 +110,7 @@ class InvariantChecker:
             case DeadLettered():
                 raise InvariantBroken("a message of our own was dead-lettered", dead_letter=fact)
             case _:
+                # No invariant is about the other facts.
                 pass
 
     def _decided(self, attempt: Attempt, node: str) -> None:

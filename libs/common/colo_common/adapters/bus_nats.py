@@ -197,6 +197,7 @@ class NatsBus:
                     answers.append(message.data)
                     wait_s = min(_FURTHER_S, ends_s - asyncio.get_running_loop().time())
         except nats.errors.TimeoutError:
+            # Nobody says how many will answer: the silence after the last one ends the wait.
             pass
         except NATS_ERRORS as error:
             raise port_error(error, f"ask all {subject}") from error
