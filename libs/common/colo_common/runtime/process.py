@@ -205,7 +205,6 @@ async def _main(name: str, settings: Settings, build: Callable[[ServiceProcess, 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, process.stop.set)
-    bus.start()
     try:
         sockets: list[socket.socket] = []
         if common.http_port >= 0:
@@ -216,6 +215,8 @@ async def _main(name: str, settings: Settings, build: Callable[[ServiceProcess, 
             sockets = await listen(common.http_host, common.http_port)
             process.at_close(_closer(sockets))
         await build(process, settings)
+        # Only now: a process that this machine refuses says that alone, whether or not a server is there.
+        bus.start()
         if sockets:
             server = await start_http(sockets, metrics, process.problems, process.app)
             process.at_close(server.close)
