@@ -11,6 +11,7 @@ from colo_common.events.node import AllocatableChanged
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import ZoneShare
 from colo_common.runtime.core import Core
+from colo_common.runtime.holds import list_holds
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
 from colo_evictor.core import EvictorCore
@@ -24,7 +25,7 @@ from colo_jobs.shell import jobs_service
 from colo_overcommit.core import Event as OvercommitEvent
 from colo_overcommit.core import OvercommitCore
 from colo_overcommit.policy import OvercommitPolicy
-from colo_overcommit.shell import overcommit_service, reconcile
+from colo_overcommit.shell import overcommit_service
 from colo_sim.world_boot import Boot
 from colo_sim.world_connection import Connection
 from colo_sim.world_store import StoreConnection
@@ -100,14 +101,14 @@ def overcommit(boot: Boot, connection: Connection, metrics: Metrics, judge: Prom
     service = overcommit_service(
         cast(Core, core), connection, boot.clock, metrics=metrics, boot_id=boot.boot_id, seed=boot.seed
     )
-    return core, (running(boot, service), reconcile(connection, boot.clock, service, _PAGE))
+    return core, (running(boot, service), list_holds(connection, boot.clock, service, _PAGE))
 
 
 def evictor(
     boot: Boot, connection: Connection, store: MemoryStore, metrics: Metrics, policy: EvictorPolicy
 ) -> tuple[EvictorCore, Works]:
     """The evictor."""
-    core = EvictorCore(policy)
+    core = EvictorCore(policy, needs_holds=True)
     service = evictor_service(
         cast(Core, core),
         connection,
@@ -117,4 +118,4 @@ def evictor(
         boot_id=boot.boot_id,
         seed=boot.seed,
     )
-    return core, (running(boot, service),)
+    return core, (running(boot, service), list_holds(connection, boot.clock, service, _PAGE))

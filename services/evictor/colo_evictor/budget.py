@@ -1,10 +1,11 @@
 """The eviction budget of the cluster: a bound on the evictions of any 60 s."""
 
 from collections import deque
+from collections.abc import Iterable
 
-__all__ = ["Budget"]
+__all__ = ["WINDOW_MS", "Budget"]
 
-_WINDOW_MS = 60_000
+WINDOW_MS = 60_000
 
 
 class Budget:
@@ -17,7 +18,7 @@ class Budget:
 
     def take(self, now_ms: int) -> bool:
         """Count one eviction and return True, or return False when the budget is used up."""
-        while self._taken_at_ms and now_ms - self._taken_at_ms[0] >= _WINDOW_MS:
+        while self._taken_at_ms and now_ms - self._taken_at_ms[0] >= WINDOW_MS:
             self._taken_at_ms.popleft()
         if len(self._taken_at_ms) >= self.per_minute:
             self.refused += 1
@@ -25,6 +26,10 @@ class Budget:
         self._taken_at_ms.append(now_ms)
         self.refused = 0
         return True
+
+    def taken(self, at_ms: Iterable[int]) -> None:
+        """Count evictions of an earlier run."""
+        self._taken_at_ms = deque(sorted([*self._taken_at_ms, *at_ms]))
 
     def __len__(self) -> int:
         """The evictions of the last 60 s, as of the last `take`."""

@@ -19,15 +19,17 @@ from colo_common.events.eviction import (
 )
 from colo_common.events.node import FreshnessChanged, NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
+from colo_common.events.requests import HoldEntry, HoldsListed
 from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.audit import Audit
 from colo_common.model.colocation import admits_batch
 from colo_common.model.freshness import FORGET_NODE_MS, Freshness
+from colo_common.model.holds_gate import HoldsGate
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import attempt_key
 from colo_common.model.reasons import EndCause
 from colo_common.model.restriction import Restrictions
-from colo_evictor.budget import Budget
+from colo_evictor.budget import WINDOW_MS, Budget
 from colo_evictor.drains import Drain, drain_of, rank_leaving
 from colo_evictor.policy import EvictorPolicy
 from colo_evictor.signals import Level, Signal, levels
@@ -43,6 +45,8 @@ _RANKING_MAX = 20
 # About 2 ms.
 _CHECKED_AT_ONCE = 20_000
 _PIECE = 1_000
+# The scheduler may have answered from a view that does not contain younger holds yet.
+_YOUNG_MS = 60_000
 
 
 class StoredNode(Struct, frozen=True, kw_only=True):
@@ -73,6 +77,7 @@ Event = (
     | PlacementsReleased
     | ReplicaEnded
     | RestrictionsChanged
+    | HoldsListed
     | EvictorRowsLoaded
     | Conflict
     | Wake
@@ -82,12 +87,18 @@ Event = (
 class EvictorCore:
     """Keeps for each node its placements, the holds of its signals, its terminating victims and its cool-down."""
 
-    def __init__(self, policy: EvictorPolicy, forget_node_ms: int = FORGET_NODE_MS) -> None:
-        """A node that has been lost for `forget_node_ms` and has no placement and no victim is forgotten (0: never)."""
+    def __init__(
+        self, policy: EvictorPolicy, forget_node_ms: int = FORGET_NODE_MS, *, needs_holds: bool = False
+    ) -> None:
+        """A node that has been lost for `forget_node_ms` and has no placement and no victim is forgotten (0: never).
+
+        `needs_holds`: nothing is evicted before the scheduler has listed what is held.
+        """
         policy.validate()
         self.policy = policy
         self.nodes: dict[str, WatchedNode] = {}
         self.budget = Budget(policy.cluster_per_minute)
+        self._holds = HoldsGate(is_open=not needs_holds)
         self.fenced = 0
         self.too_many_nodes = 0
         self._forget_ms = forget_node_ms
@@ -106,12 +117,12 @@ class EvictorCore:
                 return self._sampled(event, now_ms)
             case PlacementsDecided():
                 for placement in event.placements:
-                    self._node(placement.node).placed[attempt_key(placement.replica, placement.attempt)] = placement
+                    self._node(placement.node).placed.take(HoldEntry.of(placement), now_ms)
                 return []
             case PlacementsReleased():
                 for release in event.nodes:
                     for replica, attempt in release.attempts:
-                        self._node(release.node).placed.pop(attempt_key(replica, attempt), None)
+                        self._node(release.node).placed.drop(attempt_key(replica, attempt))
                 return [effect for release in event.nodes for effect in self._drain(release.node, now_ms)]
             case RestrictionsChanged():
                 if not self.restrictions.take(event.revision, event.restrictions, now_ms):
@@ -137,6 +148,8 @@ class EvictorCore:
                 elif event.node in self.nodes and event.node not in self._lost_since:
                     self._lost_since[event.node] = now_ms
                 return []
+            case HoldsListed():
+                return self._listed(event, now_ms)
             case EvictorRowsLoaded():
                 self._load(event)
                 return []
@@ -200,7 +213,7 @@ class EvictorCore:
         ]
         if not held:
             return self._drain(sample.node, now_ms)
-        if node.terminating or now_ms < node.cool_until_ms:
+        if node.terminating or now_ms < node.cool_until_ms or not self._holds.is_open:
             return []
         level, held_ms = held[0]
         return self._evict(node, sample, level, held_ms, credited, now_ms)
@@ -214,7 +227,7 @@ class EvictorCore:
         credited: tuple[int, int],
         now_ms: int,
     ) -> list[Effect]:
-        ranking = rank_victims(sample.workloads, node.placed, node.terminating, level.reason, now_ms)
+        ranking = rank_victims(sample.workloads, node.placed.holds, node.terminating, level.reason, now_ms)
         if not ranking or not self.budget.take(now_ms):
             return []
         victim = ranking[0]
@@ -222,7 +235,7 @@ class EvictorCore:
         usage = next(w for w in sample.workloads if w.replica == victim.replica and w.attempt == victim.attempt)
         placement = node.placed.get(key)
         eviction = eviction_id(sample.node, sample.boot_id, sample.sample_seq, key)
-        grace_ms = min(placement.run.grace_ms, self.policy.grace_ms) if placement else self.policy.grace_ms
+        grace_ms = min(placement.grace_ms, self.policy.grace_ms) if placement else self.policy.grace_ms
         node.cool_until_ms = now_ms + level.cool_ms
         node.signals.clear()
         requested = EvictionRequested(
@@ -264,6 +277,8 @@ class EvictorCore:
             requested_at_ms=requested.at_ms,
             due_ms=requested.at_ms + requested.grace_ms + self.policy.overdue_ms,
         )
+        recent = [at_ms for at_ms in node.evicted_ms if requested.at_ms - at_ms < WINDOW_MS]
+        node.evicted_ms = (*recent, requested.at_ms)
         order = EvictReplica(
             at_ms=requested.at_ms,
             node=requested.node,
@@ -286,7 +301,7 @@ class EvictorCore:
         if node is None:
             return []
         key = attempt_key(event.replica, event.attempt)
-        node.placed.pop(key, None)
+        node.placed.drop(key)
         node.seen.pop(key, None)
         victim = node.terminating.pop(key, None)
         finished = [] if victim is None else self._finish(event.node, node, victim, event.cause, now_ms)
@@ -305,7 +320,7 @@ class EvictorCore:
         """
         node = self.nodes.get(name)
         drain = None if node is None else drain_of(name, node, self.restrictions)
-        if node is None or drain is None:
+        if node is None or drain is None or not self._holds.is_open:
             return []
         ranking = rank_leaving(node, drain, now_ms)
         if not ranking:
@@ -324,7 +339,7 @@ class EvictorCore:
         victim = ranking[0]
         key = attempt_key(victim.replica, victim.attempt)
         placement, seen = node.placed.get(key), node.seen.get(key)
-        own_ms = placement.run.grace_ms if placement is not None else self.policy.grace_ms
+        own_ms = placement.grace_ms if placement is not None else self.policy.grace_ms
         grace_ms = own_ms if drain.grace_ms is None else drain.grace_ms
         eviction = eviction_id(name, "drain", now_ms, key)
         requested = EvictionRequested(
@@ -395,7 +410,7 @@ class EvictorCore:
         ):
             name, _ = self._lost_since.popitem(last=False)
             node = self.nodes[name]
-            if node.placed or node.terminating:
+            if len(node.placed) or node.terminating:
                 self._lost_since[name] = now_ms
                 continue
             del self.nodes[name]
@@ -403,11 +418,28 @@ class EvictorCore:
                 effects.append(Record(writes=(Write(kind=ROW_KIND, id=name, value=None, expect=node.version),)))
         return effects
 
+    def problem(self) -> str:
+        """Why nothing is evicted at all; "" when evictions are decided."""
+        return "" if self._holds.is_open else "nothing is evicted before the scheduler has listed what is held"
+
+    def _listed(self, event: HoldsListed, now_ms: int) -> list[Effect]:
+        """Reconcile with the ledger: take what is missing here, and drop what the ledger does not list."""
+        listed: dict[str, set[str]] = {}
+        for hold in event.holds:
+            if not hold.is_reservation:
+                self._node(hold.node).placed.take(hold, now_ms)
+                listed.setdefault(hold.node, set()).add(attempt_key(hold.replica, hold.attempt))
+        for name, node in self.nodes.items():
+            node.placed.keep(listed.get(name, ()), event.asked_at_ms - _YOUNG_MS)
+        return self._drain_all(now_ms) if self._holds.listed(is_complete=event.asked_at_ms > 0) else []
+
     def _load(self, event: EvictorRowsLoaded) -> None:
         for stored in event.rows:
             node = self._node(stored.node)
             node.version = stored.version
             node.cool_until_ms = stored.row.cool_until_ms
+            node.evicted_ms = stored.row.evicted_ms
+            self.budget.taken(stored.row.evicted_ms)
             node.terminating = {attempt_key(item.replica, item.attempt): item for item in stored.row.terminating}
 
     def _record(self, name: str, node: WatchedNode) -> Record:

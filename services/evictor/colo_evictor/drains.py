@@ -49,7 +49,7 @@ def rank_leaving(node: WatchedNode, drain: Drain, now_ms: int) -> tuple[VictimRa
     A replica counts when its placement is known or the newest sample shows it; one that is on its way out does not.
     """
     rows = []
-    for key in node.placed.keys() | node.seen.keys():
+    for key in node.placed.holds.keys() | node.seen.keys():
         if key in node.terminating:
             continue
         placement, seen = node.placed.get(key), node.seen.get(key)

@@ -2,6 +2,7 @@
 
 import sys
 
+from colo_common.runtime.holds import list_holds
 from colo_common.runtime.process import ServiceProcess, run
 from colo_evictor.core import EvictorCore
 from colo_evictor.settings import EvictorSettings
@@ -12,8 +13,17 @@ __all__ = ["main"]
 
 async def build(process: ServiceProcess, settings: EvictorSettings) -> None:
     """Add the service and its gauges to the process."""
-    core = EvictorCore(settings.policy, settings.forget_node_ms)
-    process.add(evictor_service(core, process.bus, process.store, process.clock, metrics=process.metrics))
+    core = EvictorCore(settings.policy, settings.forget_node_ms, needs_holds=True)
+    service = evictor_service(
+        core,
+        process.bus,
+        process.store,
+        process.clock,
+        metrics=process.metrics,
+        more_problems=lambda: {"placements": core.problem()},
+    )
+    process.add(service)
+    process.background(list_holds(process.bus, process.clock, service))
     refused = process.metrics.gauge(
         "colo_evictor_budget_refusals", "evictions that the cluster's budget refused since the last one it allowed"
     )

@@ -1,6 +1,6 @@
 """The subscriptions of the evictor, and the loading of its rows at the start."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -40,8 +40,9 @@ def evictor_service(
     metrics: Metrics | None = None,
     boot_id: str = "",
     seed: int | None = None,
+    more_problems: Callable[[], Mapping[str, str]] | None = None,
 ) -> Service:
-    """The whole service on the given ports."""
+    """The service on the given ports; `list_holds` belongs beside it."""
     return Service(
         name="evictor",
         core=core,
@@ -53,6 +54,7 @@ def evictor_service(
         metrics=metrics,
         boot_id=boot_id,
         seed=seed,
+        more_problems=more_problems,
     )
 
 

@@ -5,7 +5,8 @@ from typing import Final, Literal
 
 from colo_common.events.eviction import VictimRank
 from colo_common.events.node import WorkloadUsage
-from colo_common.model.placement import Placement, attempt_key
+from colo_common.events.requests import HoldEntry
+from colo_common.model.placement import attempt_key
 from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import Reason
 
@@ -19,7 +20,7 @@ _COMPARED: Final[tuple[_Why, ...]] = ("band", "priority", "use", "name")
 
 def rank_victims(
     workloads: Iterable[WorkloadUsage],
-    placed: Mapping[str, Placement],
+    placed: Mapping[str, HoldEntry],
     terminating: Iterable[str],
     reason: Reason,
     now_ms: int,

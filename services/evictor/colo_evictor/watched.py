@@ -5,11 +5,12 @@ from typing import Final
 from msgspec import Struct, field
 
 from colo_common.events.node import NodeUsageSampled, WorkloadUsage
-from colo_common.model.placement import Placement, attempt_key
+from colo_common.model.placement import attempt_key
 from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import Reason
 from colo_common.model.restriction import Restrictions
 from colo_common.model.topology import NodeTopology
+from colo_evictor.placed import Placed
 from colo_evictor.signals import Signal
 
 __all__ = ["BATCH_BANDS", "TerminatingReplica", "EvictorRow", "WatchedNode"]
@@ -30,11 +31,15 @@ class TerminatingReplica(Struct, frozen=True, kw_only=True):
 
 
 class EvictorRow(Struct, frozen=True, kw_only=True):
-    """The stored row of a node: its terminating victims and the end of its cool-down (Unix ms)."""
+    """The stored row of a node: its terminating victims, the end of its cool-down, and when evictions were ordered (Unix ms).
+
+    `evicted_ms` are the evictions of 60 s before the newest one: together the rows of all nodes are the cluster's budget.
+    """
 
     #: Stored as "leaving".
     terminating: tuple[TerminatingReplica, ...] = field(default=(), name="leaving")
     cool_until_ms: int = 0
+    evicted_ms: tuple[int, ...] = ()
 
 
 class WatchedNode(Struct, kw_only=True):
@@ -45,10 +50,11 @@ class WatchedNode(Struct, kw_only=True):
     """
 
     topology: NodeTopology | None = None
-    placed: dict[str, Placement] = field(default_factory=dict)
+    placed: Placed = field(default_factory=Placed)
     terminating: dict[str, TerminatingReplica] = field(default_factory=dict)
     signals: dict[Reason, Signal] = field(default_factory=dict)
     cool_until_ms: int = 0
+    evicted_ms: tuple[int, ...] = ()
     version: int = 0
     sample_seq: int = 0
     boot_id: str = ""
@@ -82,4 +88,5 @@ class WatchedNode(Struct, kw_only=True):
         return EvictorRow(
             terminating=tuple(self.terminating[key] for key in sorted(self.terminating)),
             cool_until_ms=self.cool_until_ms,
+            evicted_ms=self.evicted_ms,
         )

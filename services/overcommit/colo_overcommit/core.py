@@ -15,7 +15,7 @@ from colo_common.events.node import (
     NodeUsageSampled,
 )
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
-from colo_common.events.requests import ExplainAllocatable, HoldEntry, HoldsReply, ListNodes, Refusal
+from colo_common.events.requests import ExplainAllocatable, HoldEntry, HoldsListed, HoldsReply, ListNodes, Refusal
 from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.audit import Audit
@@ -28,7 +28,7 @@ from colo_overcommit.allocatable import ZoneInputs, allocatable_of_zone, zone_in
 from colo_overcommit.exclusive import exclusive_by_zone
 from colo_overcommit.explain import explain, recompute
 from colo_overcommit.fleet_guard import NO_GUARD, BusReachable, FleetGuard, GuardPolicy
-from colo_overcommit.held_by_batch import HeldByBatch, HoldsListed
+from colo_overcommit.held_by_batch import HeldByBatch
 from colo_overcommit.hysteresis import has_load_moved, moves_between, should_publish
 from colo_overcommit.known_node import KnownNode
 from colo_overcommit.policy import OvercommitPolicy
@@ -56,7 +56,6 @@ _NODES_MAX = 50_000
 _CHECKED_AT_ONCE = 300
 # The scheduler may have answered from a view that does not contain younger holds yet.
 _YOUNG_MS = 60_000
-_UNSTEADY_LISTS = 3
 
 
 class Dropped(Struct):
@@ -76,7 +75,6 @@ class OvercommitCore:
     ) -> None:
         """A node that has been lost for `forget_node_ms` and holds nothing is forgotten (0: never)."""
         self.guard = FleetGuard(guard)
-        self._unsteady_lists = 0
         policy.validate()
         self.policy = policy
         self.nodes: dict[str, KnownNode] = {}
@@ -228,7 +226,7 @@ class OvercommitCore:
 
     def _publish(self, node: str, known: KnownNode, inputs: tuple[ZoneInputs, ...], now_ms: int) -> list[Effect]:
         """Compute the allocatable from the terms, and publish it if it differs enough from the last published one."""
-        if known.topology is None or known.sample is None or not self.guard.are_holds_known:
+        if known.topology is None or known.sample is None or not self.guard.holds.is_open:
             return []
         zones = tuple([allocatable_of_zone(zone) for zone in inputs])
         possible_mcpu = known.possible_mcpu = sum([zone.batch_cpu_mcpu for zone in zones])
@@ -333,13 +331,9 @@ class OvercommitCore:
             listed.setdefault(hold.node, []).append(hold)
         for hold in event.holds:
             self._take(hold, now_ms)
-        if not self.guard.are_holds_known:
-            self._unsteady_lists += event.asked_at_ms == 0
-            # Under constant change no list is steady; what one of several lists lacks is in another, or was published meanwhile.
-            if event.asked_at_ms or self._unsteady_lists >= _UNSTEADY_LISTS:
-                self.guard.are_holds_known = True
-                for known in self.nodes.values():
-                    known.is_changed = True
+        if self.guard.holds.listed(is_complete=event.asked_at_ms > 0):
+            for known in self.nodes.values():
+                known.is_changed = True
         for node, known in self.nodes.items():
             keys = {attempt_key(hold.replica, hold.attempt) for hold in listed.get(node, ())}
             self.dropped.unlisted_holds += known.held.keep(keys, event.asked_at_ms - _YOUNG_MS)

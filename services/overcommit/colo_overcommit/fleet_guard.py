@@ -6,6 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from colo_common.model.holds_gate import HoldsGate
 from colo_common.model.invalid import InvalidInput
 
 __all__ = ["NO_GUARD", "BusReachable", "FleetGuard", "GuardPolicy"]
@@ -57,7 +58,7 @@ class FleetGuard:
     def __init__(self, policy: GuardPolicy) -> None:
         policy.validate()
         self.policy = policy
-        self.are_holds_known = not policy.needs_holds
+        self.holds = HoldsGate(is_open=not policy.needs_holds)
         #: Nodes whose loss is withheld now; none: no alarm.
         self.withheld: set[str] = set()
         self.suspended_ms = 0
@@ -111,7 +112,7 @@ class FleetGuard:
 
     def problem(self) -> str:
         """Why this service is not ready; "" when nothing is withheld."""
-        if not self.are_holds_known:
+        if not self.holds.is_open:
             return "nothing is promised before the scheduler has listed what is held"
         if self.withheld:
             return (

@@ -3,22 +3,12 @@
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from msgspec import Struct
-
-from colo_common.events.requests import HoldEntry
 from colo_common.model.placement import ZoneShare, attempt_key
 from colo_common.model.qos import PriorityBand, QosClass
 
-__all__ = ["HeldByBatch", "HoldsListed"]
+__all__ = ["HeldByBatch"]
 
 _DROPPED_KEPT: Final = 1_000
-
-
-class HoldsListed(Struct, frozen=True, kw_only=True):
-    """Event: all holds of the scheduler's ledger at some time after `asked_at_ms`; 0: the list may be incomplete."""
-
-    holds: tuple[HoldEntry, ...]
-    asked_at_ms: int
 
 
 class _Sums:

@@ -3,10 +3,11 @@
 import sys
 from functools import partial
 
+from colo_common.runtime.holds import list_holds
 from colo_common.runtime.process import ServiceProcess, run
 from colo_overcommit.core import OvercommitCore
 from colo_overcommit.settings import OvercommitSettings
-from colo_overcommit.shell import overcommit_service, reconcile, watch_bus
+from colo_overcommit.shell import overcommit_service, watch_bus
 
 __all__ = ["main"]
 
@@ -23,7 +24,7 @@ async def build(process: ServiceProcess, settings: OvercommitSettings) -> None:
     )
     process.add(service)
     process.background(watch_bus(process.bus, service))
-    process.background(reconcile(process.bus, process.clock, service))
+    process.background(list_holds(process.bus, process.clock, service))
     nodes = process.metrics.gauge("colo_overcommit_known_nodes", "nodes that have reported their topology")
     nodes.set_function(lambda: float(len(core.nodes)))
     promised = process.metrics.gauge(

@@ -1,13 +1,19 @@
 """Who must leave, when, and when not."""
 
+import msgspec
+from msgspec import structs
+
 from colo_common.events.effects import Conflict, Publish, Record, Wake
 from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.eviction import EvictionFinished, EvictionRequested, EvictReplica
 from colo_common.events.node import FreshnessChanged, NodeUsageSampled
+from colo_common.events.placement import NodeRelease, PlacementsReleased
+from colo_common.events.requests import HoldEntry, HoldsListed
 from colo_common.model.freshness import Freshness
 from colo_common.model.reasons import EndCause, Reason
-from colo_evictor.core import Event, EvictorCore, EvictorRowsLoaded
+from colo_evictor.core import Event, EvictorCore, EvictorRowsLoaded, StoredNode
 from colo_evictor.policy import EvictorPolicy
+from colo_evictor.watched import EvictorRow
 from tests.support.builders import a_batch_workload, a_node, a_placement, a_sample, decided
 
 POLICY = EvictorPolicy()
@@ -155,11 +161,6 @@ def test_a_restart_remembers_victims_and_cool_down() -> None:
         run(core, full(second), second * 1000)
     effects = core.handle(full(3), 3000)
     row = next(effect for effect in effects if isinstance(effect, Record)).writes[0]
-    import msgspec
-
-    from colo_evictor.core import StoredNode
-    from colo_evictor.watched import EvictorRow
-
     assert row.value is not None
     stored = StoredNode(node=row.id, version=1, row=msgspec.json.decode(row.value, type=EvictorRow))
     again = EvictorCore(POLICY)
@@ -169,6 +170,54 @@ def test_a_restart_remembers_victims_and_cool_down() -> None:
     assert again.nodes["n1"].cool_until_ms == 7000
     for second in range(4, 10):
         assert run(again, full(second), second * 1000) == []
+
+
+def restarted(*rows: StoredNode) -> EvictorCore:
+    core = EvictorCore(EvictorPolicy(cluster_per_minute=1), needs_holds=True)
+    core.handle(EvictorRowsLoaded(rows=rows), 0)
+    core.handle(a_node(), 0)
+    return core
+
+
+def test_nobody_leaves_after_a_restart_before_it_is_known_what_is_held_and_then_the_right_one() -> None:
+    core = restarted()
+    # By use alone "high" would leave, because nobody knows priorities yet.
+    for second in range(5):
+        assert run(core, full(second), second * 1000) == []
+    assert core.problem() == "nothing is evicted before the scheduler has listed what is held"
+    holds = (
+        HoldEntry.of(a_placement("low/main/0")),
+        HoldEntry.of(a_placement("high/main/0", priority=5)),
+        HoldEntry.of(a_placement("reservation:r/hold/0"), is_reservation=True),
+    )
+    assert run(core, HoldsListed(holds=holds, asked_at_ms=5000), 5000) == []
+    assert core.problem() == ""
+    _, requested, _ = run(core, full(5), 5000)
+    assert isinstance(requested, EvictionRequested)
+    assert [(rank.replica, rank.priority) for rank in requested.ranking] == [("low/main/0", 0), ("high/main/0", 5)]
+    assert list(core.nodes["n1"].placed.holds) == ["low/main/0#1", "high/main/0#1"], "a reservation is no replica"
+
+
+def test_a_list_of_holds_takes_and_drops_what_events_missed() -> None:
+    core = a_core()
+    old = HoldsListed(holds=(HoldEntry.of(a_placement("low/main/0")),), asked_at_ms=30_000)
+    core.handle(old, 30_000)
+    assert len(core.nodes["n1"].placed) == 2, "the scheduler may not have known so young a hold"
+    core.handle(structs.replace(old, asked_at_ms=90_000), 90_000)
+    assert list(core.nodes["n1"].placed.holds) == ["low/main/0#1"]
+    core.handle(PlacementsReleased(nodes=(NodeRelease(node="n1", attempts=(("low/main/0", 1),)),)), 90_001)
+    core.handle(structs.replace(old, asked_at_ms=89_999), 90_002)
+    assert len(core.nodes["n1"].placed) == 0, "what was released after the question does not come back"
+
+
+def test_a_restart_remembers_the_budget_of_the_cluster() -> None:
+    core = restarted(StoredNode(node="n2", version=1, row=EvictorRow(evicted_ms=(2_000,))))
+    core.handle(HoldsListed(holds=(), asked_at_ms=1), 1)
+    for second in range(62):
+        found = run(core, full(second), second * 1000)
+        assert found == [], second
+    assert core.budget.refused > 0
+    assert run(core, full(62), 62_000) != []
 
 
 def test_a_conflict_fences_the_node() -> None:

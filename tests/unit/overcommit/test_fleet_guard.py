@@ -8,12 +8,11 @@ import pytest
 
 from colo_common.events.effects import Effect, Publish, Wake
 from colo_common.events.node import AllocatableChanged, FreshnessChanged
-from colo_common.events.requests import HoldEntry
+from colo_common.events.requests import HoldEntry, HoldsListed
 from colo_common.model.freshness import Freshness
 from colo_common.model.placement import ZoneShare
 from colo_overcommit.core import Event, OvercommitCore
 from colo_overcommit.fleet_guard import BusReachable, GuardPolicy
-from colo_overcommit.held_by_batch import HoldsListed
 from colo_overcommit.policy import OvercommitPolicy
 from tests.support.builders import a_node, a_sample
 

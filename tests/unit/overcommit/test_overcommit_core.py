@@ -8,6 +8,7 @@ from colo_common.events.placement import NodeRelease, PlacementsReleased
 from colo_common.events.requests import (
     ExplainAllocatable,
     HoldEntry,
+    HoldsListed,
     HoldsReply,
     ListNodes,
     NodeExplained,
@@ -18,7 +19,6 @@ from colo_common.model.freshness import FORGET_NODE_MS, Freshness, FreshnessPoli
 from colo_common.model.invalid import InvalidInput
 from colo_overcommit.core import Event, OvercommitCore
 from colo_overcommit.explain import recompute
-from colo_overcommit.held_by_batch import HoldsListed
 from colo_overcommit.policy import OvercommitPolicy
 from tests.support.builders import a_node, a_placement, a_sample, decided
 

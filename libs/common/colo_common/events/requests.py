@@ -22,6 +22,7 @@ __all__ = [
     "GetJob",
     "GetReservation",
     "HoldEntry",
+    "HoldsListed",
     "HoldsReply",
     "JobPlanned",
     "JobAccepted",
@@ -344,7 +345,7 @@ class PlacementsExplained(Struct, frozen=True, kw_only=True):
 
 
 class ListHolds(Struct, frozen=True, kw_only=True):
-    """One page of the ledger's holds, from `offset` in a stable order. The overcommit service reads all pages to catch up."""
+    """One page of the ledger's holds, from `offset` in a stable order. Overcommit and the evictor read all pages to catch up."""
 
     offset: int = 0
     limit: int = 500
@@ -359,6 +360,38 @@ class HoldEntry(Struct, frozen=True, kw_only=True):
     zones: tuple[ZoneShare, ...]
     qos: QosClass = QosClass.BE
     band: PriorityBand = PriorityBand.BATCH
+    priority: int = 0
+    grace_ms: int = 0
+    decided_at_ms: int = 0
+    traceparent: str = ""
+    is_reservation: bool = False
+
+    @classmethod
+    def of(cls, placement: Placement, *, is_reservation: bool = False) -> "HoldEntry":
+        """What this placement holds."""
+        return cls(
+            node=placement.node,
+            replica=placement.replica,
+            attempt=placement.attempt,
+            zones=placement.zones,
+            qos=placement.qos,
+            band=placement.band,
+            priority=placement.priority,
+            grace_ms=placement.run.grace_ms,
+            decided_at_ms=placement.decided_at_ms,
+            traceparent=placement.traceparent,
+            is_reservation=is_reservation,
+        )
+
+    @property
+    def job(self) -> str:
+        """The job of the replica."""
+        return self.replica.partition("/")[0]
+
+    @property
+    def cpu_mcpu(self) -> int:
+        """CPU of all zones."""
+        return sum([zone.cpu_mcpu for zone in self.zones])
 
 
 class HoldsReply(Struct, frozen=True, kw_only=True):
@@ -366,6 +399,13 @@ class HoldsReply(Struct, frozen=True, kw_only=True):
 
     holds: tuple[HoldEntry, ...]
     total: int
+
+
+class HoldsListed(Struct, frozen=True, kw_only=True):
+    """Event of a shell: all holds of the scheduler's ledger at some time after `asked_at_ms`; 0: the list may be incomplete."""
+
+    holds: tuple[HoldEntry, ...]
+    asked_at_ms: int
 
 
 class PlanJob(Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from colo_common.events.effects import Effect, Reply
 from colo_common.events.requests import HoldEntry, HoldsReply, ListHolds, Refusal
 from colo_scheduler.commit.commit import Commits
 from colo_scheduler.ledger.port import RefreshLedger
+from colo_scheduler.ledger.reservation_names import name_of
 
 __all__ = ["HoldsListing"]
 
@@ -83,8 +84,5 @@ class HoldsListing:
         committed = [held.placement for held in self._commits.held.values() if not held.is_assumed]
         committed.sort(key=lambda p: (p.node, p.replica, p.attempt))
         page = committed[body.offset : body.offset + body.limit]
-        holds = tuple(
-            HoldEntry(node=p.node, replica=p.replica, attempt=p.attempt, zones=p.zones, qos=p.qos, band=p.band)
-            for p in page
-        )
+        holds = tuple(HoldEntry.of(p, is_reservation=bool(name_of(p.replica))) for p in page)
         return HoldsReply(holds=holds, total=len(committed))
