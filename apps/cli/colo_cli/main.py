@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError
 
 from colo_cli.failure import Failure
+from colo_cli.service import SERVICES, run_service, services_text
 
 __all__ = ["app", "main"]
 
@@ -89,15 +90,22 @@ app.command(
 app.command("colo_cli.help:show_help", name="help", help="Words, exit codes, or the help of a command.")
 app.command("colo_cli.completion:complete_names", name="complete-names", show=False)
 
+# What `pip install colo` leaves out: the command line alone asks a gateway and needs none of it.
+_OF_SERVICES = frozenset({"aiohttp", "nats", "numpy", "opentelemetry", "prometheus_client", "redis", "structlog"})
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns 0 when it is done, 1 when it is refused or finds nothing, 2 for a wrong call or input."""
     words = sys.argv[1:] if argv is None else list(argv)
     try:
+        if words and words[0] in SERVICES:
+            return run_service(words)
         result = app(words, exit_on_error=False, print_error=False)
         if not {"--help", "-h"}.isdisjoint(words) or not words:
             from colo_cli.examples import example_of
 
+            if words in ([], ["--help"], ["-h"]):
+                sys.stdout.write(services_text())
             sys.stdout.write(f"Example: {example_of(words)}\n")
         # What is still buffered meets a reader that has gone (`colo watch | head`) here, and not at the interpreter's end.
         sys.stdout.flush()
@@ -107,12 +115,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Failure as error:
         sys.stderr.write(f"colo: {error}\n")
         return error.status
+    except ModuleNotFoundError as error:
+        needed = (error.name or "").partition(".")[0]
+        if needed not in _OF_SERVICES:
+            raise
+        sys.stderr.write(f"colo: this command needs {needed}: pip install 'colo[{_extra(words)}]'\n")
+        return 1
     except BrokenPipeError:
         _discard_output()
         return 0
     except KeyboardInterrupt:
         return 0
     return result if isinstance(result, int) else 0
+
+
+def _extra(words: Sequence[str]) -> str:
+    return "lab" if words[:1] == ["lab"] else "services"
 
 
 def _discard_output() -> None:
