@@ -275,6 +275,24 @@ async def test_the_environment_of_a_replica_is_its_own_and_not_the_executors(run
     assert output.rstrip().endswith("/attempts/job.main.0@1/work")
 
 
+async def test_no_variable_of_a_job_reaches_a_process_before_it_is_the_jobs_user(policy, tmp_path):
+    seen, theirs = tmp_path / "seen", tmp_path / "theirs"
+    theirs.mkdir()
+    # What the job would like to be run in place of the prefix.
+    (theirs / "sh").write_text(f"#!/bin/sh\ntouch {tmp_path}/chosen-by-the-job\n")
+    (theirs / "sh").chmod(0o755)
+    prefix = ("sh", "-c", f'cat /proc/$PPID/environ /proc/$$/environ >{seen}; exec "$@"', "prefix")
+    env = {"LD_PRELOAD": "/theirs.so", "PATH": f"{theirs}:/usr/bin:/bin", "TEXT": "it's\n$HOME `id`"}
+    async with adopted(replace(policy, command_prefix=prefix)) as runtime:
+        await start(runtime, replace(a_run("env"), run=RunSpec(command=("env", "-0"), env=env)))
+        assert (await next_exit(runtime)).exit_code == 0
+    output = (Path(policy.state_dir) / "attempts" / "job.main.0@1" / "stdout").read_text().split("\0")
+    assert {f"{name}={value}" for name, value in env.items()} <= set(output)
+    assert "PATH=" in seen.read_text()
+    assert not [name for name in (*env.values(), "COLO_JOB") if name in seen.read_text()]
+    assert not (tmp_path / "chosen-by-the-job").exists()
+
+
 async def test_a_replica_is_told_its_own_devices_whatever_its_job_says(runtime, policy):
     mine = DeviceShare(kind="gpu", device=1, zone=0, core_pct=50, memory_bytes=8 << 30)
     env = {"CUDA_VISIBLE_DEVICES": "0", "COLO_DEVICES": "all"}

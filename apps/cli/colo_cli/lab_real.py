@@ -270,7 +270,7 @@ def _user_name() -> str:
 
 def _node_name() -> str:
     """The host's name as a node name; never that of a simulated node."""
-    from colo_collector.settings import node_name
+    from colo_common.model.node_name import node_name
 
     name = node_name(socket.gethostname())
     return f"{name}-real" if name.startswith("node-") else name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 from typing import Final
 
@@ -15,23 +14,17 @@ from colo_collector.rules import check_rules, parse_taints
 from colo_common.events.subjects import encode_node
 from colo_common.model.constraints import Taint
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.node_name import node_name
 from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.model.topology import DevicePartition
 from colo_common.runtime.settings import Common
 
-__all__ = ["PERIOD_MS_MIN", "CollectorSettings", "node_name"]
+__all__ = ["PERIOD_MS_MIN", "CollectorSettings"]
 
 PERIOD_MS_MIN: Final = 100
 _PERIOD_MS_MAX: Final = 60_000
 _LABELS_MAX: Final = 64
 _LABEL_MAX: Final = 253
-_UNSAFE: Final = re.compile(r"[^a-z0-9.-]+", re.ASCII)
-
-
-def node_name(host: str) -> str:
-    """A host's name as a DNS-1123 name: lower case, other characters as "-"; "node" when nothing is left."""
-    parts = (part.strip("-") for part in _UNSAFE.sub("-", host.lower())[:253].split("."))
-    return ".".join(part for part in parts if part) or "node"
 
 
 def _this_host() -> str:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.node_name import node_name
 from colo_common.ports import Bus, Clock, SpanSink
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.process import ServiceProcess, run
@@ -73,7 +74,7 @@ async def build(process: ServiceProcess, settings: ExecutorSettings) -> None:
     runtime = open_runtime(settings)
     process.at_close(runtime.close)
     service, shell = executor_service(
-        settings.node or socket.gethostname().lower(),
+        settings.node or node_name(socket.gethostname()),
         runtime,
         process.bus,
         process.clock,

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colo_collector.settings import CollectorSettings, node_name
+from colo_collector.settings import CollectorSettings
 from colo_common.events.subjects import encode_node
 from colo_common.model.constraints import CpuBind, NumaPolicy, Taint
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.node_name import node_name
 from colo_common.model.node_rules import NodeRules
 from colo_common.runtime.settings import load
 

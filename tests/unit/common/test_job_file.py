@@ -104,6 +104,7 @@ MISTAKES: list[tuple[str, Any, str, str]] = [
     ("no name", {"cpu": 1, "memory": "1Gi"}, "name", "is needed"),
     ("upper-case name", a_job(name="Render"), "name", "DNS-1123"),
     ("name too long", a_job(name="a" * 64), "name", "DNS-1123"),
+    ("name too long for its id", a_job(name="a" * 55), "name", "must have at most 54 characters: the job's id adds"),
     ("name with a slash", a_job(name="a/b"), "name", "DNS-1123"),
     ("queue with a dot", a_job(queue="a.b"), "queue", "DNS-1123"),
     ("unknown key", a_job(replica=3), "replica", "did you mean `replicas`?"),

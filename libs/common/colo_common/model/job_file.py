@@ -48,7 +48,7 @@ from colo_common.model.constraints import Constraints, CpuBind, CpuExclusive, Cp
 from colo_common.model.duration import parse_duration_ms
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_place import constraints_of
-from colo_common.model.job_rules import LIMITS, check_job_id, check_name, validate_spec
+from colo_common.model.job_rules import LIMITS, check_job_id, check_job_name, check_name, validate_spec
 from colo_common.model.nearest import hint
 from colo_common.model.plain_values import mapping_of, text_of
 from colo_common.model.pod_manifest import is_manifest, job_of_manifest
@@ -126,7 +126,7 @@ def _job(job: Mapping[str, Any], notes: list[tuple[str, str]]) -> JobSpec:
         raise InvalidInput("name", "is needed", None)
     qos = parse_qos(job["qos"], "qos") if "qos" in job else QosClass.BE
     spec = JobSpec(
-        name=check_name(job["name"], "name"),
+        name=check_job_name(job["name"]),
         queue=check_name(job.get("queue", "default"), "queue"),
         tenant=check_name(job.get("tenant", "default"), "tenant"),
         qos=qos,

@@ -12,7 +12,7 @@ from colo_common.model.qos import check_pair
 from colo_common.model.quantity import format_bytes, format_mcpu
 from colo_common.model.workload import JobSpec, RunSpec, TaskSpec
 
-__all__ = ["LIMITS", "JobLimits", "check_job_id", "check_name", "validate_spec"]
+__all__ = ["LIMITS", "JobLimits", "check_job_id", "check_job_name", "check_name", "validate_spec"]
 
 
 class JobLimits:
@@ -25,6 +25,8 @@ class JobLimits:
     MEMORY_MIN_BYTES: Final = 1 << 20
     MEMORY_MAX_BYTES: Final = 16 << 40
     NAME_MAX: Final = 63
+    # Of a job in a file: its id is the name, "-" and 8 hexadecimal digits, and is a label as well.
+    JOB_NAME_MAX: Final = 54
     ENV_MAX: Final = 100
     ENV_MAX_BYTES: Final = 64 << 10
     COMMAND_MAX: Final = 1_000
@@ -54,6 +56,14 @@ def check_name(name: object, field: str) -> str:
     if not isinstance(name, str) or len(name) > LIMITS.NAME_MAX or not _NAME.fullmatch(name):
         raise InvalidInput(field, _NAME_RULE, name)
     return name
+
+
+def check_job_name(name: object, field: str = "name") -> str:
+    """Return the name of a job that a person wrote, or raise InvalidInput: the job's id, which is longer, must be a label too."""
+    if isinstance(name, str) and LIMITS.JOB_NAME_MAX < len(name) <= LIMITS.NAME_MAX:
+        rule = f"must have at most {LIMITS.JOB_NAME_MAX} characters: the job's id adds '-' and 8 more"
+        raise InvalidInput(field, rule, name)
+    return check_name(name, field)
 
 
 def check_job_id(job: object, field: str = "job") -> str:

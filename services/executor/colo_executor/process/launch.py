@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import re
+import shlex
 import shutil
 import signal
 from pathlib import Path
@@ -19,14 +20,22 @@ __all__ = ["Gate", "attempt_dir", "check_run", "exit_status", "launch", "make_at
 
 # The shell stays as the attempt's first process, so that the exit code is on disk even when no executor runs at the end.
 # It waits for a line on its standard input; when the executor dies first, the input ends and the command never runs.
-_SHELL: Final = """trap : TERM INT HUP
+# It may be root's, so a variable of the job (LD_PRELOAD, PATH, ENV) must not be in its environment: these come on descriptor 4.
+_SHELL: Final = """cd "$1" || exit 125
+shift
+trap : TERM INT HUP
 read -r go || exit 125
-"$@" </dev/null 3>&-
+"$@" <&4 3>&- 4<&-
 code=$?
 echo "$code" >&3
 exit "$code"
 """
+# What the prefix runs, as the job's user: the variables and the command, which no other user can read in a list of processes.
+_ENTER: Final = """run=$(cat) && [ -n "$run" ] || exit 125
+eval "$run"
+"""
 _SHELL_PATH: Final = "/bin/sh"
+_ENV_PATH: Final = "/usr/bin/env"
 _ARGUMENTS_MOST_BYTES: Final = 128 << 10
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
@@ -55,31 +64,33 @@ class Gate(Struct, frozen=True, kw_only=True):
 
 
 def check_run(placement: Placement, prefix: tuple[str, ...], path: str) -> tuple[str, ...]:
-    """The command with the full path of its program. Raises InvalidInput for a command that cannot be started."""
+    """The command, with the full path of its program when no prefix may look it up elsewhere.
+
+    `path` is the executor's: the program of the prefix is looked for there and never in the job's PATH. Raises InvalidInput for a
+    command that cannot be started.
+    """
     run = placement.run
     if not run.command:
         raise InvalidInput("run.command", "must name a program: this node runs processes", run.command)
-    command = (*prefix, *run.command)
-    if sum(len(part) for part in command) > _ARGUMENTS_MOST_BYTES or any("\0" in part for part in command):
+    if sum(map(len, run.command)) > _ARGUMENTS_MOST_BYTES or any("\0" in part for part in run.command):
         raise InvalidInput(
-            "run.command", f"must be at most {_ARGUMENTS_MOST_BYTES} bytes without a zero byte", command[0]
+            "run.command", f"must be at most {_ARGUMENTS_MOST_BYTES} bytes without a zero byte", run.command[0]
         )
     for name, value in run.env.items():
         if not _ENV_NAME.fullmatch(name) or "\0" in value or len(value) > _ARGUMENTS_MOST_BYTES:
             raise InvalidInput(
                 f"run.env[{name[:40]!r}]", "must be a shell variable name and a text without a zero byte", name
             )
-    search = run.env.get("PATH", path)
-    program = shutil.which(command[0], path=search)
+    program = shutil.which(run.command[0], path=run.env.get("PATH", path))
     if program is None or not os.path.isabs(program):
-        raise InvalidInput(
-            "run.command[0]", "must be a program that exists on the node and can be executed", command[0]
-        )
-    if prefix and shutil.which(run.command[0], path=search) is None:
         raise InvalidInput(
             "run.command[0]", "must be a program that exists on the node and can be executed", run.command[0]
         )
-    return (program, *command[1:])
+    if prefix and shutil.which(prefix[0], path=path) is None:
+        raise InvalidInput(
+            "process_command_prefix", "must begin with a program that exists on the node and can be executed", prefix[0]
+        )
+    return run.command if prefix else (program, *run.command[1:])
 
 
 def attempt_dir(state_dir: Path, token: str) -> Path:
@@ -109,30 +120,31 @@ def prune_attempts(state_dir: Path, kept: int, in_use: frozenset[str]) -> None:
                 shutil.rmtree(root / name, ignore_errors=True)
 
 
-def launch(placement: Placement, command: tuple[str, ...], directory: Path, path: str) -> Gate:
-    """Start the shell of an attempt; its command waits for Gate.open. Raises OSError."""
-    env = {
-        "PATH": path,
-        "HOME": str(directory / "work"),
-        "LANG": "C.UTF-8",
-        **placement.run.env,
-        **environment_of(placement),
-    }
+def launch(
+    placement: Placement, command: tuple[str, ...], directory: Path, path: str, prefix: tuple[str, ...] = ()
+) -> Gate:
+    """Start the shell of an attempt; its command waits for Gate.open. Raises OSError.
+
+    The shell and `prefix`, which makes the command another user's, have no variable of the job: the job's environment begins with
+    its own process, after the prefix. The prefix must keep its standard input open.
+    """
+    own = {"PATH": path, "HOME": str(directory / "work"), "LANG": "C.UTF-8"}
     gate_read, gate_write = os.pipe()
     opened = [gate_read]
     try:
         for name in ("stdout", "stderr", "status"):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
             opened.append(os.open(directory / name, flags, 0o644))
-        # Targets 0-3 may collide with the numbers of the sources, so the sources are copied to higher numbers first.
+        opened.append(_script(command, {**own, **placement.run.env, **environment_of(placement)}))
+        # Targets 0-4 may collide with the numbers of the sources, so the sources are copied to higher numbers first.
         sources = [_above(fd) for fd in opened]
         try:
+            inside = (*prefix, _SHELL_PATH, "-c", _ENTER, "colo-replica")
             actions = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate(sources)]
-            script = f'cd "$1" || exit 125\nshift\n{_SHELL}'
             pid = os.posix_spawn(
                 _SHELL_PATH,
-                [_SHELL_PATH, "-c", script, "colo-replica", str(directory / "work"), *command],
-                env,
+                [_SHELL_PATH, "-c", _SHELL, "colo-replica", str(directory / "work"), *inside],
+                own,
                 file_actions=actions,
                 setsid=True,
                 setsigmask=[],
@@ -148,6 +160,21 @@ def launch(placement: Placement, command: tuple[str, ...], directory: Path, path
         for fd in opened:
             os.close(fd)
     return Gate(pid=pid, fd=gate_write)
+
+
+def _script(command: tuple[str, ...], env: dict[str, str]) -> int:
+    """A descriptor to read the line from that becomes the command with exactly these variables."""
+    given = (f"{name}={value}" for name, value in env.items())
+    line = shlex.join(["exec", _ENV_PATH, "-i", *given, *command]) + " </dev/null\n"
+    fd = os.memfd_create("colo-run", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(fd, "wb", closefd=False) as file:
+            file.write(line.encode("utf-8", "surrogateescape"))
+        os.lseek(fd, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _above(fd: int) -> int:

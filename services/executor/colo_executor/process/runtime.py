@@ -351,7 +351,7 @@ class ProcessRuntime:
         gate = None
         try:
             directory = make_attempt_dir(self._state_dir, token)
-            gate = launch(placement, command, directory, self._policy.path)
+            gate = launch(placement, command, directory, self._policy.path, self._policy.command_prefix)
             running.tree.attach(running.group, gate.pid)
             if gate.pid not in running.tree.pids(running.group):
                 raise CgroupError(f"process {gate.pid} is not in {running.group} after it was written there")
