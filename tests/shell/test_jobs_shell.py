@@ -184,6 +184,24 @@ def test_another_writers_row_wins_and_the_request_is_refused() -> None:
     run_virtual(story())
 
 
+def test_an_end_whose_record_met_another_writer_is_not_lost() -> None:
+    async def story() -> None:
+        async with House() as house:
+            await ask(house.bus, SubmitJob(job="j", spec=a_spec()))
+            await house.say(PlacementsDecided(placements=(a_placement("j/main/0"),)))
+            row = await house.store.get("replica-page", "j/0000")
+            assert row is not None
+            await house.store.write([Write(kind="replica-page", id=row.id, value=row.value, expect=row.version)])
+            end = ReplicaEnded(node="n1", replica="j/main/0", job="j", attempt=1, cause=EndCause.EXITED, exit_code=0)
+            await house.say(end)
+            row = await house.store.get("replica-page", "j/0000")
+            assert row is not None
+            assert decode_page(row.value, "j/0000").replicas[0].state == "Succeeded"
+            assert house.reported(JobStateChanged)[-1].state == "Completed"
+
+    run_virtual(story())
+
+
 def test_a_fact_that_cannot_be_meant_is_dead_lettered_and_the_service_goes_on() -> None:
     async def story() -> None:
         async with House() as house:

@@ -36,7 +36,15 @@ from colo_evictor.signals import Level, Signal, levels
 from colo_evictor.victims import rank_victims
 from colo_evictor.watched import BATCH_BANDS, EvictorRow, TerminatingReplica, WatchedNode
 
-__all__ = ["ROW_KIND", "Event", "EvictorCore", "EvictorRowsLoaded", "StoredNode"]
+__all__ = [
+    "ROW_KIND",
+    "Event",
+    "EvictorCore",
+    "EvictorRowReloaded",
+    "EvictorRowsLoaded",
+    "ReloadEvictorRow",
+    "StoredNode",
+]
 
 ROW_KIND = "evictor-node"
 _NODES_MAX = 50_000
@@ -63,6 +71,19 @@ class EvictorRowsLoaded(Struct, frozen=True, kw_only=True):
     rows: tuple[StoredNode, ...]
 
 
+class EvictorRowReloaded(Struct, frozen=True, kw_only=True):
+    """Event: what the store holds of a node now; without `stored` it holds nothing."""
+
+    node: str
+    stored: StoredNode | None = None
+
+
+class ReloadEvictorRow(Struct, frozen=True, kw_only=True):
+    """Effect: read the row of a node again, because another writer changed it. Answered by EvictorRowReloaded."""
+
+    node: str
+
+
 def eviction_id(*parts: str | int) -> str:
     """The id of an eviction: "ev-" and ten hex digits, the same for the same node, cause (a sample or a drain) and attempt."""
     text = ":".join(map(str, parts))
@@ -79,6 +100,7 @@ Event = (
     | RestrictionsChanged
     | HoldsListed
     | EvictorRowsLoaded
+    | EvictorRowReloaded
     | Conflict
     | Wake
 )
@@ -99,7 +121,7 @@ class EvictorCore:
         self.nodes: dict[str, WatchedNode] = {}
         self.budget = Budget(policy.cluster_per_minute)
         self._holds = HoldsGate(is_open=not needs_holds)
-        self.fenced = 0
+        self.conflicts = 0
         self.too_many_nodes = 0
         self._forget_ms = forget_node_ms
         # The time since which a node is lost, or is known only from placements; the longest first.
@@ -153,11 +175,13 @@ class EvictorCore:
             case EvictorRowsLoaded():
                 self._load(event)
                 return []
-            case Conflict():
-                # Another evictor owns the row now; this one must not act on the node with an old view.
-                self.fenced += 1
-                self._node(event.id).version = event.found
+            case EvictorRowReloaded():
+                self._take_row(event.node, event.stored)
                 return []
+            case Conflict():
+                # Another writer changed the row, and this evictor must not act on the node with an old view.
+                self.conflicts += 1
+                return [ReloadEvictorRow(node=event.id)] if event.kind == ROW_KIND else []
             case Wake():
                 is_retry = self._drain_at_ms is not None and self._drain_at_ms <= now_ms
                 drained = self._drain_all(now_ms) if self.restrictions.expire(now_ms) or is_retry else []
@@ -435,12 +459,17 @@ class EvictorCore:
 
     def _load(self, event: EvictorRowsLoaded) -> None:
         for stored in event.rows:
-            node = self._node(stored.node)
-            node.version = stored.version
-            node.cool_until_ms = stored.row.cool_until_ms
-            node.evicted_ms = stored.row.evicted_ms
-            self.budget.taken(stored.row.evicted_ms)
-            node.terminating = {attempt_key(item.replica, item.attempt): item for item in stored.row.terminating}
+            self._take_row(stored.node, stored)
+
+    def _take_row(self, name: str, stored: StoredNode | None) -> None:
+        """Make the stored part of a node's state exactly what the store holds: version, victims and times together."""
+        row = EvictorRow() if stored is None else stored.row
+        node = self._node(name)
+        self.budget.taken([at_ms for at_ms in row.evicted_ms if at_ms not in node.evicted_ms])
+        node.version = 0 if stored is None else stored.version
+        node.cool_until_ms = row.cool_until_ms
+        node.evicted_ms = row.evicted_ms
+        node.terminating = {attempt_key(item.replica, item.attempt): item for item in row.terminating}
 
     def _record(self, name: str, node: WatchedNode) -> Record:
         write = Write(kind=ROW_KIND, id=name, value=msgspec.json.encode(node.row()), expect=node.version)

@@ -7,15 +7,17 @@ import msgspec
 import structlog
 from msgspec import Struct
 
+from colo_common.events.effects import Effect
 from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.node import FreshnessChanged, NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
 from colo_common.events.restriction import RestrictionsChanged
-from colo_common.ports import Bus, Clock, Store
+from colo_common.model.invalid import InvariantBroken
+from colo_common.ports import Bus, Clock, Row, Store
 from colo_common.runtime.core import Core, Subscription
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
-from colo_evictor.core import ROW_KIND, EvictorRowsLoaded, StoredNode
+from colo_evictor.core import ROW_KIND, EvictorRowReloaded, EvictorRowsLoaded, ReloadEvictorRow, StoredNode
 from colo_evictor.watched import EvictorRow
 
 __all__ = ["HEARS", "evictor_service", "load_rows"]
@@ -51,6 +53,7 @@ def evictor_service(
         clock=clock,
         subscriptions=HEARS,
         load=lambda: load_rows(store),
+        perform=lambda effect: reload_row(store, effect),
         metrics=metrics,
         boot_id=boot_id,
         seed=seed,
@@ -60,12 +63,25 @@ def evictor_service(
 
 async def load_rows(store: Store) -> Sequence[Struct]:
     """Load the terminating victims and cool-downs of an earlier run. A row that cannot be read is logged and left in the store."""
-    rows = []
-    for row in await store.load(ROW_KIND):
-        try:
-            rows.append(
-                StoredNode(node=row.id, version=row.version, row=msgspec.json.decode(row.value, type=EvictorRow))
-            )
-        except msgspec.MsgspecError as error:
-            structlog.get_logger("evictor").error("row-unreadable", row=row.id, error=str(error))
-    return [EvictorRowsLoaded(rows=tuple(rows))]
+    rows = [_stored(row) for row in await store.load(ROW_KIND)]
+    return [EvictorRowsLoaded(rows=tuple(row for row in rows if row is not None))]
+
+
+async def reload_row(store: Store, effect: Effect) -> Sequence[Struct]:
+    """Perform the one effect of the core's own: read a node's row again."""
+    if not isinstance(effect, ReloadEvictorRow):
+        raise InvariantBroken("the evictor performs no such effect", effect=type(effect).__name__)
+    row = await store.get(ROW_KIND, effect.node)
+    if row is None:
+        return [EvictorRowReloaded(node=effect.node)]
+    # Without the version of a row that cannot be read nobody could ever write that node again.
+    stored = _stored(row) or StoredNode(node=row.id, version=row.version, row=EvictorRow())
+    return [EvictorRowReloaded(node=effect.node, stored=stored)]
+
+
+def _stored(row: Row) -> StoredNode | None:
+    try:
+        return StoredNode(node=row.id, version=row.version, row=msgspec.json.decode(row.value, type=EvictorRow))
+    except msgspec.MsgspecError as error:
+        structlog.get_logger("evictor").error("row-unreadable", row=row.id, error=str(error))
+        return None

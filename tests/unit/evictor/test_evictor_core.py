@@ -11,7 +11,14 @@ from colo_common.events.placement import NodeRelease, PlacementsReleased
 from colo_common.events.requests import HoldEntry, HoldsListed
 from colo_common.model.freshness import Freshness
 from colo_common.model.reasons import EndCause, Reason
-from colo_evictor.core import Event, EvictorCore, EvictorRowsLoaded, StoredNode
+from colo_evictor.core import (
+    Event,
+    EvictorCore,
+    EvictorRowReloaded,
+    EvictorRowsLoaded,
+    ReloadEvictorRow,
+    StoredNode,
+)
 from colo_evictor.policy import EvictorPolicy
 from colo_evictor.watched import EvictorRow
 from tests.support.builders import a_batch_workload, a_node, a_placement, a_sample, decided
@@ -220,8 +227,21 @@ def test_a_restart_remembers_the_budget_of_the_cluster() -> None:
     assert run(core, full(62), 62_000) != []
 
 
-def test_a_conflict_fences_the_node() -> None:
-    core = a_core()
-    assert core.handle(Conflict(kind="evictor-node", id="n1", expected=0, found=4), 0) == []
-    assert core.fenced == 1
-    assert core.nodes["n1"].version == 4
+def test_a_conflict_takes_the_row_of_the_other_writer_and_never_its_version_alone() -> None:
+    core, other = a_core(), a_core()
+    for second in range(4):
+        written = run(other, full(second), second * 1000)
+    assert EvictReplica in map(type, written)
+    assert core.handle(Conflict(kind="evictor-node", id="n1", expected=0, found=1), 0) == [ReloadEvictorRow(node="n1")]
+    stored = StoredNode(node="n1", version=1, row=other.nodes["n1"].row())
+    assert core.handle(EvictorRowReloaded(node="n1", stored=stored), 0) == []
+    # The other's victim is on its way out here too: nobody else is ordered to leave, and its end is finished under its eviction.
+    for second in range(4):
+        assert run(core, full(second), second * 1000) == []
+    ended = ReplicaEnded(node="n1", replica="low/main/0", job="low", attempt=1, cause=EndCause.EVICTED, exit_code=None)
+    record, finished = core.handle(ended, 5_000)
+    assert isinstance(record, Record)
+    assert [write.expect for write in record.writes] == [1]
+    assert isinstance(finished, Publish)
+    assert finished.id == f"evictor:finished:{stored.row.terminating[0].eviction}"
+    assert core.conflicts == 1

@@ -27,6 +27,8 @@ __all__ = ["CoreRunner"]
 
 # Results of effects lead to more effects; after this many rounds they are handled in the next batch.
 _ROUNDS_MOST: Final = 16
+# How often the inputs of a batch are handled again because the store refused a Record; then the bus delivers them again.
+_AGAIN_MOST: Final = 3
 _CHECK_EVERY_S: Final = 0.5
 _SAMPLE_EVERY_S: Final = 60.0
 _SAMPLE_BYTES: Final = 256
@@ -67,6 +69,7 @@ class CoreRunner:
         self._started_us = clock.wall_us()
         self._handled: dict[type[Struct], Counter] = {}
         self._unanswered: list[str] = []
+        self._has_conflict = False
         self._check_at_s = 0.0
         # Lossy messages that were given up since the last one that was logged, and when the next may be logged.
         self._malformed = 0
@@ -82,13 +85,33 @@ class CoreRunner:
     async def run_batch(self, items: Sequence[Item]) -> OutgoingBatch:
         """Handle the items, record and perform their effects; returns what to send, in order.
 
-        Raises ShuttingDown when the service shuts down before the store takes the rows.
+        When the store refuses a Record, the messages of the batch are handled again once the core has heard of the Conflict: it
+        cannot be told which of them the Record came from, and a handler is idempotent. After a few refusals they are handed back to
+        the bus. Raises ShuttingDown when the service shuts down before the store takes the rows.
         """
         batch = OutgoingBatch()
         events, self.left_over = self.left_over, []
         outgoing_batches = [outgoing_batch for event in events for outgoing_batch in self._handle_own(event)]
         for item in items:
             self._handle_item(item, outgoing_batches, batch)
+        self._has_conflict = False
+        await self._run_rounds(outgoing_batches, batch)
+        for _ in range(_AGAIN_MOST):
+            if not (self._has_conflict and batch.done):
+                break
+            self._has_conflict = False
+            deliveries, batch.done, outgoing_batches = batch.done, [], []
+            for delivery in deliveries:
+                self._handle_delivery(delivery, outgoing_batches, batch)
+            await self._run_rounds(outgoing_batches, batch)
+        if self._has_conflict:
+            batch.again, batch.done = batch.done, []
+        self._refuse_unanswered(batch)
+        self._check_sometimes()
+        return batch
+
+    async def _run_rounds(self, outgoing_batches: list[OutgoingBatch], batch: OutgoingBatch) -> None:
+        """Carry out the effects, and the effects of their results, until there are none."""
         for _ in range(_ROUNDS_MOST):
             self._wake_if_due(outgoing_batches)
             if not outgoing_batches:
@@ -98,9 +121,6 @@ class CoreRunner:
         if outgoing_batches:
             # The last results were handled and must not be lost: record and send them, handle further results in the next batch.
             self.left_over += await self._carry_out(outgoing_batches, batch)
-        self._refuse_unanswered(batch)
-        self._check_sometimes()
-        return batch
 
     def _handle_item(self, item: Item, outgoing_batches: list[OutgoingBatch], batch: OutgoingBatch) -> None:
         match item:
@@ -215,6 +235,7 @@ class CoreRunner:
             if conflict is None:
                 continue
             refused.add(id(recorded))
+            self._has_conflict = True
             self._unanswered += [request for request, _body in recorded.replies]
             events.append(
                 Conflict(kind=conflict.kind, id=conflict.id, expected=conflict.expected, found=conflict.found)

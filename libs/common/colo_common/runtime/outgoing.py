@@ -30,6 +30,8 @@ _OUTBOX_LEFT_MOST = 10_000
 # Calls of the bus in flight: one is being stored, one waits behind it. More calls would be smaller, and each call costs.
 _IN_FLIGHT_MOST = 2
 _RECHECK_S = 0.5
+# When a message that met conflicts only is delivered again.
+_AGAIN_S = 1.0
 # Outbox rows of stored messages are removed together. A crash before that publishes them again, and the stream drops duplicates.
 _CLEAR_EVERY_S = 0.25
 # How long to wait between tries while the store does not remove them.
@@ -41,7 +43,8 @@ class OutgoingBatch:
     """What a core's effects send, from the effects to the last acknowledgement. Nothing else holds outgoing messages.
 
     The parts are done in the order of the fields: `writes` (None: no Record) are recorded together, `own` effects performed,
-    `messages` published, `replies` given, `done` deliveries acknowledged and `dead` deliveries terminated, `outbox` rows removed.
+    `messages` published, `replies` given, `done` deliveries acknowledged, `dead` ones terminated, those to be handled `again` are
+    handed back, and `outbox` rows removed.
     The effects of one event make an outgoing batch for each Record (`outgoing_batches_from_effects`). The CoreRunner merges the
     recorded and performed ones of a whole batch of items with `add` and hands the result to the Sender.
     """
@@ -52,6 +55,7 @@ class OutgoingBatch:
     replies: list[tuple[str, bytes]] = field(default_factory=list)
     done: list[Delivery] = field(default_factory=list)
     dead: list[Delivery] = field(default_factory=list)
+    again: list[Delivery] = field(default_factory=list)
     outbox: list[Write] = field(default_factory=list)
     #: How many of the replies are refusals.
     refusals: int = 0
@@ -62,7 +66,9 @@ class OutgoingBatch:
     @property
     def is_sent(self) -> bool:
         """Whether nothing is left to send, acknowledge or remove."""
-        return not (self.messages or self.replies or self.answers or self.done or self.dead or self.outbox)
+        return not (
+            self.messages or self.replies or self.answers or self.done or self.dead or self.again or self.outbox
+        )
 
     def add(self, other: "OutgoingBatch") -> None:
         """Append what the other batch sends. Its rows must be recorded and its own effects performed already."""
@@ -73,6 +79,7 @@ class OutgoingBatch:
             self.replies += other.replies
         self.done += other.done
         self.dead += other.dead
+        self.again += other.again
         self.outbox += other.outbox
         self.refusals += other.refusals
 
@@ -236,6 +243,8 @@ class Sender:
                     await delivery.ack()
                 for delivery in outgoing_batch.dead:
                     await delivery.term()
+                for delivery in outgoing_batch.again:
+                    await delivery.nak(_AGAIN_S)
             if outgoing_batch.outbox:
                 self._outbox_left += outgoing_batch.outbox
                 self._has_left.set()
