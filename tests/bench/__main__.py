@@ -24,6 +24,7 @@ QUICK: Final[dict[str, tuple[str, ...]]] = {
     "executor": ("--rounds", "3"),
     "jobs": ("--total", "1500"),
     "machine": ("--seconds", "600"),
+    "online": ("--rounds", "1", "--seconds", "10"),
     "overcommit": ("--quick",),
     "placement": ("--jobs", "200"),
     "reflex": ("--rounds", "4"),
@@ -32,7 +33,7 @@ QUICK: Final[dict[str, tuple[str, ...]]] = {
 }
 #: How people call a benchmark besides.
 SHORT: Final = {"e2e": "end_to_end"}
-NEEDS_ROOT: Final = ("executor", "reflex")
+NEEDS_ROOT: Final = ("executor", "online", "reflex")
 
 
 def names() -> list[str]:

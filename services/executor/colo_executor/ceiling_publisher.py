@@ -9,7 +9,15 @@ from colo_executor.local import CeilingMoved
 
 __all__ = ["CeilingPublisher"]
 
-_OF_LOAD: Final = frozenset({Reason.ONLINE_LOAD, Reason.ONLINE_LOAD_FELL})
+_OF_LOAD: Final = frozenset(
+    {
+        Reason.ONLINE_LOAD,
+        Reason.ONLINE_LOAD_FELL,
+        Reason.ONLINE_STALL,
+        Reason.ONLINE_STALL_FELL,
+        Reason.ONLINE_STALL_OTHERWISE,
+    }
+)
 
 
 class CeilingPublisher:
@@ -63,6 +71,12 @@ class CeilingPublisher:
             online_cpu_used_mcpu=moved.online_used_mcpu,
             target_mcpu=moved.target_mcpu,
             knobs=moved.knobs,
+            rule=moved.rule,
+            capacity_mcpu=moved.capacity_mcpu,
+            threshold_pct=moved.threshold_pct,
+            system_cpu_used_mcpu=moved.system_used_mcpu,
+            stall_group=moved.stall_group,
+            stall_pct=moved.stall_pct,
         )
         return [Publish(fact=fact, id=f"executor:ceiling:{self._node}:{now_ms}")]
 

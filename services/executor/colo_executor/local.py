@@ -8,6 +8,7 @@ from colo_common.events.enforcement import KnobValue, PlacementRefused, ReplicaE
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.restriction import Restriction
+from colo_executor.stall import OnlineStalls
 
 __all__ = [
     "Adopted",
@@ -37,6 +38,8 @@ class FastReading(Struct, frozen=True, kw_only=True):
     """CPU use over a short window, from a few kernel counters: the input of the reflex.
 
     `online_used_mcpu` is all use but that of batch work and the interrupt and stolen time (`system_used_mcpu`). Never negative.
+    `is_idle`: the kernel was read back to run batch work only where nothing else runs. `stalls` None: what online work waits for
+    cannot be read.
     """
 
     at_ms: int
@@ -44,6 +47,8 @@ class FastReading(Struct, frozen=True, kw_only=True):
     online_used_mcpu: int
     batch_used_mcpu: int = 0
     system_used_mcpu: int = 0
+    is_idle: bool = False
+    stalls: OnlineStalls | None = None
 
 
 class SetCeiling(Struct, frozen=True, kw_only=True):
@@ -69,7 +74,8 @@ class CeilingRefused(Struct, frozen=True, kw_only=True):
 class CeilingMoved(Struct, frozen=True, kw_only=True):
     """The reflex changed the ceiling in the kernel, and why; an event of the executor core.
 
-    `before_mcpu` is the node's capacity when there was no ceiling before.
+    `before_mcpu` is the node's capacity when there was no ceiling before. `rule` decided; `stall_group` is the group of online work
+    that waited most for a CPU, and `stall_pct` its share, both of the stall rule only.
     """
 
     at_ms: int
@@ -80,6 +86,11 @@ class CeilingMoved(Struct, frozen=True, kw_only=True):
     target_mcpu: int
     capacity_mcpu: int
     knobs: tuple[KnobValue, ...] = ()
+    system_used_mcpu: int = 0
+    rule: Literal["usage", "stall"] = "usage"
+    threshold_pct: int = 0
+    stall_group: str = ""
+    stall_pct: int = 0
 
 
 class RenewLease(Struct, frozen=True, kw_only=True):

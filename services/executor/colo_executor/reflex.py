@@ -1,9 +1,10 @@
 """The reflex: sets the batch tier's ceiling from fast local readings, without the network.
 
-It is a core of its own, because it must go on while the rest of the service waits for a server.
+It is a core of its own, because it must go on while the rest of the service waits for a server. One of two rules decides: by what
+online work uses (`suppress`), or by what it waits for (`stall`).
 """
 
-from typing import assert_never
+from typing import Literal, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
 from colo_executor.lease import Lease, LeasePhase, LeasePolicy, expired_at, limit_mcpu, next_step_ms, phase_of, renewed
 from colo_executor.local import CeilingMoved, CeilingRefused, CeilingWritten, FastReading, RenewLease, SetCeiling
+from colo_executor.stall import OnlineStalls, StallDecision, StallPolicy, StallState, decide_stall
 from colo_executor.suppress import Suppress, SuppressDecision, SuppressPolicy, bounds_mcpu, decide
 
 __all__ = ["Reflex", "ReflexEffect", "ReflexEvent", "ReflexPolicy"]
@@ -22,13 +24,18 @@ ReflexEffect = SetCeiling | CeilingMoved
 
 
 class ReflexPolicy(Struct, frozen=True, kw_only=True):
-    """The policies of suppression and lease, and the limits of the reflex itself.
+    """The policies of the two rules and of the lease, and the limits of the reflex itself.
 
-    After `blind_ms` without a reading the node's load is unknown and the ceiling goes to the floor. A ceiling that the kernel
-    refused is tried again after `retry_ms`, doubled at each refusal up to `retry_most_ms`.
+    `rule` `usage` keeps batch work below what online work leaves of the node. `stall` shrinks it only where that relieves online
+    work that waits for a CPU. `auto` takes `stall` where the kernel was read back to run batch work only on CPU time that nothing
+    else uses, and `usage` elsewhere. Where no wait can be read, `usage` decides in any case. After `blind_ms` without a reading
+    the node's load is unknown and the ceiling goes to the floor. A ceiling that the kernel refused is tried again after
+    `retry_ms`, doubled at each refusal up to `retry_most_ms`.
     """
 
+    rule: Literal["auto", "usage", "stall"] = "auto"
     suppress: SuppressPolicy = SuppressPolicy()
+    stall: StallPolicy = StallPolicy()
     lease: LeasePolicy = LeasePolicy()
     blind_ms: int = 1_000
     retry_ms: int = 1_000
@@ -37,6 +44,7 @@ class ReflexPolicy(Struct, frozen=True, kw_only=True):
     def validate(self) -> None:
         """Raise InvalidInput for a number without meaning."""
         self.suppress.validate()
+        self.stall.validate()
         self.lease.validate()
 
 
@@ -50,7 +58,7 @@ class Reflex:
         self.lease = Lease(renewed_at_ms=now_ms, lease_ms=min(policy.lease.default_ms, policy.lease.most_ms))
         self.refusals = 0
         self._capacity_mcpu = capacity_mcpu
-        self._suppress = Suppress(ceiling_mcpu=ceiling_mcpu)
+        self._state: Suppress | StallState = _usage_from(ceiling_mcpu, now_ms)
         self._written_mcpu = ceiling_mcpu
         self._reading: FastReading | None = None
         self._read_at_ms = now_ms
@@ -59,6 +67,7 @@ class Reflex:
         self._fell = Reason.ONLINE_LOAD
         self._rose = Reason.ONLINE_LOAD_FELL
         self._target_mcpu = 0
+        self._stall_group, self._stall_pct = "", 0
         self._restoring = False
         self._blind = False
         self._retry_at_ms: int | None = None
@@ -93,7 +102,7 @@ class Reflex:
 
     def deadline_ms(self) -> int | None:
         """When to send Wake: the end of `blind_ms`, the next step of the lease, or the next try of a refused ceiling."""
-        if self._suppress.ceiling_mcpu is None:
+        if self._state.ceiling_mcpu is None:
             return None
         due = [self._retry_at_ms] if self._retry_at_ms is not None else []
         if not self._blind:
@@ -102,9 +111,11 @@ class Reflex:
         return min(due, default=None)
 
     def check(self) -> None:
-        """Raise InvariantBroken when the ceiling is above what the node's capacity allows."""
-        _, cap = bounds_mcpu(self.policy.suppress, self._capacity_mcpu)
-        ceiling = self._suppress.ceiling_mcpu
+        """Raise InvariantBroken when the ceiling is above what the node's capacity and the rule allow."""
+        cap = self._capacity_mcpu
+        if isinstance(self._state, Suppress):
+            _, cap = bounds_mcpu(self.policy.suppress, self._capacity_mcpu)
+        ceiling = self._state.ceiling_mcpu
         if ceiling is not None and self._reading is not None and ceiling > cap:
             raise InvariantBroken("batch ceiling above the cap", ceiling_mcpu=ceiling, cap_mcpu=cap)
 
@@ -115,21 +126,75 @@ class Reflex:
         self._reading = reading
         self._read_at_ms = now_ms
         self._blind = False
-        ceiling = self._suppress.ceiling_mcpu
+        ceiling = self._state.ceiling_mcpu
         limit = self._limit(reading.capacity_mcpu if ceiling is None else ceiling, now_ms)
+        stalls = reading.stalls
+        if stalls is None or not self._acts_on_stalls(reading):
+            self._read_usage(reading, now_ms, limit)
+        else:
+            self._read_stalls(reading, stalls, now_ms, limit)
+        return self._write(now_ms)
+
+    def _acts_on_stalls(self, reading: FastReading) -> bool:
+        match self.policy.rule:
+            case "usage":
+                return False
+            case "stall":
+                return True
+            case "auto":
+                return reading.is_idle
+
+    def _read_usage(self, reading: FastReading, now_ms: int, limit: int | None) -> None:
+        state = self._state
+        if isinstance(state, StallState):
+            state = _usage_from(state.ceiling_mcpu, now_ms)
         decision = decide(
             self.policy.suppress,
-            self._suppress,
+            state,
             capacity_mcpu=reading.capacity_mcpu,
             online_used_mcpu=reading.online_used_mcpu,
             system_used_mcpu=reading.system_used_mcpu,
             now_ms=now_ms,
             limit_mcpu=limit,
         )
-        self._suppress = decision.state
+        self._state = decision.state
         self._target_mcpu = decision.target_mcpu
+        self._stall_group, self._stall_pct = "", 0
         self._note_reason(decision)
-        return self._write(now_ms)
+
+    def _read_stalls(self, reading: FastReading, stalls: OnlineStalls, now_ms: int, limit: int | None) -> None:
+        state = self._state
+        if isinstance(state, Suppress):
+            state = StallState(ceiling_mcpu=state.ceiling_mcpu, trial_since_ms=now_ms)
+        decision = decide_stall(
+            self.policy.stall,
+            state,
+            capacity_mcpu=reading.capacity_mcpu,
+            floor_mcpu=self.policy.suppress.floor_mcpu,
+            batch_used_mcpu=reading.batch_used_mcpu,
+            stalls=stalls,
+            now_ms=now_ms,
+            limit_mcpu=limit,
+        )
+        self._state = decision.state
+        self._target_mcpu = decision.state.ceiling_mcpu or 0
+        self._note_stall(decision)
+
+    def _note_stall(self, decision: StallDecision) -> None:
+        if decision.change == "none":
+            return
+        self._stall_group, self._stall_pct = decision.group, decision.stall_pct
+        match decision.change:
+            case "first" | "trial":
+                self._fell = Reason.ONLINE_STALL
+                self._restoring = False
+            case "lease":
+                self._fell = Reason.LEASE_EXPIRED
+            case "given-back":
+                self._rose = Reason.ONLINE_STALL_OTHERWISE
+            case "grow":
+                self._rose = Reason.LEASE_RENEWED if self._restoring else Reason.ONLINE_STALL_FELL
+                self._restoring = self._restoring and decision.state.ceiling_mcpu != self._capacity_mcpu
 
     def _note_reason(self, decision: SuppressDecision) -> None:
         match decision.change:
@@ -147,7 +212,7 @@ class Reflex:
                 self._restoring = self._restoring and decision.ceiling_mcpu < decision.target_mcpu
 
     def _wake(self, now_ms: int) -> list[ReflexEffect]:
-        ceiling = self._suppress.ceiling_mcpu
+        ceiling = self._state.ceiling_mcpu
         if ceiling is None:
             return []
         floor, _ = bounds_mcpu(self.policy.suppress, self._capacity_mcpu)
@@ -158,7 +223,7 @@ class Reflex:
             limit = self._limit(ceiling, now_ms)
             if limit is not None and limit < ceiling:
                 self._fell, ceiling = Reason.LEASE_EXPIRED, limit
-        self._suppress = replace(self._suppress, ceiling_mcpu=ceiling)
+        self._state = replace(self._state, ceiling_mcpu=ceiling)
         return self._write(now_ms)
 
     def _limit(self, ceiling: int, now_ms: int) -> int | None:
@@ -176,7 +241,7 @@ class Reflex:
         return limit
 
     def _write(self, now_ms: int) -> list[ReflexEffect]:
-        ceiling = self._suppress.ceiling_mcpu
+        ceiling = self._state.ceiling_mcpu
         if self._retry_at_ms is not None and now_ms < self._retry_at_ms:
             return []
         self._retry_at_ms = None
@@ -187,9 +252,9 @@ class Reflex:
     def _written(self, event: CeilingWritten, now_ms: int) -> list[ReflexEffect]:
         before, self._written_mcpu = self._written_mcpu, event.ceiling_mcpu
         self._retry_at_ms, self.refusals = None, 0
-        if before == event.ceiling_mcpu:
-            return []
         before_mcpu = self._capacity_mcpu if before is None else before
+        if before_mcpu == event.ceiling_mcpu:
+            return []
         moved = CeilingMoved(
             at_ms=now_ms,
             reason=self._rose if event.ceiling_mcpu > before_mcpu else self._fell,
@@ -199,6 +264,11 @@ class Reflex:
             target_mcpu=self._target_mcpu,
             capacity_mcpu=self._capacity_mcpu,
             knobs=event.knobs,
+            system_used_mcpu=0 if self._reading is None else self._reading.system_used_mcpu,
+            rule="stall" if isinstance(self._state, StallState) else "usage",
+            threshold_pct=100 if isinstance(self._state, StallState) else self.policy.suppress.threshold_pct,
+            stall_group=self._stall_group,
+            stall_pct=self._stall_pct,
         )
         return [moved]
 
@@ -207,3 +277,10 @@ class Reflex:
         self.refusals += 1
         self._retry_at_ms = now_ms + wait_ms
         return []
+
+
+def _usage_from(ceiling_mcpu: int | None, now_ms: int) -> Suppress:
+    """The state of the usage rule with a ceiling that is in the kernel already. It counts as a shrink, so nothing grows at once."""
+    if ceiling_mcpu is None:
+        return Suppress()
+    return Suppress(ceiling_mcpu=ceiling_mcpu, moved="shrink", last_shrink_ms=now_ms)

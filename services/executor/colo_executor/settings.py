@@ -11,6 +11,7 @@ from colo_executor.core import ExecutorPolicy
 from colo_executor.lease import LeasePolicy
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.reflex import ReflexPolicy
+from colo_executor.stall import StallPolicy
 from colo_executor.suppress import SuppressPolicy
 
 __all__ = ["ExecutorSettings"]
@@ -20,19 +21,22 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
     """`node` is the name under which the node is known ("": this machine's host name).
 
     `period_ms` is the time between two fast readings while batch work runs. After `blind_ms` without a reading batch work gets
-    the floor. Every `reconcile_ms` all written values are read, and put back where another program changed them. `on_exit` decides
-    what a SIGTERM does: `leave` keeps replicas running, at the floor, until the next executor adopts them; `restore` ends them and
-    puts the kernel back. `online` False refuses work of the classes LSE, LSR and LS. `rules` are the operator's rules of this node;
-    the executor reads only `rules_reserved_cpus` and `rules_system_cpus`, the CPUs that no placed work may use. The collector has
-    settings of the same names: COLO_ONLINE and COLO_RULES_... set both.
+    the floor. `rule`, `suppress` and `stall` say when the reflex shrinks batch work. Every `reconcile_ms` all written values are
+    read, and put back where another program changed them. `on_exit` decides what a SIGTERM does: `leave` keeps replicas running,
+    at the floor, until the next executor adopts them; `restore` ends them and puts the kernel back. `online` False refuses work
+    of the classes LSE, LSR and LS. `rules` are the operator's rules of this node; the executor reads only `rules_reserved_cpus`
+    and `rules_system_cpus`, the CPUs that no placed work may use. The collector has settings of the same names: COLO_ONLINE and
+    COLO_RULES_... set both.
     """
 
     node: str = ""
     period_ms: int = 20
     blind_ms: int = 1_000
     reconcile_ms: int = 10_000
+    rule: Literal["auto", "usage", "stall"] = "auto"
     on_exit: Literal["leave", "restore"] = "leave"
     suppress: SuppressPolicy = SuppressPolicy()
+    stall: StallPolicy = StallPolicy()
     lease: LeasePolicy = LeasePolicy()
     orders: ExecutorPolicy = ExecutorPolicy()
     process: ProcessPolicy = ProcessPolicy()
@@ -59,4 +63,7 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
 
     def reflex_policy(self) -> ReflexPolicy:
         """The policy of the reflex. `blind_ms` is at least ten periods, so that single failed readings do not count as blind."""
-        return ReflexPolicy(suppress=self.suppress, lease=self.lease, blind_ms=max(self.blind_ms, 10 * self.period_ms))
+        blind_ms = max(self.blind_ms, 10 * self.period_ms)
+        return ReflexPolicy(
+            rule=self.rule, suppress=self.suppress, stall=self.stall, lease=self.lease, blind_ms=blind_ms
+        )

@@ -45,6 +45,7 @@ from colo_executor.local import (
     SuspendReplicas,
 )
 from colo_executor.reflex import ReflexPolicy
+from colo_executor.stall import OnlineStalls
 from colo_executor.suppress import SuppressPolicy
 from tests.support.builders import a_placement
 from tests.support.executor_node import NodeExecutor
@@ -232,12 +233,20 @@ class Conversation:
         return StopIntent(cause=EndCause.STOPPED, reason=Reason.CANCELLED, kill_at_ms=self.now_ms + 3_000)
 
     def _read(self, args: Args) -> FastReading:
-        args.only("online", "system")
+        """`waits` has for each group of online work the ms that it has waited since it was made; with it, idle is in force."""
+        args.only("online", "system", "batch", "waits", "idle")
+        waits = args.text("waits", "")
+        pairs = (part.split(":") for part in waits.split(",") if part)
         return FastReading(
             at_ms=self.now_ms,
             capacity_mcpu=10_000,
-            online_used_mcpu=args.number("online"),
+            online_used_mcpu=args.number("online", 0),
+            batch_used_mcpu=args.number("batch", 0),
             system_used_mcpu=args.number("system", 0),
+            is_idle=args.number("idle", int(bool(waits))) == 1,
+            stalls=OnlineStalls(at_ms=self.now_ms, total_us=tuple((name, int(ms) * 1_000) for name, ms in pairs))
+            if waits
+            else None,
         )
 
     def _written(self, args: Args) -> CeilingWritten:

@@ -1,5 +1,7 @@
 """Facts about processes and control groups on a node. The executor publishes them."""
 
+from typing import Literal
+
 from msgspec import Struct
 
 from colo_common.events.fact import Fact
@@ -68,7 +70,12 @@ class PlacementRefused(Fact, frozen=True, kw_only=True):
 
 
 class EnforcementChanged(Fact, frozen=True, kw_only=True):
-    """The batch tier's CPU ceiling of a node changed, and why. `online_cpu_used_mcpu` and `ceiling_before_mcpu` explain it."""
+    """The batch tier's CPU ceiling of a node changed, and why, with everything from which it can be computed again.
+
+    `rule` `usage`: target = capacity_mcpu * threshold_pct // 100 - online_cpu_used_mcpu - system_cpu_used_mcpu, within the floor
+    and the cap; the ceiling falls to it at once and rises to it in steps. `rule` `stall`: `stall_group` is the control group of
+    online work that waited most for a CPU, for `stall_pct` percent of the time. `capacity_mcpu` 0: an older executor sent the fact.
+    """
 
     node: NodeName
     reason: Reason
@@ -77,6 +84,12 @@ class EnforcementChanged(Fact, frozen=True, kw_only=True):
     online_cpu_used_mcpu: Mcpu
     target_mcpu: Signed
     knobs: tuple[KnobValue, ...] = ()
+    rule: Literal["usage", "stall"] = "usage"
+    capacity_mcpu: Mcpu = 0
+    threshold_pct: Number = 0
+    system_cpu_used_mcpu: Mcpu = 0
+    stall_group: str = ""
+    stall_pct: Number = 0
 
 
 class DriftCorrected(Fact, frozen=True, kw_only=True):

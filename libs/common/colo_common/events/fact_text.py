@@ -209,6 +209,9 @@ def _refused(fact: PlacementRefused) -> str:
 def _enforcement(fact: EnforcementChanged) -> str:
     before, now = cpu_text(fact.ceiling_before_mcpu), cpu_text(fact.ceiling_mcpu)
     online = f" (online uses {cpu_text(fact.online_cpu_used_mcpu)} CPU)"
+    if fact.rule == "stall":
+        waited = f", {fact.stall_group} waited {fact.stall_pct} % of the time" if fact.stall_group else ""
+        online = f" (online uses {cpu_text(fact.online_cpu_used_mcpu)} CPU{waited})"
     return f"{fact.node}: batch may use {now} CPU, before {before}{_reason(fact.reason)}{online}"
 
 

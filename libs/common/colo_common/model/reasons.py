@@ -53,6 +53,9 @@ class Reason(StrEnum):
     # The batch tier of a node is shrunk or given back.
     ONLINE_LOAD = "online-load"
     ONLINE_LOAD_FELL = "online-load-fell"
+    ONLINE_STALL = "online-stall"
+    ONLINE_STALL_FELL = "online-stall-fell"
+    ONLINE_STALL_OTHERWISE = "online-stall-otherwise"
     LEASE_EXPIRED = "lease-expired"
     LEASE_RENEWED = "lease-renewed"
     LOAD_UNREADABLE = "load-unreadable"
@@ -114,6 +117,9 @@ SENTENCES: dict[Reason, str] = {
     Reason.CGROUP_REFUSED: "the kernel refused a control group value",
     Reason.ONLINE_LOAD: "online load rose, batch CPU was shrunk",
     Reason.ONLINE_LOAD_FELL: "online load fell, batch CPU was given back",
+    Reason.ONLINE_STALL: "online work waited for a CPU, batch CPU was shrunk to see whether that helps",
+    Reason.ONLINE_STALL_FELL: "online work waits no longer, batch CPU was given back",
+    Reason.ONLINE_STALL_OTHERWISE: "online work waited as long with less batch work, so batch CPU was given back",
     Reason.LEASE_EXPIRED: "no lease came from the control plane for the lease time, batch steps down to the floor",
     Reason.LEASE_RENEWED: "leases come from the control plane again, batch CPU is restored",
     Reason.LOAD_UNREADABLE: "the node's load could not be read, batch CPU went to the floor",

@@ -10,6 +10,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_executor.local import FastReading
 from colo_executor.process.machine import interrupt_ticks, online_cpus
 from colo_executor.process.sibling_cgroups import SiblingCgroups
+from colo_executor.process.stall_reader import StallReader
 
 __all__ = ["FastReader"]
 
@@ -22,7 +23,8 @@ class FastReader:
 
     Both are cgroup counters. v2 derives the machine's counter from timer ticks, so `siblings` counts the other top-level groups
     exactly, and the larger of the two answers counts. Interrupts and stolen time are in neither counter: they come from /proc/stat
-    once a second, because reading it every time costs too much on a large machine.
+    once a second, because reading it every time costs too much on a large machine. `idle_path` is the file that shows whether the
+    kernel runs batch work only where nothing else runs; it is read once a second, too. `stalls` reads what online work waits for.
     """
 
     def __init__(
@@ -35,6 +37,8 @@ class FastReader:
         proc_root: str,
         sys_root: str,
         siblings: SiblingCgroups | None = None,
+        idle_path: str = "",
+        stalls: StallReader | None = None,
     ) -> None:
         self._paths = (total_path, batch_path)
         self._fds: list[int] = []
@@ -43,6 +47,9 @@ class FastReader:
         self._proc_root = proc_root
         self._sys_root = sys_root
         self._siblings = siblings
+        self._idle_path = idle_path
+        self._is_idle = False
+        self._stalls = stalls
         self._samples: deque[tuple[int, int, int, int]] = deque(maxlen=_SAMPLES_MOST)
         self._slow_at_ns = 0
         self._ticks: int | None = None
@@ -82,6 +89,8 @@ class FastReader:
             online_used_mcpu=-(-online_ns * 1_000 // span_ns),
             batch_used_mcpu=batch_ns * 1_000 // span_ns,
             system_used_mcpu=self._system_mcpu,
+            is_idle=self._is_idle,
+            stalls=None if self._stalls is None else self._stalls.read(at_ms),
         )
 
     def close(self) -> None:
@@ -92,6 +101,8 @@ class FastReader:
         self._fds = []
         if self._siblings is not None:
             self._siblings.close()
+        if self._stalls is not None:
+            self._stalls.close()
         self._ticks, self._slow_at_ns = None, 0
         self._samples.clear()
 
@@ -112,3 +123,13 @@ class FastReader:
         if self._siblings is not None:
             self._siblings.refresh()
         self._capacity_mcpu = len(online_cpus(self._sys_root)) * 1_000
+        self._is_idle = bool(self._idle_path) and _is_one(self._idle_path)
+
+
+def _is_one(path: str) -> bool:
+    """Whether the file shows a 1; a kernel without the file has no such class."""
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read().strip() == "1"
+    except FileNotFoundError:
+        return False

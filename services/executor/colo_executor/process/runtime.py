@@ -37,6 +37,7 @@ from colo_executor.local import (
 )
 from colo_executor.online import CpusRefused, is_online, online_group
 from colo_executor.process.fast import FastReader
+from colo_executor.process.kill_tier import SUFFIX
 from colo_executor.process.launch import (
     attempt_dir,
     check_run,
@@ -49,6 +50,7 @@ from colo_executor.process.machine import boot_id, is_same_process, start_ticks
 from colo_executor.process.online import OnlineTier
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.sibling_cgroups import SiblingCgroups
+from colo_executor.process.stall_reader import StallReader, unified_root
 from colo_executor.process.tier import Tier, group_of
 
 __all__ = ["ProcessRuntime"]
@@ -301,6 +303,8 @@ class ProcessRuntime:
             tier.reserve_adopted(running.token, running.placement)
         self._tier.prepare(self._online.batch_cpus)
         tree = self._tier.tree
+        unified = unified_root(tree.root)
+        own = (tree.name, f"{tree.name}{SUFFIX}")
         self._fast = FastReader(
             total_path=tree.usage_path("/"),
             batch_path=tree.usage_path("batch"),
@@ -309,6 +313,8 @@ class ProcessRuntime:
             proc_root=self._policy.proc_root,
             sys_root=self._policy.sys_root,
             siblings=SiblingCgroups(tree.root, tree.name) if tree.version == 2 else None,
+            idle_path=tree.idle_path,
+            stalls=StallReader(unified, own, proc_root=self._policy.proc_root) if unified else None,
         )
 
     def _remove_unknown(self) -> None:

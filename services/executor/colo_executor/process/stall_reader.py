@@ -1,0 +1,118 @@
+"""How long online work has waited for a CPU: the pressure files of the control groups that are not batch work."""
+
+import contextlib
+import os
+from collections.abc import Collection
+from typing import Final
+
+from colo_executor.stall import OnlineStalls
+
+__all__ = ["StallReader", "unified_root"]
+
+_GROUPS_MOST: Final = 64
+_EVERY_MS: Final = 100
+_LIST_EVERY_MS: Final = 1_000
+_POD_TREE: Final = ("kubepods", "kubepods.slice")
+_BEST_EFFORT: Final = "besteffort"
+
+
+def unified_root(cgroup_root: str) -> str | None:
+    """The mount of cgroup v2: the root itself, or `unified` below it beside v1 controllers; None without one."""
+    for path in (cgroup_root, os.path.join(cgroup_root, "unified")):
+        if os.path.exists(os.path.join(path, "cgroup.controllers")):
+            return path
+    return None
+
+
+class StallReader:
+    """Reads `cpu.pressure` of the top-level groups at most every 100 ms; lists the groups again every second.
+
+    A group that contains this process is replaced by its other children, because this process and what it started are no online
+    work. The tree of Kubernetes pods is replaced by its children without those of class BestEffort. `own` are the top-level groups
+    of batch work. At most 64 groups are read; processes of the root group have no pressure file.
+    """
+
+    def __init__(self, root: str, own: Collection[str], *, proc_root: str) -> None:
+        self._root = root
+        self._own = frozenset(own)
+        self._proc_root = proc_root
+        self._fds: dict[str, int] = {}
+        self._listed_at_ms: int | None = None
+        self._last: OnlineStalls | None = None
+
+    def read(self, now_ms: int) -> OnlineStalls | None:
+        """The waits of every group; None when the kernel has no pressure files here. Never raises OSError."""
+        if self._last is not None and 0 <= now_ms - self._last.at_ms < _EVERY_MS:
+            return self._last
+        if self._listed_at_ms is None or not 0 <= now_ms - self._listed_at_ms < _LIST_EVERY_MS:
+            self._listed_at_ms = now_ms
+            try:
+                self._refresh()
+            except OSError:
+                self.close()
+                return None
+        found = []
+        for name, fd in list(self._fds.items()):
+            try:
+                found.append((name, _some_total_us(os.pread(fd, 256, 0))))
+            except (OSError, ValueError):
+                self._drop(name)
+        self._last = OnlineStalls(at_ms=now_ms, total_us=tuple(found)) if self._has_pressure() else None
+        return self._last
+
+    def close(self) -> None:
+        """Close the open files; the next reading opens them again."""
+        for name in list(self._fds):
+            self._drop(name)
+        self._listed_at_ms = self._last = None
+
+    def _has_pressure(self) -> bool:
+        # A machine without any online group has nothing that could wait, which is not the same as a kernel that cannot tell.
+        return bool(self._fds) or os.path.exists(os.path.join(self._proc_root, "pressure/cpu"))
+
+    def _refresh(self) -> None:
+        wanted = set(sorted(self._online_groups())[:_GROUPS_MOST])
+        for name in sorted(self._fds.keys() - wanted):
+            self._drop(name)
+        for name in sorted(wanted - self._fds.keys()):
+            with contextlib.suppress(OSError):
+                path = os.path.join(self._root, name, "cpu.pressure")
+                self._fds[name] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _online_groups(self) -> set[str]:
+        here = self._own_group()
+        found: set[str] = set()
+        waiting = [name for name in self._children("") if name not in self._own]
+        while waiting:
+            name = waiting.pop()
+            if name == here:
+                continue
+            if here.startswith(f"{name}/") or name in _POD_TREE:
+                waiting += [f"{name}/{child}" for child in self._children(name) if _BEST_EFFORT not in child]
+            else:
+                found.add(name)
+        return found
+
+    def _children(self, group: str) -> list[str]:
+        with os.scandir(os.path.join(self._root, group)) as entries:
+            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+    def _own_group(self) -> str:
+        """The group of this process below the root; empty when it is the root's or unknown."""
+        with contextlib.suppress(OSError), open(os.path.join(self._proc_root, "self/cgroup"), encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("0::/"):
+                    return line[4:].strip()
+        return ""
+
+    def _drop(self, name: str) -> None:
+        with contextlib.suppress(OSError):
+            os.close(self._fds.pop(name))
+
+
+def _some_total_us(text: bytes) -> int:
+    """The total of the line "some avg10=0.00 avg60=0.00 avg300=0.00 total=123". Raises ValueError for another text."""
+    line = text.split(b"\n", 1)[0]
+    if not line.startswith(b"some "):
+        raise ValueError(line)
+    return int(line.rpartition(b" total=")[2])

@@ -1,0 +1,275 @@
+"""What online work feels beside batch work in real control groups (root): `python -m tests.bench.bench_online`.
+
+The online service is a probe: requests of one millisecond of CPU at a fixed rate, each timed from when it should have begun, beside
+a load of its own that steps between 20 and 70 % of the machine. Batch work are a spinning loop for each CPU and one that copies
+memory. Printed for each way of running them side by side: p50, p99 and p99.9 of the probe, p99 against the probe alone, the share
+of requests served, the CPU time of batch work, and how often its ceiling turned. The ways take turns, so that what else the
+machine does meets all of them alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from colo_common.adapters.clock import SystemClock
+from colo_common.model.workload import RunSpec
+from colo_common.runtime.metrics import Metrics
+from colo_executor.cgroup import CgroupTree
+from colo_executor.desired import DesiredPolicy
+from colo_executor.knobs import Knob
+from colo_executor.lease import LeasePolicy
+from colo_executor.local import CeilingRefused, CeilingWritten, ReplicaLaunched
+from colo_executor.order import KnobWrite
+from colo_executor.process.runtime import ProcessRuntime
+from colo_executor.process.settings import ProcessPolicy
+from colo_executor.process.stall_reader import unified_root
+from colo_executor.reflex import ReflexPolicy
+from colo_executor.shell import ExecutorShell
+from tests.support.builders import a_placement
+
+ROOT: Final = "/sys/fs/cgroup"
+CPUS: Final = len(os.sched_getaffinity(0))
+RATE_HZ: Final = 200
+LEASE_MS: Final = 3_600_000
+SPIN: Final = "while True:\n    pass\n"
+COPY: Final = "held = bytearray(64 << 20)\nwhile True:\n    bytes(held)\n"
+
+#: Requests of 1 ms of CPU time each, by an open loop; a request that should have begun while another one ran waits for it.
+PROBE: Final = """
+import json, sys, time
+rate, seconds = int(sys.argv[1]), float(sys.argv[2])
+def work(rounds):
+    for _ in range(rounds):
+        pass
+begun = time.process_time_ns(); work(2_000_000); rounds = 2_000_000 * 1_000_000 // (time.process_time_ns() - begun)
+took, started = [], time.monotonic()
+for index in range(int(rate * seconds)):
+    due = started + index / rate
+    if time.monotonic() > started + seconds:
+        break
+    time.sleep(max(0.0, due - time.monotonic()))
+    work(rounds)
+    took.append(round((time.monotonic() - due) * 1e6))
+print(json.dumps({"wanted": int(rate * seconds), "took_us": took}))
+"""
+#: Busy for a share of every ten milliseconds that steps between two values.
+LOAD: Final = """
+import sys, time
+low, high, step_s = float(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
+started = time.monotonic()
+while True:
+    now = time.monotonic()
+    share = high if int((now - started) / step_s) % 2 else low
+    while time.monotonic() < now + share * 0.01:
+        pass
+    time.sleep(max(0.0, now + 0.01 - time.monotonic()))
+"""
+
+Way = Literal["alone", "plain", "low-shares", "idle", "reflex-off", "usage", "auto", "no-idle-usage", "no-idle-auto"]
+WAYS: Final[tuple[Way, ...]] = ("alone", "plain", "low-shares", "idle", "reflex-off", "usage", "auto")
+NO_IDLE: Final[tuple[Way, ...]] = ("no-idle-usage", "no-idle-auto")
+
+
+class Felt(Struct, frozen=True):
+    """One run of one way."""
+
+    took_us: list[int]
+    wanted: int
+    batch_cpu_s: float
+    turns: int
+
+
+class Online:
+    """The control group of the online service, under the CPU controller and where the kernel counts pressure."""
+
+    def __init__(self, name: str) -> None:
+        self._tree = CgroupTree(ROOT, name, controllers={1: ("cpu", "cpuacct"), 2: ("cpu",)})
+        self._tree.make("")
+        root = unified_root(ROOT)
+        self._pressure = None if root is None or self._tree.version == 2 else Path(root, name)
+        if self._pressure is not None:
+            self._pressure.mkdir()
+
+    def attach(self, pid: int) -> None:
+        """Move a process into the group."""
+        self._tree.attach("", pid)
+        if self._pressure is not None:
+            (self._pressure / "cgroup.procs").write_text(str(pid))
+
+    def remove(self) -> None:
+        """Remove the group; its processes must have ended."""
+        self._tree.remove("")
+        if self._pressure is not None:
+            self._pressure.rmdir()
+
+
+class CountedRuntime(ProcessRuntime):
+    """Notes every ceiling that was written."""
+
+    def __init__(self, policy: ProcessPolicy) -> None:
+        super().__init__(policy)
+        self.ceilings_mcpu: list[int] = []
+
+    def set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten | CeilingRefused:
+        self.ceilings_mcpu.append(ceiling_mcpu)
+        return super().set_ceiling(ceiling_mcpu)
+
+    def turns(self) -> int:
+        """How often the ceiling rose after it had fallen."""
+        moves = [later > first for first, later in itertools.pairwise(self.ceilings_mcpu)]
+        return sum(not first and later for first, later in itertools.pairwise(moves))
+
+
+@contextlib.contextmanager
+def online_service(seconds: float, step_s: float, name: str) -> Iterator[subprocess.Popen[str]]:
+    """The probe and its load in a group of their own; ended and removed at the end."""
+    online = Online(name)
+    started: list[subprocess.Popen[str]] = []
+    try:
+        for _ in range(CPUS):
+            started.append(subprocess.Popen([sys.executable, "-c", LOAD, "0.2", "0.7", str(step_s)], text=True))
+            online.attach(started[-1].pid)
+        words = [sys.executable, "-c", PROBE, str(RATE_HZ), str(seconds)]
+        started.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True))
+        online.attach(started[-1].pid)
+        yield started[-1]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+        online.remove()
+
+
+@contextlib.contextmanager
+def bare_batch(way: Way, name: str) -> Iterator[CgroupTree]:
+    """Batch work as other programs would run it: in a group with the usual weight, the least weight, or idle."""
+    tree = CgroupTree(ROOT, name, controllers={1: ("cpu", "cpuacct"), 2: ("cpu",)})
+    tree.make("")
+    if way == "low-shares":
+        tree.write(KnobWrite(path="", knob=Knob.CPU_WEIGHT, value=2))
+    if way == "idle":
+        tree.write(KnobWrite(path="", knob=Knob.CPU_IDLE, value=1))
+    started = []
+    try:
+        for script in (*[SPIN] * CPUS, COPY):
+            started.append(subprocess.Popen([sys.executable, "-c", script]))
+            tree.attach("", started[-1].pid)
+        yield tree
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+        tree.remove("")
+
+
+@contextlib.asynccontextmanager
+async def colo_batch(way: Way, name: str, directory: Path) -> AsyncIterator[CountedRuntime]:
+    """Batch work under an executor's runtime and, but for `reflex-off`, its reflex."""
+    desired = DesiredPolicy(idle=not way.startswith("no-idle"))
+    runtime = CountedRuntime(ProcessPolicy(state_dir=str(directory), subtree=name, desired=desired))
+    lease = LeasePolicy(default_ms=LEASE_MS, most_ms=LEASE_MS)
+    policy = ReflexPolicy(rule="auto" if way.endswith("auto") else "usage", lease=lease)
+    shell = ExecutorShell(runtime, SystemClock(), policy=policy, period_ms=20, metrics=Metrics())
+    await shell.load()
+    loop = None
+    try:
+        for number, script in enumerate((*[SPIN] * CPUS, COPY)):
+            run = RunSpec(command=(sys.executable, "-c", script))
+            placement = replace(a_placement(f"job/main/{number}"), run=run, memory_bytes=256 << 20)
+            launched = await runtime.launch(placement, 1)
+            if not isinstance(launched, ReplicaLaunched):
+                raise SystemExit(launched.detail)
+        if way != "reflex-off":
+            loop = asyncio.create_task(shell.run_reflex())
+        yield runtime
+    finally:
+        if loop is not None:
+            loop.cancel()
+            await asyncio.gather(loop, return_exceptions=True)
+        await runtime.restore()
+        await runtime.close()
+
+
+async def felt(way: Way, seconds: float, step_s: float) -> Felt:
+    """Run one way once."""
+    name = f"bench-online-{os.getpid()}"
+    with tempfile.TemporaryDirectory() as directory:
+        async with contextlib.AsyncExitStack() as stack:
+            used_us: Callable[[], int] = int
+            turns: Callable[[], int] = int
+            if way in ("plain", "low-shares", "idle"):
+                tree = stack.enter_context(bare_batch(way, f"{name}-batch"))
+                used_us = partial(tree.cpu_used_us, "")
+            elif way != "alone":
+                runtime = await stack.enter_async_context(colo_batch(way, f"{name}-colo", Path(directory)))
+                batch = CgroupTree(ROOT, f"{name}-colo")
+                used_us, turns = partial(batch.cpu_used_us, "batch"), runtime.turns
+            probe = stack.enter_context(online_service(seconds, step_s, name))
+            before_us, before_turns = used_us(), turns()
+            output, _ = await asyncio.to_thread(probe.communicate)
+            batch_cpu_s = (used_us() - before_us) / 1e6
+            counted = turns() - before_turns
+    found = json.loads(output)
+    return Felt(took_us=found["took_us"], wanted=found["wanted"], batch_cpu_s=batch_cpu_s, turns=counted)
+
+
+def per_mille(values: Sequence[int], rank: int) -> int:
+    """The smallest value that at least `rank` thousandths of the values do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, -(-len(ordered) * rank // 1_000) - 1)]
+
+
+def row(way: Way, runs: Sequence[Felt], alone: Sequence[Felt]) -> str:
+    """The medians over the runs of a way; its p99 against that of the run alone in the same round, and their range."""
+    shown = [statistics.median(per_mille(run.took_us, rank) for run in runs) / 1e3 for rank in (500, 990, 999)]
+    pairs = zip(runs, alone, strict=True)
+    ratios = [per_mille(run.took_us, 990) / per_mille(base.took_us, 990) for run, base in pairs]
+    served = statistics.median(len(run.took_us) / run.wanted for run in runs)
+    batch_s = statistics.median(run.batch_cpu_s for run in runs)
+    turns = max(run.turns for run in runs)
+    return (
+        f"{way:<14} p50 {shown[0]:7.2f}  p99 {shown[1]:8.2f}  p99.9 {shown[2]:8.2f} ms   against alone "
+        f"{statistics.median(ratios):5.2f} ({min(ratios):.2f}-{max(ratios):.2f})   served {served:6.1%}   "
+        f"batch {batch_s:6.1f} CPU s   turns {turns}"
+    )
+
+
+async def main(ways: Sequence[Way], rounds: int, seconds: float, step_s: float) -> None:
+    """Every way once a round, and then the table."""
+    runs: dict[Way, list[Felt]] = {way: [] for way in ways}
+    for number in range(rounds):
+        for way in ways:
+            begun_s = time.monotonic()
+            runs[way].append(await felt(way, seconds, step_s))
+            print(f"round {number + 1}: {way} took {time.monotonic() - begun_s:.0f} s", file=sys.stderr, flush=True)
+    print(f"{rounds} rounds of {seconds:.0f} s on {CPUS} CPUs, the online load steps every {step_s:.0f} s")
+    for way in ways:
+        print(row(way, runs[way], runs["alone"]))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--step", type=float, default=5.0, help="seconds between two steps of the online load")
+    parser.add_argument("--ways", default=",".join((*WAYS, *NO_IDLE)), help="alone must be among them")
+    args = parser.parse_args()
+    chosen = tuple(way for way in (*WAYS, *NO_IDLE) if way in args.ways.split(","))
+    asyncio.run(main(chosen, args.rounds, args.seconds, args.step))
