@@ -40,7 +40,7 @@ async def main(rounds: int) -> None:
         shell = ExecutorShell(
             runtime,
             SystemClock(),
-            policy=ReflexPolicy(suppress=suppress),
+            policy=ReflexPolicy(rule="usage", suppress=suppress),
             period_ms=PERIOD_MS,
             metrics=Metrics(),
         )

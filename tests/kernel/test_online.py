@@ -154,7 +154,7 @@ async def test_what_cannot_be_had_is_refused_and_changes_no_file(runtime: Proces
 async def test_suppression_of_batch_work_leaves_online_work_alone(policy: ProcessPolicy) -> None:
     before = settings_of(CGROUP_ROOT)
     runtime = ProcessRuntime(policy)
-    shell = ExecutorShell(runtime, SystemClock(), policy=ReflexPolicy(), period_ms=20, metrics=Metrics())
+    shell = ExecutorShell(runtime, SystemClock(), policy=ReflexPolicy(rule="usage"), period_ms=20, metrics=Metrics())
     await shell.load()
     floor_mcpu = ReflexPolicy().suppress.floor_mcpu
     count = len(every_cpu())

@@ -195,7 +195,7 @@ async def test_the_reflex_takes_the_cpu_of_a_real_hog_back_when_online_work_come
     policy: ProcessPolicy, tree: CgroupTree
 ) -> None:
     runtime = ProcessRuntime(policy)
-    shell = ExecutorShell(runtime, SystemClock(), policy=ReflexPolicy(), period_ms=20, metrics=Metrics())
+    shell = ExecutorShell(runtime, SystemClock(), policy=ReflexPolicy(rule="usage"), period_ms=20, metrics=Metrics())
     await shell.load()
     own = CgroupTree(str(CGROUP_ROOT), SUBTREE)
     cpus = tuple(every_cpu())

@@ -117,7 +117,7 @@ async def policy(tmp_path: Path) -> AsyncIterator[ProcessPolicy]:
 async def reflex_of(runtime: ProcessRuntime) -> AsyncIterator[None]:
     """The reflex as the executor runs it, beside batch work that uses nothing: its presence makes the reflex look every period."""
     # Nobody renews the lease here: it is longer than the test.
-    policy = ReflexPolicy(suppress=SUPPRESS, lease=LeasePolicy(default_ms=LEASE_MS, most_ms=LEASE_MS))
+    policy = ReflexPolicy(rule="usage", suppress=SUPPRESS, lease=LeasePolicy(default_ms=LEASE_MS, most_ms=LEASE_MS))
     shell = ExecutorShell(runtime, SystemClock(), policy=policy, period_ms=PERIOD_MS, metrics=Metrics())
     await shell.load()
     loop = asyncio.create_task(shell.run_reflex())
