@@ -94,7 +94,7 @@ async def build(process: ServiceProcess, settings: SchedulerSettings) -> None:
 
     service, shell = scheduler_service(
         settings.policy,
-        RedisLedger(process.redis),
+        RedisLedger(process.redis, min_replicas=process.common.redis_min_replicas),
         process.bus,
         process.clock,
         store=process.store,

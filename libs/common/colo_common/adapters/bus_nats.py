@@ -14,6 +14,7 @@ from nats.aio.msg import Msg
 from nats.micro.request import Handler, Request
 
 from colo_common.adapters.conflating_queue import ConflatingQueue
+from colo_common.adapters.nats_access import NatsAccess
 from colo_common.adapters.nats_connection import NatsConnection
 from colo_common.adapters.nats_dead_letters import NatsDeadLetters
 from colo_common.adapters.nats_errors import NATS_ERRORS, NoStream, keeps_cancellation, port_error
@@ -40,13 +41,15 @@ class NatsBus:
 
     def __init__(
         self,
-        url: str,
+        server: str | NatsAccess,
         *,
         name: str,
         version: str = "0.0.0",
         streams: Mapping[Stream, StreamLimits] = STREAMS,
     ) -> None:
-        self._connection = NatsConnection(url, name, streams)
+        """`server` is an address, or an access with credentials."""
+        access = NatsAccess(url=server) if isinstance(server, str) else server
+        self._connection = NatsConnection(access, name, streams)
         #: The dead letters on this server.
         self.dead_letters = NatsDeadLetters(self._connection)
         self._publisher = Publisher(self._connection.client, self._batching_stream)

@@ -1,23 +1,25 @@
 """One connection to NATS that reconnects for ever and keeps the streams configured as in the registry."""
 
 import asyncio
+import random
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import nats.aio.client
 import nats.js.api
 import nats.js.errors
 import structlog
 
+from colo_common.adapters.nats_access import NatsAccess, reconnects
 from colo_common.adapters.nats_errors import NATS_ERRORS, port_error
 from colo_common.events.registry import STREAMS, Stream, StreamLimits
 from colo_common.ports import PortError, Refused, Unavailable
 
 __all__ = ["NatsConnection"]
 
-_RECONNECT_WAIT_S: Final = 0.1
-_PING_S: Final = 10
+_CONNECT_WAIT_S: Final = 0.1
+_PING_S: Final = 5
 _STREAM_BYTES_MIN: Final = 64 << 20
 # JetStream error: the server has not the storage that the stream reserves.
 _NO_STORAGE: Final = 10047
@@ -46,8 +48,9 @@ class NatsConnection:
     called when the connection breaks.
     """
 
-    def __init__(self, url: str, name: str, streams: Mapping[Stream, StreamLimits] = STREAMS) -> None:
-        self.url = url
+    def __init__(self, access: NatsAccess, name: str, streams: Mapping[Stream, StreamLimits] = STREAMS) -> None:
+        self._access = access
+        self._rng = random.Random()
         self.client = nats.aio.client.Client()
         self.generation = 0
         self.on_lost: Callable[[], None] = lambda: None
@@ -55,16 +58,18 @@ class NatsConnection:
         self.takes_batches: bool | None = None
         self._name = name
         self._streams = streams
-        self._log = structlog.get_logger(source="nats").bind(server=_without_password(url))
-        self._problem: PortError = Unavailable(f"NATS at {_without_password(url)} was not reached yet")
+        self._log = structlog.get_logger(source="nats").bind(server=access.shown)
+        self._problem: PortError = Unavailable(f"NATS at {access.shown} was not reached yet")
         self._usable = asyncio.Event()
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._logged_complaint = ""
         self._is_away = False
+        self._options: dict[str, Any] = {}
 
     def start(self) -> None:
-        """Connect in the background."""
+        """Connect in the background. Raises InvalidInput for an address or a file that breaks a rule."""
+        self._options = self._access.options()
         self._spawn(self._connect())
 
     async def wait_usable(self) -> None:
@@ -118,14 +123,15 @@ class NatsConnection:
 
     async def _connect(self) -> None:
         await self.client.connect(
-            servers=[self.url],
+            **self._options,
             name=self._name,
             error_cb=self._on_error,
             disconnected_cb=self._on_disconnected,
             reconnected_cb=self._on_connected,
             max_reconnect_attempts=-1,
-            # The library sleeps for this long; its annotation says int.
-            reconnect_time_wait=_RECONNECT_WAIT_S,  # type: ignore[arg-type]
+            # The library sleeps for this long before the first connection; its annotation says int.
+            reconnect_time_wait=_CONNECT_WAIT_S * self._rng.uniform(1, 2),  # type: ignore[arg-type]
+            reconnect_to_server_handler=reconnects(self._rng),
             connect_timeout=2,
             ping_interval=_PING_S,
             max_outstanding_pings=2,
@@ -158,10 +164,10 @@ class NatsConnection:
         if self.client.is_closed or not self._usable.is_set():
             return
         self._usable.clear()
-        self._set_problem(Unavailable(f"NATS at {_without_password(self.url)} is not connected"))
+        self._set_problem(Unavailable(f"NATS at {self._access.shown} is not connected"))
 
     async def _on_error(self, error: Exception) -> None:
-        failure = port_error(error, f"NATS at {_without_password(self.url)}")
+        failure = port_error(error, f"NATS at {self._access.shown}")
         if self._usable.is_set():
             # A complaint of the library about one subscription or message; the connection itself still works.
             if str(failure) != self._logged_complaint:
@@ -247,8 +253,3 @@ def _stream_config(name: str, limits: StreamLimits, takes_batches: bool) -> nats
         allow_direct=True,
         allow_atomic=takes_batches or None,
     )
-
-
-def _without_password(url: str) -> str:
-    scheme, separator, rest = url.rpartition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}"

@@ -5,8 +5,11 @@ from typing import Any, Final
 import redis.asyncio
 import redis.exceptions
 from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 
+from colo_common.adapters.nats_access import secret_of
+from colo_common.adapters.redis_access import RedisAccess, SentinelAddress
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import PortError, Refused, Unavailable
 
@@ -19,38 +22,80 @@ REDIS_ERRORS: Final = (redis.exceptions.RedisError, OSError, TimeoutError)
 ANSWER_WITHIN_S: Final = 5.0
 
 _CONNECTIONS_MAX: Final = 16
-_SCHEMES: Final = ("redis://", "rediss://", "unix://")
+# Behind sentinels no caller waits for a connection: the library has no such pool. More than a process ever uses at once.
+_SENTINEL_CONNECTIONS_MAX: Final = 64
+# How long one sentinel may take to say who the primary is, before the next one is asked.
+_SENTINEL_WITHIN_S: Final = 1.0
+# Answers of a server on its way to another state: a primary that lost its replicas or became one, a replica without primary.
+_NOT_NOW: Final = ("NOREPLICAS", "READONLY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "UNBLOCKED")
 
 
-def redis_client(url: str, *, name: str) -> redis.asyncio.Redis:
-    """A client of redis://, rediss:// or unix:// (unix:///run/redis.sock?db=0); connects at its first use.
+def redis_client(server: str | RedisAccess, *, name: str) -> redis.asyncio.Redis:
+    """A client of a server, or of the primary that sentinels name; a plain address is one without files. Connects at its first use.
 
-    At most 16 connections (more callers wait), 5 s for a connection or an answer. The library retries nothing: a
-    compare-and-set that is sent again after a lost answer would meet its own write, so the caller decides. Raises InvalidInput for
-    another scheme.
+    At most 16 connections (more callers wait), behind sentinels 64; 5 s for a connection or an answer. The library retries
+    nothing: a compare-and-set that is sent again after a lost answer would meet its own write, so the caller decides. After a
+    failover the next call finds the new primary. Raises InvalidInput for an address or a file that breaks a rule.
     """
-    if not url.startswith(_SCHEMES):
-        raise InvalidInput("redis_url", f"must begin with one of {', '.join(_SCHEMES)}", url)
+    access = RedisAccess(url=server) if isinstance(server, str) else server
     options: dict[str, Any] = {
         "client_name": name,
-        "max_connections": _CONNECTIONS_MAX,
-        "timeout": ANSWER_WITHIN_S,
         "socket_timeout": ANSWER_WITHIN_S,
         "health_check_interval": 15,
         "retry": Retry(NoBackoff(), 0),
+        **access.options(),
     }
-    if not url.startswith("unix://"):
+    if not access.url.startswith("unix://"):
         options |= {"socket_connect_timeout": ANSWER_WITHIN_S, "socket_keepalive": True}
+    sentinel = access.sentinel()
+    if sentinel is not None:
+        return redis.asyncio.Redis.from_pool(_sentinel_pool(access, sentinel, options))
+    options |= {"max_connections": _CONNECTIONS_MAX, "timeout": ANSWER_WITHIN_S}
     try:
-        pool = redis.asyncio.BlockingConnectionPool.from_url(url, **options)
+        pool = redis.asyncio.BlockingConnectionPool.from_url(access.url, **options)
     except ValueError as error:
-        raise InvalidInput("redis_url", str(error), url) from error
+        raise InvalidInput("redis_url", str(error), access.shown) from error
     return redis.asyncio.Redis.from_pool(pool)
 
 
+class _SentinelPool(SentinelConnectionPool):
+    """The library's pool, which also closes its connections to the sentinels when all of its own are closed."""
+
+    async def disconnect(self, inuse_connections: bool = True) -> None:
+        await super().disconnect(inuse_connections)
+        if inuse_connections:
+            for sentinel in self.sentinel_manager.sentinels:
+                await sentinel.aclose()
+
+
+def _sentinel_pool(access: RedisAccess, address: SentinelAddress, options: dict[str, Any]) -> SentinelConnectionPool:
+    to_sentinel: dict[str, Any] = {
+        "socket_timeout": _SENTINEL_WITHIN_S,
+        "socket_connect_timeout": _SENTINEL_WITHIN_S,
+        "retry": Retry(NoBackoff(), 0),
+        "password": secret_of("redis_sentinel_password_file", access.sentinel_password_file) or None,
+        **{key: value for key, value in options.items() if key.startswith("ssl_")},
+    }
+    if address.is_tls:
+        to_sentinel["ssl"] = True
+        options = {**options, "ssl": True}
+    manager = Sentinel(  # type: ignore[no-untyped-call]
+        list(address.sentinels), sentinel_kwargs=to_sentinel
+    )
+    return _SentinelPool(  # type: ignore[no-untyped-call]
+        address.primary,
+        manager,
+        db=address.db,
+        max_connections=_SENTINEL_CONNECTIONS_MAX,
+        **{"username": address.user or None, "password": address.password or None, **options},
+    )
+
+
 def redis_error(error: BaseException, doing: str) -> PortError:
-    """Refused where the server said no (read-only, out of memory, no rights, a failed snapshot), else Unavailable."""
+    """Refused where the server said no (out of memory, no rights, a failed snapshot), else Unavailable."""
     sentence = f"{doing}: {str(error) or type(error).__name__}"
+    if isinstance(error, redis.exceptions.ReadOnlyError) or str(error).startswith(_NOT_NOW):
+        return Unavailable(sentence)
     if isinstance(error, redis.exceptions.ResponseError) and not isinstance(error, redis.exceptions.BusyLoadingError):
         return Refused(sentence)
     if isinstance(error, redis.exceptions.AuthenticationError):

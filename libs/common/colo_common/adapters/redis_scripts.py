@@ -21,6 +21,9 @@ Argument = str | bytes | int
 
 # Most calls of one pipeline, which are lost together when the server is. Further calls go in the next one.
 _PIPELINE_MAX: Final = 256
+# Milliseconds that a server waits for its replicas, and the key written so that a wait covers what was written before.
+_REPLICAS_WITHIN_MS: Final = 1_000
+_REPLICATED: Final = "colo:v1:replicated"
 _ARGUMENT_TYPES: Final = frozenset({str, bytes, int})
 
 
@@ -50,11 +53,18 @@ class ScriptCalls:
     the pipeline fail and none is sent again: a compare-and-set would meet its own write. Calls made while a pipeline is in
     flight go in the next one, so a caller may wait for both limits. A cancelled caller gets no answer; whether its script ran is
     unknown, as after a lost answer.
+
+    With `min_replicas` above 0 an answer counts when that many replicas have everything that was written before it (WAIT); with
+    fewer after a second, all calls of the pipeline fail as those do whose answer is lost.
     """
 
-    def __init__(self, client: redis.asyncio.Redis, *, within_s: float = ANSWER_WITHIN_S) -> None:
+    def __init__(
+        self, client: redis.asyncio.Redis, *, within_s: float = ANSWER_WITHIN_S, min_replicas: int = 0
+    ) -> None:
         self._client = client
         self._within_s = within_s
+        self._min_replicas = min_replicas
+        self._is_behind = False
         self._waiting: list[_Call] = []
         self._sending: asyncio.Task[None] | None = None
 
@@ -133,9 +143,27 @@ class ScriptCalls:
 
     async def _pipelined(self, calls: Sequence[_Call], texts: Sequence[str] = ()) -> list[Any]:
         """Load the texts, then run the calls, in one write; an answer or an error for each."""
+        # A WAIT counts replicas from the last write of its own connection on, and a call that only compares writes nothing.
+        first = 1 if self._is_behind else 0
         async with self._client.pipeline(transaction=False) as pipe:
+            if first:
+                pipe.set(_REPLICATED, 1)
             for text in texts:
                 pipe.script_load(text)
             for call in calls:
                 pipe.evalsha(call.script.sha, len(call.keys), *call.keys, *call.arguments)
-            return await pipe.execute(raise_on_error=False)
+            if self._min_replicas:
+                pipe.execute_command("WAIT", self._min_replicas, _REPLICAS_WITHIN_MS)
+            answers = await pipe.execute(raise_on_error=False)
+        if self._min_replicas:
+            self._is_behind = True
+            self._check_replicas(answers.pop())
+            self._is_behind = False
+        return answers[first:]
+
+    def _check_replicas(self, count: Any) -> None:
+        """Raise the server's error, or TooLate when too few replicas have what was written."""
+        if isinstance(count, Exception):
+            raise count
+        if count < self._min_replicas:
+            raise TooLate(f"{count} of {self._min_replicas} replicas have the write after {_REPLICAS_WITHIN_MS} ms")

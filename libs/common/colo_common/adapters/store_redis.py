@@ -79,9 +79,10 @@ def key_of_kind(kind: str) -> str:
 class RedisStore:
     """Versioned rows in Redis. `client` may be shared; `close` closes it."""
 
-    def __init__(self, client: redis.asyncio.Redis) -> None:
+    def __init__(self, client: redis.asyncio.Redis, *, min_replicas: int = 0) -> None:
+        """`min_replicas`: as of ScriptCalls."""
         self._client = client
-        self._scripts = ScriptCalls(client)
+        self._scripts = ScriptCalls(client, min_replicas=min_replicas)
         self._unreadable: set[tuple[str, str]] = set()
         self._log = structlog.get_logger(source="redis")
 

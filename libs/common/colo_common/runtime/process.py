@@ -19,6 +19,7 @@ from colo_common.adapters.clock_pace import ClockPace
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Bus, Clock, DeadLetters, PortError, Refused, Store, Survey, Unavailable
 from colo_common.runtime import logs
+from colo_common.runtime.access import nats_access_of, redis_access_of
 from colo_common.runtime.build import build_version
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
@@ -75,7 +76,7 @@ class ServiceProcess:
         if self._redis is None:
             from colo_common.adapters.redis_client import redis_client
 
-            self._redis = redis_client(self.common.redis_url, name=f"colo-{self.name}")
+            self._redis = redis_client(redis_access_of(self.common), name=f"colo-{self.name}")
         return self._redis
 
     @property
@@ -84,7 +85,7 @@ class ServiceProcess:
         if self._store is None:
             from colo_common.adapters.store_redis import RedisStore
 
-            self._store = RedisStore(self.redis)
+            self._store = RedisStore(self.redis, min_replicas=self.common.redis_min_replicas)
             self._closers.append(self._store.close)
         return self._store
 
@@ -195,7 +196,7 @@ async def _main(name: str, settings: Settings, build: Callable[[ServiceProcess, 
     log = structlog.get_logger(source="process")
     version = build_version()
     metrics = Metrics(version)
-    bus = NatsBus(common.nats_url, name=f"colo-{name}", version=version)
+    bus = NatsBus(nats_access_of(common), name=f"colo-{name}", version=version)
     reached = metrics.gauge("colo_bus_connections", "how often NATS was reached since the start")
     reached.set_function(lambda: float(bus.connections))
     telemetry = Telemetry(name, metrics=metrics, exporter=_exporter(common, name, version))

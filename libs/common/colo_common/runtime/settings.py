@@ -5,7 +5,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar, Union
+from typing import Annotated, Any, Final, Literal, TypeVar, Union
 
 import msgspec
 from msgspec import Struct
@@ -29,10 +29,30 @@ class Common(Struct, frozen=True, kw_only=True):
     origin) x speed; in a `clock_pace_file` the lab says how fast the clock runs now. `trace_ratio` is the share of placements
     whose spans are kept. `forget_node_ms`: a node that is lost for so long and holds nothing is forgotten by every service that
     keeps nodes (0: never).
+
+    `nats_url` is several addresses of one cluster, separated by commas; `redis_url` may be redis+sentinel://host:26379,.../NAME.
+    A `..._file` is a path: certificates and keys in PEM, credentials of NATS (.creds or the seed of an nkey), passwords on their
+    first line. `stream_replicas` servers keep each stream (1, 3 or 5); a write of Redis counts when `redis_min_replicas` replicas
+    have it as well.
     """
 
     nats_url: str = "nats://127.0.0.1:4222"
+    nats_ca_file: str = ""
+    nats_cert_file: str = ""
+    nats_key_file: str = ""
+    nats_creds_file: str = ""
+    nats_nkey_file: str = ""
+    nats_user: str = ""
+    nats_password_file: str = ""
+    stream_replicas: Literal[1, 3, 5] = 1
     redis_url: str = "redis://127.0.0.1:6379/0"
+    redis_ca_file: str = ""
+    redis_cert_file: str = ""
+    redis_key_file: str = ""
+    redis_user: str = ""
+    redis_password_file: str = ""
+    redis_sentinel_password_file: str = ""
+    redis_min_replicas: Annotated[int, msgspec.Meta(ge=0, le=5)] = 0
     http_host: str = "127.0.0.1"
     http_port: int = 0
     log_level: Literal["debug", "info", "warning", "error"] = "info"

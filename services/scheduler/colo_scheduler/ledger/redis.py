@@ -49,10 +49,11 @@ _RELEASE: Final = Script.of(RELEASE)
 class RedisLedger:
     """Ledger of all schedulers that share a Redis. `client` may be shared with others; `close` closes it."""
 
-    def __init__(self, client: redis.asyncio.Redis, *, prefix: str = _PREFIX) -> None:
+    def __init__(self, client: redis.asyncio.Redis, *, prefix: str = _PREFIX, min_replicas: int = 0) -> None:
+        """`min_replicas`: as of ScriptCalls."""
         self._client = client
         self._prefix = prefix
-        self._calls = ScriptCalls(client)
+        self._calls = ScriptCalls(client, min_replicas=min_replicas)
 
     @classmethod
     def of(cls, url: str, *, name: str) -> "RedisLedger":

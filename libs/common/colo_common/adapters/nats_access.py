@@ -1,0 +1,149 @@
+"""How a process reaches NATS and who it is there: addresses, TLS, credentials, and how soon it connects again."""
+
+import importlib.util
+import random
+import ssl
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+from nats.aio.client import Server
+
+from colo_common.model.invalid import InvalidInput
+
+__all__ = ["NatsAccess", "reconnects", "tls_context", "without_password"]
+
+_SCHEMES: Final = ("nats", "tls", "ws", "wss")
+#: The most that a first reconnect waits; the bound doubles with every attempt that failed, up to the second one.
+_RECONNECT_FIRST_S: Final = 0.2
+_RECONNECT_MOST_S: Final = 5.0
+_DOUBLINGS_MOST: Final = 8
+
+
+class NatsAccess(Struct, frozen=True, kw_only=True):
+    """The addresses of one cluster, separated by commas, and files. An address after the first may leave its scheme out.
+
+    `ca_file` is the authority of the servers, `cert_file` and `key_file` are this process's own certificate, all in PEM.
+    `creds_file` is a .creds file (JWT and seed), `nkey_file` holds a seed, `user` goes with the first line of `password_file`; at
+    most one of the three is given.
+    """
+
+    url: str
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    creds_file: str = ""
+    nkey_file: str = ""
+    user: str = ""
+    password_file: str = ""
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The addresses, each with its scheme. Raises InvalidInput."""
+        found: list[str] = []
+        for part in filter(None, (each.strip() for each in self.url.split(","))):
+            scheme = found[0].partition("://")[0] if found else "nats"
+            address = part if "://" in part else f"{scheme}://{part}"
+            split = urlsplit(address)
+            try:
+                is_address = (
+                    split.scheme in _SCHEMES and bool(split.hostname) and (split.port is None or split.port > 0)
+                )
+            except ValueError:
+                is_address = False
+            if not is_address:
+                rule = f"must be addresses such as nats://host:4222, separated by commas ({', '.join(_SCHEMES)})"
+                raise InvalidInput("nats_url", rule, without_password(part))
+            found.append(address)
+        if not found:
+            raise InvalidInput("nats_url", "must name at least one server", self.url)
+        return tuple(found)
+
+    @property
+    def shown(self) -> str:
+        """The addresses without passwords, for people."""
+        return ",".join(without_password(each.strip()) for each in self.url.split(","))
+
+    def options(self) -> dict[str, Any]:
+        """The arguments of the library's `connect`. Raises InvalidInput for files that cannot be read or do not go together."""
+        found: dict[str, Any] = {"servers": list(self.servers)}
+        tls = tls_context("nats", self.ca_file, self.cert_file, self.key_file)
+        if tls is not None:
+            found["tls"] = tls
+        given = {"nats_creds_file": self.creds_file, "nats_nkey_file": self.nkey_file, "nats_user": self.user}
+        names = [name for name, value in given.items() if value]
+        if len(names) > 1:
+            raise InvalidInput(names[1], f"must not be given together with {names[0]}", given[names[1]])
+        if self.password_file and not self.user:
+            raise InvalidInput("nats_password_file", "must be given together with nats_user", self.password_file)
+        if self.user:
+            found["user"] = self.user
+            found["password"] = secret_of("nats_password_file", self.password_file)
+        for name, path, option in (
+            ("nats_creds_file", self.creds_file, "user_credentials"),
+            ("nats_nkey_file", self.nkey_file, "nkeys_seed"),
+        ):
+            if path:
+                secret_of(name, path)
+                if importlib.util.find_spec("nkeys") is None:
+                    raise InvalidInput(name, "needs the signing library: pip install 'colo[nkeys]'", path)
+                found[option] = path
+        return found
+
+
+def secret_of(field: str, path: str) -> str:
+    """The first line of a file; "" for no path. Raises InvalidInput, which names the field, for one that is missing or empty."""
+    if not path:
+        return ""
+    try:
+        text = Path(path).read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise InvalidInput(field, f"must be a file that this process may read: {error}", path) from error
+    if not text.strip():
+        raise InvalidInput(field, "must not be an empty file", path)
+    return text.strip().splitlines()[0]
+
+
+def tls_context(server: str, ca_file: str, cert_file: str, key_file: str) -> ssl.SSLContext | None:
+    """A client's context that checks the server's name; None without files. Raises InvalidInput, which names the setting."""
+    if not (ca_file or cert_file or key_file):
+        return None
+    if bool(cert_file) != bool(key_file):
+        field = f"{server}_cert_file" if cert_file else f"{server}_key_file"
+        other = f"{server}_key_file" if cert_file else f"{server}_cert_file"
+        raise InvalidInput(field, f"must be given together with {other}", cert_file or key_file)
+    try:
+        context = ssl.create_default_context(cafile=ca_file or None)
+    except OSError as error:  # ssl.SSLError is one
+        raise InvalidInput(f"{server}_ca_file", f"must be certificates in PEM: {error}", ca_file) from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if cert_file:
+        try:
+            context.load_cert_chain(cert_file, key_file)
+        except OSError as error:
+            raise InvalidInput(
+                f"{server}_cert_file", f"must be a certificate with its key: {error}", cert_file
+            ) from error
+    return context
+
+
+def reconnects(rng: random.Random) -> Callable[[Sequence[Server], object], tuple[Server, float]]:
+    """Which server to try next, and after how many seconds: the one that failed least, after a random part of a growing bound.
+
+    When a server goes, all its clients come to the others: at once they would be a second fault.
+    """
+
+    def choose(servers: Sequence[Server], _info: object) -> tuple[Server, float]:
+        chosen = min(servers, key=lambda server: server.reconnects)
+        bound_s = min(_RECONNECT_MOST_S, _RECONNECT_FIRST_S * 2.0 ** min(chosen.reconnects, _DOUBLINGS_MOST))
+        return chosen, rng.uniform(0.0, bound_s)
+
+    return choose
+
+
+def without_password(url: str) -> str:
+    """The address without what stands before "@"."""
+    scheme, separator, rest = url.rpartition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"

@@ -1,0 +1,99 @@
+"""How a process reaches Redis and who it is there: one server, or the primary that Sentinel names; TLS, user and password."""
+
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from msgspec import Struct
+
+from colo_common.adapters.nats_access import secret_of, tls_context, without_password
+from colo_common.model.invalid import InvalidInput
+
+__all__ = ["RedisAccess", "SentinelAddress"]
+
+_PLAIN: Final = ("redis://", "rediss://", "unix://")
+_SENTINEL: Final = ("redis+sentinel://", "rediss+sentinel://")
+_SENTINEL_PORT: Final = 26379
+
+
+class SentinelAddress(Struct, frozen=True, kw_only=True):
+    """The sentinels, the name of the primary that they watch, the database, and whether connections use TLS."""
+
+    sentinels: tuple[tuple[str, int], ...]
+    primary: str
+    db: int
+    is_tls: bool
+    user: str
+    password: str
+
+
+class RedisAccess(Struct, frozen=True, kw_only=True):
+    """An address and files.
+
+    `url` is redis://, rediss://, unix:// or redis+sentinel://host:26379,host2:26379/NAME?db=0 (rediss+sentinel:// for TLS), where
+    NAME is what the sentinels call the primary. `user` and the first line of `password_file` go before what stands in the address;
+    `sentinel_password_file` is for the sentinels themselves. With `ca_file`, `cert_file` and `key_file` (PEM) the scheme must be
+    one of TLS.
+    """
+
+    url: str
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    user: str = ""
+    password_file: str = ""
+    sentinel_password_file: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The address without its password, for people."""
+        return without_password(self.url)
+
+    def sentinel(self) -> SentinelAddress | None:
+        """The parts of a sentinel address, None for another one. Raises InvalidInput."""
+        if not self.url.startswith(_SENTINEL):
+            return None
+        split = urlsplit(self.url)
+        rule = "must look like redis+sentinel://host:26379,host2:26379/NAME?db=0"
+        credentials, _, hosts = split.netloc.rpartition("@")
+        query = dict(parse_qsl(split.query))
+        name, db = split.path.strip("/"), query.pop("db", "0")
+        sentinels = []
+        for part in hosts.split(","):
+            host, _, port = part.strip().rpartition(":") if _has_port(part) else (part.strip(), "", str(_SENTINEL_PORT))
+            if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+                raise InvalidInput("redis_url", rule, self.shown)
+            sentinels.append((host.strip("[]"), int(port)))
+        if not name or "/" in name or query or not db.isdigit():
+            raise InvalidInput("redis_url", rule, self.shown)
+        user, _, password = credentials.partition(":")
+        return SentinelAddress(
+            sentinels=tuple(sentinels),
+            primary=unquote(name),
+            db=int(db),
+            is_tls=self.url.startswith("rediss"),
+            user=unquote(user),
+            password=unquote(password),
+        )
+
+    def options(self) -> dict[str, Any]:
+        """The library's arguments for identity and TLS. Raises InvalidInput for files that cannot be read or do not go together."""
+        if not self.url.startswith((*_PLAIN, *_SENTINEL)):
+            raise InvalidInput("redis_url", f"must begin with one of {', '.join((*_PLAIN, *_SENTINEL))}", self.shown)
+        found: dict[str, Any] = {}
+        if self.user and not self.password_file:
+            raise InvalidInput("redis_user", "must be given together with redis_password_file", self.user)
+        if self.password_file:
+            found["password"] = secret_of("redis_password_file", self.password_file)
+        if self.user:
+            found["username"] = self.user
+        # The library makes a context of its own from these; here they are only checked.
+        if tls_context("redis", self.ca_file, self.cert_file, self.key_file) is not None:
+            if not self.url.startswith("rediss"):
+                raise InvalidInput("redis_url", "must begin with rediss when certificates are given", self.shown)
+            files = {"ssl_ca_certs": self.ca_file, "ssl_certfile": self.cert_file, "ssl_keyfile": self.key_file}
+            found |= {option: path for option, path in files.items() if path}
+        return found
+
+
+def _has_port(part: str) -> bool:
+    return ":" in part.rpartition("]")[2]
