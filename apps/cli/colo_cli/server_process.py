@@ -93,6 +93,16 @@ class ServerProcess:
         return self._url
 
     @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def port(self) -> int:
+        """The port that was asked for; 0 for none."""
+        return self._port or 0
+
+    @property
     def pid(self) -> int:
         """The process id; raises RuntimeError before start() and after stop()."""
         return self._running()[0].pid

