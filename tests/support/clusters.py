@@ -12,7 +12,6 @@ import shutil
 import signal
 import socket
 import tempfile
-import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -24,12 +23,12 @@ import redis
 from colo_cli.server_process import ServerProcess
 from colo_cli.servers import NatsServer, RedisServer, SentinelServer, ServerMissing
 from tests.support.servers import missing
+from tests.support.waiting import eventually_blocking
 
 __all__ = ["NatsCluster", "RedisSentinel", "free_ports", "nats_cluster", "redis_sentinel"]
 
 PRIMARY: Final = "colo"
 START_S: Final = 30.0
-POLL_S: Final = 0.05
 
 
 class NatsCluster:
@@ -72,7 +71,11 @@ class NatsCluster:
 
     def wait_healthy(self) -> None:
         """Wait until all servers that run say that their JetStream is up to date."""
-        _wait("every NATS server is healthy", lambda: all(self._is_healthy(number) for number in self.running()))
+        eventually_blocking(
+            lambda: all(self._is_healthy(number) for number in self.running()),
+            "every NATS server is healthy",
+            limit_s=START_S,
+        )
 
     def running(self) -> tuple[int, ...]:
         """The servers that run."""
@@ -100,7 +103,7 @@ class NatsCluster:
             # Until the others elect, they still name the one that was killed.
             return found[0].startswith("n") and int(found[0][1:]) - 1 in self.running()
 
-        _wait("a leader is elected", is_known)
+        eventually_blocking(is_known, "a leader is elected", limit_s=START_S)
         return int(found[0][1:]) - 1
 
     def _monitored(self, path: str) -> dict[str, Any]:
@@ -152,7 +155,7 @@ class RedisSentinel:
         """Return when the replicas follow and the sentinels know them."""
         for server in (*self.servers, *self.sentinels):
             server.start_blocking()
-        _wait("the sentinels know every replica", self._is_known)
+        eventually_blocking(self._is_known, "the sentinels know every replica", limit_s=START_S)
 
     def stop(self) -> None:
         """Stop what runs."""
@@ -184,7 +187,7 @@ class RedisSentinel:
                 return bool(client.info("replication")["role"] == "master")
             return False
 
-        _wait("another Redis is the primary", is_other)
+        eventually_blocking(is_other, "another Redis is the primary", limit_s=START_S)
         return self.primary()
 
     def _is_known(self) -> bool:
@@ -263,10 +266,3 @@ def _client(port: int) -> Iterator[redis.Redis]:
 def _kill(server: ServerProcess) -> None:
     os.kill(server.pid, signal.SIGKILL)
     server.stop_blocking(limit_ms=5_000)
-
-
-def _wait(what: str, is_so: Callable[[], bool]) -> None:
-    ends_s = time.monotonic() + START_S
-    while not is_so():
-        assert time.monotonic() < ends_s, f"not within {START_S:g} s: {what}"
-        time.sleep(POLL_S)
