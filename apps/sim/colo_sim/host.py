@@ -57,14 +57,15 @@ class SimulatedNode:
     """A simulated machine, its collector and its executor."""
 
     def __init__(self, process: ServiceProcess, settings: HostSettings, index: int, trace: TraceRead) -> None:
-        self.name = node_name(index, settings.nodes)
+        number = settings.first_node - 1 + index
+        self.name = node_name(number, settings.first_node - 1 + settings.nodes)
         has_devices = _has_devices(settings, index)
         spec = _spec(settings, has_devices)
         self._labels = {"disk": "ssd", DEVICE_LABEL: "yes"} if has_devices else {}
         demand = NodeDemand(
             trace.trace,
             node=self.name,
-            node_index=index,
+            node_index=number,
             seed=settings.seed,
             cpu_capacity_mcpu=spec.cpu_capacity_mcpu,
             memory_capacity_bytes=spec.memory_capacity_bytes,

@@ -12,8 +12,10 @@ _DEVICES_MOST: Final = 64
 
 
 class HostSettings(Common, frozen=True, kw_only=True):
-    """`nodes` equal machines. Times are simulated ms. A machine's load changes every `sub_step_ms`; the executor's reflex sees
-    it `reflex_ms` later (a real one reads every 20 ms and acts within 100 ms).
+    """`nodes` equal machines; the first has the number `first_node`, so that several processes simulate one fleet.
+
+    Times are simulated ms. A machine's load changes every `sub_step_ms`; the executor's reflex sees it `reflex_ms` later (a real one
+    reads every 20 ms and acts within 100 ms).
 
     The last `device_nodes` of them have the GPUs and network cards, 1 GiB of huge pages a zone and the label disk=ssd.
 
@@ -25,6 +27,7 @@ class HostSettings(Common, frozen=True, kw_only=True):
     """
 
     nodes: int = 12
+    first_node: int = 1
     sockets: int = 2
     zones_per_socket: int = 2
     cpus_per_zone: int = 16
@@ -45,6 +48,7 @@ class HostSettings(Common, frozen=True, kw_only=True):
         """Raise InvalidInput for the first value that is out of range."""
         for name, most in (
             ("nodes", 1_000),
+            ("first_node", 1_000_000),
             ("sockets", 16),
             ("zones_per_socket", 16),
             ("cpus_per_zone", 512),

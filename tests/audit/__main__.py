@@ -1,0 +1,45 @@
+"""`python -m tests.audit record --nats URL --redis URL FILE` listens until it is interrupted; `python -m tests.audit judge FILE...`
+prints every invariant with how often it was checked and what broke it. Exit code 0: nothing is broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+from tests.audit.judge import judge, lines_of
+from tests.audit.recorder import Recorder
+from tests.audit.recording import read
+
+
+async def _record(nats_url: str, redis_url: str, path: Path) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await Recorder(nats_url, redis_url, path).run(stop)
+
+
+def main() -> int:
+    """Run until it is interrupted, or judge."""
+    parser = argparse.ArgumentParser(prog="python -m tests.audit", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    record = commands.add_parser("record", help="write down what a running colo says and stores")
+    record.add_argument("--nats", required=True, help="URL of NATS")
+    record.add_argument("--redis", required=True, help="URL of Redis")
+    record.add_argument("file", type=Path)
+    judged = commands.add_parser("judge", help="judge recordings of one run")
+    judged.add_argument("files", type=Path, nargs="+")
+    options = parser.parse_args()
+    if options.command == "record":
+        asyncio.run(_record(options.nats, options.redis, options.file))
+        return 0
+    found = judge(record for path in options.files for record in read(path))
+    print("\n".join(lines_of(found)))
+    return 1 if found.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""Jobs and replicas move along their tables, no accepted job is lost, and nothing of our own became a dead letter."""
+
+from __future__ import annotations
+
+from colo_common.events.fact import Fact
+from colo_common.events.job import JobStateChanged, JobSubmitted, ReplicaChange, ReplicasChanged
+from colo_common.events.placement import PlacementRejected
+from colo_common.events.service import DeadLettered
+from colo_common.model.lifecycle import JOB, REPLICA
+from colo_common.model.transitions import StateMachine
+from tests.audit.findings import Finding
+from tests.audit.recording import Accepted, Emptied, Heard, Record, StoredAtEnd
+
+__all__ = ["LOST", "Lifecycle"]
+
+LOST = "every accepted job ends, or waits with a reason"
+
+
+class Lifecycle:
+    """Follows the state of every job and replica by the facts about it, and compares Redis with it after the drain."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, tuple[str, str]] = {}
+        self._replicas: dict[str, tuple[ReplicaChange, str]] = {}
+        self._accepted: dict[str, str] = {}
+        self._waits: dict[str, str] = {}
+        self._ids: set[tuple[str, str]] = set()
+        self._rows = {machine.name: _rows_of(machine) for machine in (JOB, REPLICA)}
+        self._stored: StoredAtEnd | None = None
+        self._emptied = False
+        self._moves = Finding(invariant="a job or replica leaves the state that it is in, along its table")
+        self._lost = Finding(invariant=LOST)
+        self._letters = Finding(invariant="no message of our own became a dead letter")
+        self._agrees = Finding(invariant="after the drain Redis says of a job what its facts say")
+        self.findings = (self._moves, self._lost, self._letters, self._agrees)
+
+    def take(self, record: Record, fact: Fact | None) -> None:
+        """The next record."""
+        match record:
+            case Accepted():
+                self._accepted.setdefault(record.job, f"told to a client at {record.at_us} us")
+            case Emptied():
+                # What was said in between may be gone: the next fact about each is believed.
+                self._emptied = True
+                self._jobs.clear()
+                self._replicas.clear()
+            case StoredAtEnd():
+                self._stored = record
+            case Heard() if fact is not None:
+                self._letters.checked += 1
+                self._hear(record, fact)
+            case _:
+                # Rows of the ledger are no matter of this file.
+                pass
+
+    def _hear(self, record: Heard, fact: Fact) -> None:
+        if record.id and (record.stream, record.id) in self._ids:
+            return
+        self._ids.add((record.stream, record.id))
+        match fact:
+            case JobSubmitted():
+                self._accepted.setdefault(fact.job, record.where)
+            case JobStateChanged():
+                state, where = self._jobs.get(fact.job, ("" if self._emptied else JOB.initial, ""))
+                self._move(JOB, fact.job, state, (fact.transition, fact.previous, fact.state), (where, record.where))
+                self._jobs[fact.job] = fact.state, record.where
+            case ReplicasChanged():
+                for change in fact.changes:
+                    self._replica(record, change)
+            case PlacementRejected():
+                self._waits[fact.job] = record.where
+            case DeadLettered():
+                self._letters.broken(fact.subject, f"{fact.service}: {fact.reason}", (record.where, fact.payload[:200]))
+            case _:
+                # No rule of this file is about the other facts.
+                pass
+
+    def end(self) -> None:
+        """What can only be judged when everything was heard."""
+        stored = self._stored
+        if stored is None:
+            return
+        for job, where in sorted(self._accepted.items()):
+            self._lost.checked += 1
+            told = self._jobs.get(job, ("", ""))[0]
+            found = stored.jobs.get(job, told)
+            if found not in JOB.terminal and told not in JOB.terminal and job not in self._waits:
+                seen = f"Redis says {found or 'nothing'}, the last fact {told or 'nothing'}, and no reason to wait"
+                self._lost.broken(job, seen, (where,))
+        for job, state in sorted(stored.jobs.items()):
+            told, where = self._jobs.get(job, ("", ""))
+            if not told:
+                self._agrees.unknown += 1
+                continue
+            self._agrees.checked += 1
+            if told != state:
+                self._agrees.broken(job, f"Redis says {state}, the last fact {told}", (where,))
+
+    def _replica(self, record: Heard, change: ReplicaChange) -> None:
+        last, where = self._replicas.get(change.replica, (None, ""))
+        state = last.state if last is not None else "" if self._emptied else REPLICA.initial
+        move = change.transition, change.previous, change.state
+        self._move(REPLICA, change.replica, state, move, (where, record.where))
+        if last is not None and change.attempt not in (last.attempt, last.attempt + 1):
+            seen = f"attempt {change.attempt} after attempt {last.attempt}"
+            self._moves.broken(change.replica, seen, (where, record.where))
+        self._replicas[change.replica] = change, record.where
+
+    def _move(
+        self, machine: StateMachine, about: str, state: str, move: tuple[str, str, str], evidence: tuple[str, str]
+    ) -> None:
+        self._moves.checked += 1
+        transition, previous, target = move
+        if state and previous != state:
+            self._moves.broken(about, f"is {state}, leaves {previous} for {target}", evidence)
+        elif (previous, target) not in self._rows[machine.name].get(transition, ()):
+            self._moves.broken(about, f"{transition} does not lead from {previous} to {target}", evidence)
+
+
+def _rows_of(machine: StateMachine) -> dict[str, set[tuple[str, str]]]:
+    """The moves of each row of a table, by the row's id."""
+    return {row.id: {(source, row.target) for source in row.sources} for row in machine.transitions}
