@@ -14,8 +14,8 @@ _DEVICES_MOST: Final = 64
 class HostSettings(Common, frozen=True, kw_only=True):
     """`nodes` equal machines; the first has the number `first_node`, so that several processes simulate one fleet.
 
-    Times are simulated ms. A machine's load changes every `sub_step_ms`; the executor's reflex sees it `reflex_ms` later (a real one
-    reads every 20 ms and acts within 100 ms).
+    Times are simulated ms. A machine's load changes every `sub_step_ms`; the executor's reflex sees it `reflex_ms` later (a real
+    one reads every 20 ms and acts within 100 ms).
 
     The last `device_nodes` of them have the GPUs and network cards, 1 GiB of huge pages a zone and the label disk=ssd.
 

@@ -1,0 +1,122 @@
+"""`python -m tests.chaos --seed S --faults N`: colo as processes on this machine, jobs all the while, and faults in random order.
+
+Exit code 0: every promise held, no job was lost, nothing ran twice, and after each fault all was ready in time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.audit.attempts import DOUBLED
+from tests.audit.judge import lines_of
+from tests.audit.lifecycle import LOST
+from tests.chaos.cluster import ChaosCluster, older_version
+from tests.chaos.faults import KINDS
+from tests.chaos.run import ChaosFailed, Outcome, Plan, run
+from tests.chaos.shape import SCALE, shape_of
+
+_OPT_IN = ("empty-nats", "empty-redis")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.chaos",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="kinds of faults:\n" + "\n".join(f"  {kind:12} {text}" for kind, text in KINDS.items()),
+    )
+    parser.add_argument("--seed", type=int, default=None, help="repeats a run: the same faults in the same order")
+    parser.add_argument("--faults", type=int, default=20, help="how many (default 20)")
+    parser.add_argument("--nodes", type=int, default=50, help="simulated nodes (default 50)")
+    parser.add_argument("--kinds", default="", help="only these, by commas; default: all but " + ", ".join(_OPT_IN))
+    parser.add_argument("--instances", default="", help="of services that may be several, such as jobs=2,evictor=2")
+    parser.add_argument("--hold-most-s", type=float, default=90 * SCALE, help="the longest pause or cut in seconds")
+    parser.add_argument("--ready-within-s", type=float, default=60.0, help="more is a violation (default 60)")
+    parser.add_argument("--period-s", type=float, default=0.7, help="a job is submitted this often (default 0.7)")
+    parser.add_argument("--minutes", type=float, default=600.0, help="no new fault after so many minutes")
+    parser.add_argument("--old", default="HEAD~40", help="the revision of the older version (default HEAD~40)")
+    parser.add_argument("--keep", type=Path, default=None, help="a directory for logs and recordings, which stays")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run and print."""
+    options = _options()
+    kinds = tuple(options.kinds.split(",")) if options.kinds else tuple(kind for kind in KINDS if kind not in _OPT_IN)
+    unknown = [kind for kind in kinds if kind not in KINDS]
+    if unknown:
+        print(f"kinds: there is no {unknown[0]!r}; there are {', '.join(KINDS)}", file=sys.stderr)
+        return 2
+    counts = {"overcommit": 1, "jobs": 1, "scheduler": 2, "evictor": 1, "gateway": 2}
+    for entry in filter(None, options.instances.split(",")):
+        service, _, count = entry.partition("=")
+        if service not in counts or not count.isdigit() or not 1 <= int(count) <= 9:
+            print(f"instances: {entry!r} is not one of {', '.join(counts)} with =1 to =9", file=sys.stderr)
+            return 2
+        counts[service] = int(count)
+    seed = options.seed if options.seed is not None else secrets.randbelow(10**6)
+    directory = options.keep or Path(tempfile.mkdtemp(prefix="colo-chaos-"))
+    directory.mkdir(parents=True, exist_ok=True)
+    old = older_version(directory / "old", options.old) if "old" in kinds else None
+    plan = Plan(
+        seed=seed,
+        faults=options.faults,
+        nodes=options.nodes,
+        kinds=kinds,
+        hold_most_s=options.hold_most_s,
+        ready_within_s=options.ready_within_s,
+        period_s=options.period_s,
+        minutes=options.minutes,
+    )
+    print(f"seed {seed}, {plan.faults} faults, {plan.nodes} nodes; times are {SCALE:g} of production's", flush=True)
+    cluster = ChaosCluster(directory, shape_of(plan.nodes, counts, seed), old)
+    begun_s = time.monotonic()
+    try:
+        outcome = asyncio.run(run(plan, cluster, lambda line: print(line, flush=True)))
+    except ChaosFailed as error:
+        print(f"{error}\nlogs: {directory}", file=sys.stderr)
+        return 1
+    print("\n".join(_lines(plan, outcome)))
+    print(f"{time.monotonic() - begun_s:.0f} s, seed {seed}")
+    if not outcome.is_good:
+        print(f"FAILED; logs and recordings: {directory}")
+        return 1
+    if options.keep is None:
+        shutil.rmtree(directory, ignore_errors=True)
+    return 0
+
+
+def _lines(plan: Plan, outcome: Outcome) -> list[str]:
+    lines = ["", *lines_of(outcome.findings), ""]
+    lines += [f"left out: {kind}: {why}" for kind, why in outcome.left_out.items()]
+    by_kind: dict[str, list[float]] = {}
+    for one in outcome.happened:
+        by_kind.setdefault(one.fault.kind, []).append(one.ready_s)
+    for kind, took in by_kind.items():
+        lines.append(f"{kind:12} {len(took):4} times, ready again after at most {max(took):5.2f} s")
+    for title, found in (
+        ("accepted and not ended after the drain", outcome.unfinished),
+        ("refused as wrong input", outcome.refused),
+        ("ended by themselves", outcome.ended_by_themselves),
+    ):
+        lines += [f"{title}: {len(found)}", *[f"    {text}" for text in found[:10]]] if found else []
+    late = sum(bool(one.late) for one in outcome.happened)
+    longest_s = max((one.ready_s for one in outcome.happened), default=0.0)
+    lines.append(
+        f"{len(outcome.happened)} faults; {outcome.accepted} jobs accepted, {outcome.cancelled} cancelled, "
+        f"{outcome.drains} drains; violations {outcome.findings.violations}, "
+        f"lost {outcome.findings.broken(LOST)}, doubled {outcome.findings.broken(DOUBLED)}, "
+        f"longest time to ready again {longest_s:.1f} s ({late} above {plan.ready_within_s:g} s)"
+    )
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,221 @@
+"""The whole of colo as processes on this machine, each behind proxies of its own, and everything that can be done to them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+
+from colo_cli.lab_processes import LabProcesses
+from colo_cli.server_process import ServerProcess
+from colo_cli.servers import NatsServer, RedisServer
+from tests.chaos.disk import Disk
+from tests.chaos.proxy import Proxy
+from tests.chaos.shape import Instance
+from tests.chaos.stepped import StepFile
+
+__all__ = ["ROOT", "STORES", "ChaosCluster", "older_version"]
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+STORES: Final = ("nats", "redis")
+_SOURCES: Final = ("libs/common", "apps/sim", "apps/cli", "services/{}")
+_ASK: Final = aiohttp.ClientTimeout(total=2.0)
+_RESTART_S: Final = 0.5
+_STARTS_MOST: Final = 20
+
+
+class ChaosCluster:
+    """Servers, services and nodes. What ends by itself is started again after half a second, as a supervisor does, and noted."""
+
+    def __init__(self, directory: Path, instances: Sequence[Instance], old: Path | None) -> None:
+        self.directory = directory
+        self.instances = {instance.name: instance for instance in instances}
+        self.old = old
+        self.disks = {name: Disk(directory / f"{name}-disk") for name in STORES}
+        self.ports = {name: _free_port() for name in STORES}
+        self.servers: dict[str, ServerProcess] = {
+            "nats": NatsServer(directory=self.disks["nats"].path / "data", port=self.ports["nats"]),
+            "redis": RedisServer(
+                directory=self.disks["redis"].path / "data", port=self.ports["redis"], appendfsync="everysec"
+            ),
+        }
+        self.proxies: dict[tuple[str, str], Proxy] = {}
+        self.clocks: dict[str, StepFile] = {}
+        self.gateways = {one.name: _free_port() for one in instances if one.service == "gateway"}
+        self.ended: list[str] = []
+        self.down: set[str] = set()
+        self._olds: set[str] = set()
+        self._processes = LabProcesses(directory, {"COLO_LOG_LEVEL": "info", "COLO_TRACE_RATIO": "0.02"})
+        self._http: aiohttp.ClientSession | None = None
+        self._healing: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> ChaosCluster:
+        self._http = aiohttp.ClientSession(timeout=_ASK)
+        for server in self.servers.values():
+            await self._start_server(server)
+        for name in self.instances:
+            for store in STORES:
+                proxy = self.proxies[name, store] = Proxy("127.0.0.1", self.ports[store])
+                await proxy.start()
+            self.clocks[name] = StepFile(self.directory / f"{name}.clock")
+            await self.start(name)
+        self._healing = asyncio.create_task(self._heal())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._healing is not None:
+            self._healing.cancel()
+            await asyncio.gather(self._healing, return_exceptions=True)
+        for name in self.instances:
+            self.resume(name)
+        await self._processes.stop()
+        for proxy in self.proxies.values():
+            await proxy.close()
+        for server in self.servers.values():
+            await server.stop()
+        for disk in self.disks.values():
+            disk.close()
+        if self._http is not None:
+            await self._http.close()
+
+    # ------------------------------------------------------------ processes
+
+    async def start(self, name: str, *, is_old: bool = False) -> None:
+        """Start an instance, of the older version when told so."""
+        instance = self.instances[name]
+        urls = {store: self.proxies[name, store].port for store in STORES}
+        environment = {
+            **instance.environment,
+            "COLO_NATS_URL": f"nats://127.0.0.1:{urls['nats']}",
+            "COLO_REDIS_URL": f"redis://127.0.0.1:{urls['redis']}/0",
+            "CHAOS_MODULE": instance.module,
+            "CHAOS_CLOCK": str(self.directory / f"{name}.clock"),
+            "PYTHONPATH": str(ROOT),
+        }
+        if name in self.gateways:
+            environment["COLO_GATEWAY_HTTP_PORT"] = str(self.gateways[name])
+        if is_old and self.old is not None:
+            sources = [self.old / source.format(instance.service) for source in _SOURCES]
+            environment["PYTHONPATH"] = os.pathsep.join(map(str, (*sources, ROOT)))
+        (self._olds.add if is_old else self._olds.discard)(name)
+        await self._processes.start(name, "tests.chaos.stepped", environment)
+        self.down.discard(name)
+
+    async def kill(self, name: str) -> None:
+        """End an instance with SIGKILL; it stays away until `start`."""
+        self.down.add(name)
+        self.signal(name, signal.SIGKILL)
+        await self._processes.running[name].process.wait()
+
+    async def stop(self, name: str) -> None:
+        """End an instance with SIGTERM, as a rolling update does; it stays away until `start`."""
+        self.down.add(name)
+        await self._processes.stop([name])
+
+    def pause(self, name: str) -> None:
+        """SIGSTOP."""
+        self.signal(name, signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        """SIGCONT."""
+        self.signal(name, signal.SIGCONT)
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to an instance or a server, if it runs."""
+        if name in self.servers:
+            os.kill(self.servers[name].pid, number)
+            return
+        child = self._processes.running.get(name)
+        if child is not None and child.process.returncode is None:
+            child.process.send_signal(number)
+
+    def rss_bytes(self) -> dict[str, int]:
+        """Resident memory of every process and server."""
+        found = {name: child.rss_bytes() for name, child in self._processes.running.items()}
+        return found | {name: _rss_bytes(server.pid) for name, server in self.servers.items()}
+
+    async def kill_server(self, name: str, *, away_s: float, empty: bool = False) -> None:
+        """End a server with SIGKILL and start it again on the same port, on its store or on an empty one."""
+        server = self.servers[name]
+        os.kill(server.pid, signal.SIGKILL)
+        await asyncio.sleep(away_s)
+        server.stop_blocking(limit_ms=0)
+        if empty:
+            self.disks[name].empty()
+        await self._start_server(server)
+
+    async def _start_server(self, server: ServerProcess) -> None:
+        await server.start()
+
+    async def _heal(self) -> None:
+        while True:
+            await asyncio.sleep(_RESTART_S)
+            for name, child in list(self._processes.running.items()):
+                if child.process.returncode is None or name in self.down:
+                    continue
+                self.ended.append(f"{name} ended by itself with {child.process.returncode}: {child.tail(2)[-600:]}")
+                if len(self.ended) <= _STARTS_MOST:
+                    await self.start(name, is_old=name in self._olds)
+
+    # ------------------------------------------------------------ how it is
+
+    async def problems(self) -> dict[str, str]:
+        """Why an instance is not ready, by its name; empty when all are."""
+        answers = await asyncio.gather(*[self._problem(name) for name in self.instances])
+        return {name: problem for name, problem in zip(self.instances, answers, strict=True) if problem}
+
+    async def _problem(self, name: str) -> str:
+        child = self._processes.running.get(name)
+        if child is None or child.process.returncode is not None:
+            return "does not run"
+        if child.address is None:
+            return "does not listen yet"
+        assert self._http is not None
+        try:
+            async with self._http.get(f"http://{child.address}/readyz?verbose") as response:
+                text = await response.text()
+                failed = [line for line in text.splitlines() if line.startswith("[-]")]
+                return "" if response.status == 200 else "; ".join(failed) or f"answers {response.status}"
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            return f"does not answer: {type(error).__name__}"
+
+    @property
+    def gateway_urls(self) -> list[str]:
+        """The addresses of the gateways."""
+        return [f"http://127.0.0.1:{port}" for port in self.gateways.values()]
+
+
+def older_version(directory: Path, revision: str) -> Path | None:
+    """A checkout of an older revision; None where there is no such revision here."""
+    try:
+        made = subprocess.run(
+            ["git", "-C", str(ROOT), "archive", "--format=tar", revision, "libs", "apps", "services"],
+            check=True,
+            capture_output=True,
+        )
+        directory.mkdir()
+        subprocess.run(["tar", "-x", "-C", str(directory)], input=made.stdout, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return directory
+
+
+def _free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _rss_bytes(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0

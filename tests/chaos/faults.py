@@ -1,0 +1,173 @@
+"""The faults of a run: what may happen to whom, drawn from a seed, and how each is done and ended."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Collection
+from typing import Final
+
+from msgspec import Struct
+
+from tests.chaos.cluster import STORES, ChaosCluster
+from tests.chaos.proxy import BOTH, Direction
+from tests.chaos.shape import SCALE
+
+__all__ = ["KINDS", "Fault", "draw", "inject", "kinds_for"]
+
+_HOUR_NS: Final = 3_600_000_000_000
+_RESTART_S: Final = 0.5
+
+KINDS: Final[dict[str, str]] = {
+    "kill": "kill -9 of a process; it is started again",
+    "restart": "SIGTERM of a process, as in a rolling update; it is started again",
+    "pause": f"SIGSTOP of a process for 5 to 90 s, scaled by {SCALE:g}",
+    "cut": "nothing passes between a process and a server, in one direction or both; connections stay or break afterwards",
+    "slow": "everything between a process and a server is 0.05 to 1 s late, in one direction or both",
+    "clock": "the wall clock of a process steps an hour forth or back, and back again",
+    "old": "a process is replaced by one of the older version, and that by the newer one",
+    "kill-store": "kill -9 of a server; it is started again on its files",
+    "pause-store": f"SIGSTOP of a server for 5 to 90 s, scaled by {SCALE:g}",
+    "full-store": "the disk of a server is full for a while",
+    "empty-nats": "kill -9 of NATS; it is started again without its files",
+    "empty-redis": "kill -9 of Redis; it is started again without its files",
+}
+_WEIGHTS: Final = {"kill": 5, "pause": 4, "cut": 5, "slow": 2, "clock": 3, "old": 2, "kill-store": 3, "restart": 2}
+
+
+class Fault(Struct, frozen=True, kw_only=True):
+    """One fault: its kind, whom it befalls, how long it lasts, and what else the seed drew."""
+
+    kind: str
+    target: str
+    hold_s: float
+    store: str = ""
+    directions: tuple[Direction, ...] = BOTH
+    delay_s: float = 0.0
+    step_ns: int = 0
+    breaks: bool = False
+
+    def __str__(self) -> str:
+        words = [self.kind, self.target]
+        if self.kind in ("cut", "slow"):
+            way = "both ways" if len(self.directions) > 1 else {"up": "to it", "down": "from it"}[self.directions[0]]
+            words += ["-", self.store, way]
+        if self.kind == "slow":
+            words.append(f"by {self.delay_s:.2f} s")
+        if self.kind == "cut" and self.breaks:
+            words.append("then broken")
+        if self.kind == "clock":
+            words.append(f"{self.step_ns / _HOUR_NS:+.0f} h")
+        return " ".join(words)
+
+
+def kinds_for(cluster: ChaosCluster, wanted: Collection[str]) -> tuple[list[str], dict[str, str]]:
+    """The kinds that can be done here, and why the other ones that were wanted cannot."""
+    left_out = {}
+    if cluster.old is None:
+        left_out["old"] = "there is no older revision in this checkout"
+    if not all(disk.can_fill for disk in cluster.disks.values()):
+        left_out["full-store"] = "a disk of its own for a store needs the right to mount a tmpfs"
+    return [kind for kind in KINDS if kind in wanted and kind not in left_out], {
+        kind: why for kind, why in left_out.items() if kind in wanted
+    }
+
+
+def draw(chance: random.Random, cluster: ChaosCluster, kinds: list[str], hold_most_s: float) -> Fault:
+    """The next fault."""
+    kind = chance.choices(kinds, [_WEIGHTS.get(kind, 1) for kind in kinds])[0]
+    # Most pauses are short: evenly spread by their logarithm.
+    hold_s = min(SCALE * 5.0 * 18.0 ** chance.random(), hold_most_s)
+    control = [name for name, instance in cluster.instances.items() if instance.is_control]
+    everyone = list(cluster.instances)
+    directions: tuple[Direction, ...] = chance.choice((BOTH, ("up",), ("down",)))
+    store = chance.choice(STORES)
+    match kind:
+        case "cut" | "slow":
+            # Nodes have no connection to Redis.
+            target = chance.choice(everyone if store == "nats" else control)
+            return Fault(
+                kind=kind,
+                target=target,
+                hold_s=hold_s,
+                store=store,
+                directions=directions,
+                delay_s=chance.uniform(0.05, 1.0) if kind == "slow" else 0.0,
+                breaks=chance.random() < 0.5,
+            )
+        case "clock":
+            step_ns = chance.choice((-_HOUR_NS, _HOUR_NS))
+            return Fault(kind=kind, target=chance.choice(everyone), hold_s=hold_s, step_ns=step_ns)
+        case "old":
+            return Fault(kind=kind, target=chance.choice(control), hold_s=hold_s)
+        case "kill-store" | "pause-store" | "full-store":
+            return Fault(kind=kind, target=store, hold_s=hold_s)
+        case "empty-nats" | "empty-redis":
+            return Fault(kind=kind, target=kind.removeprefix("empty-"), hold_s=min(hold_s, 1.0))
+        case _:
+            return Fault(kind=kind, target=chance.choice(everyone), hold_s=hold_s)
+
+
+async def inject(cluster: ChaosCluster, fault: Fault) -> None:
+    """Do it, hold it for its time, and end it."""
+    name = fault.target
+    match fault.kind:
+        case "kill":
+            await cluster.kill(name)
+            await asyncio.sleep(_RESTART_S)
+            await cluster.start(name)
+        case "restart":
+            await cluster.stop(name)
+            await cluster.start(name)
+        case "pause" | "pause-store":
+            await _held(fault, lambda: cluster.pause(name), lambda: cluster.resume(name))
+        case "cut" | "slow":
+            await _on_network(cluster, fault)
+        case "clock":
+            clock = cluster.clocks[name]
+            await _held(fault, lambda: clock.step_to(fault.step_ns), lambda: clock.step_to(0))
+        case "old":
+            await cluster.stop(name)
+            await cluster.start(name, is_old=True)
+            await asyncio.sleep(max(fault.hold_s, 4.0))
+            await cluster.stop(name)
+            await cluster.start(name)
+        case "kill-store" | "empty-nats" | "empty-redis":
+            await cluster.kill_server(name, away_s=fault.hold_s, empty=fault.kind != "kill-store")
+        case "full-store":
+            await _full(cluster, fault)
+        case _:
+            raise ValueError(fault.kind)
+
+
+async def _held(fault: Fault, begin: Callable[[], None], end: Callable[[], None]) -> None:
+    begin()
+    try:
+        await asyncio.sleep(fault.hold_s)
+    finally:
+        end()
+
+
+async def _on_network(cluster: ChaosCluster, fault: Fault) -> None:
+    proxy = cluster.proxies[fault.target, fault.store]
+
+    def begin() -> None:
+        if fault.kind == "cut":
+            proxy.cut(fault.directions)
+        else:
+            proxy.slow(fault.delay_s, fault.directions)
+
+    def end() -> None:
+        proxy.heal()
+        if fault.breaks:
+            proxy.reset()
+
+    await _held(fault, begin, end)
+
+
+async def _full(cluster: ChaosCluster, fault: Fault) -> None:
+    """A server that met a full disk is started again when there is room, as its supervisor would: JetStream asks for that."""
+    disk = cluster.disks[fault.target]
+    await _held(fault, disk.fill, disk.free)
+    if fault.target == "nats":
+        await cluster.kill_server("nats", away_s=_RESTART_S)

@@ -1,0 +1,208 @@
+"""A run: faults in the order of a seed while jobs are submitted, each until all is well again; then a drain and the audit."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from tests.audit.findings import Findings
+from tests.audit.judge import judge
+from tests.audit.recording import read
+from tests.chaos.cluster import ROOT, ChaosCluster
+from tests.chaos.faults import Fault, draw, inject, kinds_for
+from tests.chaos.load import ENDED, Load
+
+__all__ = ["ChaosFailed", "Happened", "Outcome", "Plan", "run"]
+
+_LOOK_S: Final = 0.25
+_ASK_AGAIN_S: Final = 0.5
+_START_LIMIT_S: Final = 60.0
+_DRAIN_LIMIT_S: Final = 180.0
+_RECORDER_LIMIT_S: Final = 60.0
+_CALM_S: Final = 1.0
+
+
+class ChaosFailed(Exception):
+    """The run could not begin or end; the text says why."""
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What is asked of a run. A run ends early after `minutes`, with the faults that there were."""
+
+    seed: int
+    faults: int
+    nodes: int
+    kinds: tuple[str, ...]
+    hold_most_s: float
+    ready_within_s: float
+    period_s: float
+    minutes: float
+
+
+class Happened(Struct, frozen=True, kw_only=True):
+    """One fault, the seconds until all was ready and a new job ran again, and why it was not when that took too long."""
+
+    number: int
+    fault: Fault
+    ready_s: float
+    late: str = ""
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """What came of a run."""
+
+    happened: tuple[Happened, ...]
+    left_out: dict[str, str]
+    findings: Findings
+    accepted: int
+    unfinished: tuple[str, ...]
+    refused: tuple[str, ...]
+    ended_by_themselves: tuple[str, ...]
+    cancelled: int
+    drains: int
+
+    @property
+    def is_good(self) -> bool:
+        """Whether every promise held."""
+        late = [one for one in self.happened if one.late]
+        return not (self.findings.violations or late or self.unfinished or self.refused or self.ended_by_themselves)
+
+
+async def run(plan: Plan, cluster: ChaosCluster, say: Callable[[str], None]) -> Outcome:
+    """Live through the plan. Raises ChaosFailed when the cluster never becomes ready."""
+    recording, told = cluster.directory / "recording.jsonl", cluster.directory / "accepted.jsonl"
+    recording.touch()
+    told.touch()
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(cluster)
+        nodes = [f"node-{number:02}" for number in range(1, plan.nodes + 1)]
+        load = await stack.enter_async_context(Load(cluster.gateway_urls, nodes, plan.seed, plan.period_s, told))
+        problems = await _ready(cluster, load, _START_LIMIT_S)
+        if problems:
+            raise ChaosFailed(f"not ready within {_START_LIMIT_S:g} s of the start: {problems}")
+        say(f"ready: {', '.join(cluster.instances)}")
+        recorder = await _start_recorder(cluster, recording)
+        submitting = asyncio.create_task(load.run())
+        try:
+            kinds, left_out = kinds_for(cluster, plan.kinds)
+            happened = await _live(plan, cluster, load, kinds, say)
+        finally:
+            submitting.cancel()
+            await asyncio.gather(submitting, return_exceptions=True)
+        say("drain: no more jobs, until every accepted one has ended")
+        unfinished = await _drained(load)
+        await _stop_recorder(recorder)
+        if submitting.cancelled() is False and submitting.exception() is not None:
+            raise ChaosFailed(f"the load ended: {submitting.exception()}")
+    found = judge(record for path in (recording, told) for record in read(path))
+    return Outcome(
+        happened=tuple(happened),
+        left_out=left_out,
+        findings=found,
+        accepted=len(load.accepted),
+        unfinished=tuple(unfinished),
+        refused=tuple(load.refused),
+        ended_by_themselves=tuple(cluster.ended),
+        cancelled=load.cancelled,
+        drains=load.drains,
+    )
+
+
+async def _live(
+    plan: Plan, cluster: ChaosCluster, load: Load, kinds: list[str], say: Callable[[str], None]
+) -> list[Happened]:
+    chance = random.Random(f"faults {plan.seed}")
+    begun_s = time.monotonic()
+    happened: list[Happened] = []
+    for number in range(1, plan.faults + 1):
+        if time.monotonic() - begun_s > plan.minutes * 60:
+            say(f"the {plan.minutes:g} minutes are over after {len(happened)} faults")
+            break
+        fault = draw(chance, cluster, kinds, plan.hold_most_s)
+        calm_s = chance.uniform(0.0, _CALM_S)
+        await asyncio.sleep(calm_s)
+        at_s = time.monotonic() - begun_s
+        await inject(cluster, fault)
+        since_s = time.monotonic()
+        late = await _ready(cluster, load, plan.ready_within_s)
+        one = Happened(number=number, fault=fault, ready_s=time.monotonic() - since_s, late=late)
+        happened.append(one)
+        say(f"{number:4} at {at_s:6.1f} s  {fault!s:58} for {fault.hold_s:4.1f} s  ready after {one.ready_s:5.2f} s")
+        if late:
+            say(f"     NOT READY within {plan.ready_within_s:g} s: {late}")
+    return happened
+
+
+async def _ready(cluster: ChaosCluster, load: Load, limit_s: float) -> str:
+    """Wait until every process is ready and a job that is submitted now has run. Returns why not, when that takes too long."""
+    deadline_s = time.monotonic() + limit_s
+    problems: dict[str, str] = {}
+    while time.monotonic() < deadline_s:
+        problems = await cluster.problems()
+        if not problems:
+            break
+        await asyncio.sleep(_LOOK_S)
+    else:
+        return "; ".join(f"{name}: {problem}" for name, problem in problems.items())
+    job = ""
+    try:
+        async with asyncio.timeout(max(1.0, deadline_s - time.monotonic())):
+            job = await load.probe()
+            while await load.state_of(job) not in ENDED:
+                await asyncio.sleep(_ASK_AGAIN_S / 2)
+    except TimeoutError:
+        found = f"job {job} did not run: {await load.why(job)}" if job else "no gateway took a job"
+        return f"{found}; {await cluster.problems()}"
+    return ""
+
+
+async def _drained(load: Load) -> list[str]:
+    """Wait until every accepted job has ended; those that have not within the limit."""
+    unfinished: list[str] = []
+    try:
+        async with asyncio.timeout(_DRAIN_LIMIT_S):
+            await load.lift_all()
+            await load.finish()
+            while unfinished := await load.unfinished():
+                await asyncio.sleep(_ASK_AGAIN_S)
+    except TimeoutError:
+        return unfinished or ["a submission was not answered"]
+    return []
+
+
+async def _start_recorder(cluster: ChaosCluster, path: Path) -> asyncio.subprocess.Process:
+    urls = [f"nats://127.0.0.1:{cluster.ports['nats']}", f"redis://127.0.0.1:{cluster.ports['redis']}/0"]
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.audit",
+        "record",
+        "--nats",
+        urls[0],
+        "--redis",
+        urls[1],
+        str(path),
+        cwd=ROOT,
+        stderr=(cluster.directory / "recorder.log").open("wb"),
+    )
+
+
+async def _stop_recorder(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+    try:
+        async with asyncio.timeout(_RECORDER_LIMIT_S):
+            code = await process.wait()
+    except TimeoutError:
+        process.kill()
+        raise ChaosFailed(f"the auditor did not end within {_RECORDER_LIMIT_S:g} s") from None
+    if code:
+        raise ChaosFailed(f"the auditor ended with {code}; see recorder.log")
