@@ -25,7 +25,6 @@ __all__ = ["ROOT", "STORES", "ChaosCluster", "older_version"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 STORES: Final = ("nats", "redis")
-_SOURCES: Final = ("libs/common", "apps/sim", "apps/cli", "services/{}")
 _ASK: Final = aiohttp.ClientTimeout(total=2.0)
 _RESTART_S: Final = 0.5
 _STARTS_MOST: Final = 20
@@ -97,13 +96,11 @@ class ChaosCluster:
             "COLO_REDIS_URL": f"redis://127.0.0.1:{urls['redis']}/0",
             "CHAOS_MODULE": instance.module,
             "CHAOS_CLOCK": str(self.directory / f"{name}.clock"),
-            "PYTHONPATH": str(ROOT),
         }
         if name in self.gateways:
             environment["COLO_GATEWAY_HTTP_PORT"] = str(self.gateways[name])
-        if is_old and self.old is not None:
-            sources = [self.old / source.format(instance.service) for source in _SOURCES]
-            environment["PYTHONPATH"] = os.pathsep.join(map(str, (*sources, ROOT)))
+        tree = self.old if is_old and self.old is not None else ROOT
+        environment["PYTHONPATH"] = os.pathsep.join(map(str, (*_sources(tree), ROOT)))
         (self._olds.add if is_old else self._olds.discard)(name)
         await self._processes.start(name, "tests.chaos.stepped", environment)
         self.down.discard(name)
@@ -205,6 +202,11 @@ def older_version(directory: Path, revision: str) -> Path | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return directory
+
+
+def _sources(tree: Path) -> list[Path]:
+    """The directories of a checkout in which its packages lie."""
+    return [tree / "libs/common", tree / "apps/sim", tree / "apps/cli", *sorted((tree / "services").iterdir())]
 
 
 def _free_port() -> int:
