@@ -99,6 +99,16 @@ bench *ARGS:
 evidence *ARGS:
     {{ python }} -m tests.evidence {{ ARGS }}
 
+[doc('faults in random order while jobs run, and an independent audit: just chaos --seed 1 --faults 20')]
+[group('test')]
+chaos *ARGS:
+    {{ python }} -m tests.chaos {{ ARGS }}
+
+[doc('listen to a running colo and judge what it said: just audit record|judge')]
+[group('test')]
+audit *ARGS:
+    {{ python }} -m tests.audit {{ ARGS }}
+
 # ---------------------------------------------------------------- run
 
 [doc('the whole loop on this machine: just lab --duration 60s')]

@@ -11,7 +11,7 @@ from colo_common.events.node import FreshnessChanged
 from colo_common.events.placement import PlacementsDecided
 from colo_common.model.freshness import Freshness
 from tests.audit.findings import Finding
-from tests.audit.recording import Emptied, Heard, Record, StoredAtEnd
+from tests.audit.recording import Emptied, Received, Record, StoredAtEnd
 
 __all__ = ["DOUBLED", "Attempts"]
 
@@ -55,10 +55,10 @@ class Attempts:
             self._emptied = True
         elif isinstance(record, StoredAtEnd):
             self._drained = True
-        elif isinstance(record, Heard) and fact is not None:
+        elif isinstance(record, Received) and fact is not None:
             self._hear(record, fact)
 
-    def _hear(self, record: Heard, fact: Fact) -> None:
+    def _hear(self, record: Received, fact: Fact) -> None:
         match fact:
             case PlacementsRequested():
                 for request in fact.placement_requests:

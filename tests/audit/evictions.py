@@ -8,7 +8,7 @@ from typing import Final
 from colo_common.events.eviction import EvictionFinished, EvictionRequested
 from colo_common.events.fact import Fact
 from tests.audit.findings import Finding
-from tests.audit.recording import Emptied, Heard, Record
+from tests.audit.recording import Emptied, Received, Record
 
 __all__ = ["Evictions"]
 
@@ -23,7 +23,7 @@ class Evictions:
 
     def __init__(self) -> None:
         self._in_flight: dict[str, tuple[EvictionRequested, str]] = {}
-        self._last: dict[str, tuple[EvictionRequested, Heard]] = {}
+        self._last: dict[str, tuple[EvictionRequested, Received]] = {}
         self._window: deque[tuple[int, int, str]] = deque()
         self._ids: set[str] = set()
         self._one = Finding(invariant="a node has one victim at a time")
@@ -35,11 +35,11 @@ class Evictions:
         """The next record."""
         if isinstance(record, Emptied):
             self._in_flight.clear()
-        elif isinstance(record, Heard) and isinstance(fact, EvictionRequested):
+        elif isinstance(record, Received) and isinstance(fact, EvictionRequested):
             if fact.eviction not in self._ids:
                 self._ids.add(fact.eviction)
                 self._requested(record, fact)
-        elif isinstance(record, Heard) and isinstance(fact, EvictionFinished):
+        elif isinstance(record, Received) and isinstance(fact, EvictionFinished):
             known = self._in_flight.get(fact.node)
             if known is not None and known[0].eviction == fact.eviction:
                 del self._in_flight[fact.node]
@@ -47,7 +47,7 @@ class Evictions:
     def end(self) -> None:
         """Nothing is left to judge."""
 
-    def _requested(self, record: Heard, fact: EvictionRequested) -> None:
+    def _requested(self, record: Received, fact: EvictionRequested) -> None:
         self._one.checked += 1
         in_flight = self._in_flight.get(fact.node)
         if in_flight is not None:
@@ -65,13 +65,13 @@ class Evictions:
             seen = f"{len(recent)} in a minute, {fact.evictions_allowed} allowed"
             self._budget.broken(fact.node, seen, (recent[0], record.where))
 
-    def _cooled(self, record: Heard, fact: EvictionRequested) -> None:
+    def _cooled(self, record: Received, fact: EvictionRequested) -> None:
         known = self._last.get(fact.node)
         if known is None:
             return
-        last, heard = known
+        last, earlier = known
         self._cool.checked += 1
-        waited_ms = max(fact.at_ms - last.at_ms, (record.at_us - heard.at_us) // 1_000)
+        waited_ms = max(fact.at_ms - last.at_ms, (record.at_us - earlier.at_us) // 1_000)
         if waited_ms < last.cool_ms:
             seen = f"{waited_ms} ms after {last.eviction}, whose cool-down is {last.cool_ms} ms"
-            self._cool.broken(fact.node, seen, (heard.where, record.where))
+            self._cool.broken(fact.node, seen, (earlier.where, record.where))

@@ -14,7 +14,7 @@ from tests.audit.findings import Finding, Findings, Rule
 from tests.audit.ledger_at_end import LedgerAtEnd
 from tests.audit.lifecycle import LOST, Lifecycle
 from tests.audit.promises import Promises
-from tests.audit.recording import Heard, LedgerRow, Record, StoredAtEnd
+from tests.audit.recording import LedgerRow, Received, Record, StoredAtEnd
 
 __all__ = ["judge", "lines_of"]
 
@@ -31,7 +31,7 @@ def judge(records: Iterable[Record]) -> Findings:
     )
     for record in ordered:
         fact: Fact | None = None
-        if isinstance(record, Heard):
+        if isinstance(record, Received):
             readable.checked += 1
             try:
                 fact = decode(record.subject, record.text.encode())
@@ -67,4 +67,4 @@ def lines_of(found: Findings) -> list[str]:
 
 
 def _seq_of(record: Record) -> int:
-    return record.seq if isinstance(record, Heard) else 0
+    return record.seq if isinstance(record, Received) else 0

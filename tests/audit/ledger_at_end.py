@@ -7,7 +7,7 @@ from colo_common.events.placement import PlacementsDecided
 from colo_common.model.lifecycle import JOB
 from tests.audit.findings import Finding
 from tests.audit.held import holds_in
-from tests.audit.recording import Emptied, Heard, Record, StoredAtEnd
+from tests.audit.recording import Emptied, Received, Record, StoredAtEnd
 
 __all__ = ["LedgerAtEnd"]
 
@@ -31,7 +31,7 @@ class LedgerAtEnd:
             self._stored = record
         elif isinstance(record, Emptied):
             self._emptied = True
-        elif isinstance(record, Heard) and isinstance(fact, PlacementsDecided):
+        elif isinstance(record, Received) and isinstance(fact, PlacementsDecided):
             for placement in fact.placements:
                 self._placed[f"{placement.replica}#{placement.attempt}"] = placement.node
 

@@ -9,7 +9,7 @@ from colo_common.events.service import DeadLettered
 from colo_common.model.lifecycle import JOB, REPLICA
 from colo_common.model.transitions import StateMachine
 from tests.audit.findings import Finding
-from tests.audit.recording import Accepted, Emptied, Heard, Record, StoredAtEnd
+from tests.audit.recording import Accepted, Emptied, Received, Record, StoredAtEnd
 
 __all__ = ["LOST", "Lifecycle"]
 
@@ -38,7 +38,7 @@ class Lifecycle:
         """The next record."""
         match record:
             case Accepted():
-                self._accepted.setdefault(record.job, f"told to a client at {record.at_us} us")
+                self._accepted.setdefault(record.job, f"answered to a client at {record.at_us} us")
             case Emptied():
                 # What was said in between may be gone: the next fact about each is believed.
                 self._emptied = True
@@ -46,14 +46,14 @@ class Lifecycle:
                 self._replicas.clear()
             case StoredAtEnd():
                 self._stored = record
-            case Heard() if fact is not None:
+            case Received() if fact is not None:
                 self._letters.checked += 1
                 self._hear(record, fact)
             case _:
                 # Rows of the ledger are no matter of this file.
                 pass
 
-    def _hear(self, record: Heard, fact: Fact) -> None:
+    def _hear(self, record: Received, fact: Fact) -> None:
         if record.id and (record.stream, record.id) in self._ids:
             return
         self._ids.add((record.stream, record.id))
@@ -82,21 +82,21 @@ class Lifecycle:
             return
         for job, where in sorted(self._accepted.items()):
             self._lost.checked += 1
-            told = self._jobs.get(job, ("", ""))[0]
-            found = stored.jobs.get(job, told)
-            if found not in JOB.terminal and told not in JOB.terminal and job not in self._waits:
-                seen = f"Redis says {found or 'nothing'}, the last fact {told or 'nothing'}, and no reason to wait"
+            published = self._jobs.get(job, ("", ""))[0]
+            found = stored.jobs.get(job, published)
+            if found not in JOB.terminal and published not in JOB.terminal and job not in self._waits:
+                seen = f"Redis says {found or 'nothing'}, the last fact {published or 'nothing'}, and no reason to wait"
                 self._lost.broken(job, seen, (where,))
         for job, state in sorted(stored.jobs.items()):
-            told, where = self._jobs.get(job, ("", ""))
-            if not told:
+            published, where = self._jobs.get(job, ("", ""))
+            if not published:
                 self._agrees.unknown += 1
                 continue
             self._agrees.checked += 1
-            if told != state:
-                self._agrees.broken(job, f"Redis says {state}, the last fact {told}", (where,))
+            if published != state:
+                self._agrees.broken(job, f"Redis says {state}, the last fact {published}", (where,))
 
-    def _replica(self, record: Heard, change: ReplicaChange) -> None:
+    def _replica(self, record: Received, change: ReplicaChange) -> None:
         last, where = self._replicas.get(change.replica, (None, ""))
         state = last.state if last is not None else "" if self._emptied else REPLICA.initial
         move = change.transition, change.previous, change.state

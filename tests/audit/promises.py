@@ -9,7 +9,7 @@ from colo_common.events.fact import Fact
 from colo_common.events.node import AllocatableChanged
 from tests.audit.findings import Finding
 from tests.audit.held import Held, holds_in, own_cpus, promised_to_batch
-from tests.audit.recording import Heard, LedgerRow, Record
+from tests.audit.recording import LedgerRow, Received, Record
 
 __all__ = ["Promises"]
 
@@ -34,7 +34,7 @@ class Promises:
 
     def take(self, record: Record, fact: Fact | None) -> None:
         """The next record."""
-        if isinstance(fact, AllocatableChanged) and isinstance(record, Heard):
+        if isinstance(fact, AllocatableChanged) and isinstance(record, Received):
             self._published(record, fact)
         elif isinstance(record, LedgerRow):
             self._rows.append(record)
@@ -49,7 +49,7 @@ class Promises:
                 self._fits(row, holds)
                 self._disjoint(row, holds)
 
-    def _published(self, record: Heard, fact: AllocatableChanged) -> None:
+    def _published(self, record: Received, fact: AllocatableChanged) -> None:
         known = self._promised.setdefault((fact.node, fact.sample_seq), {})
         for zone in fact.zones:
             cpu_mcpu, memory_bytes = known.get(zone.zone, (0, 0))

@@ -17,7 +17,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from redis.exceptions import RedisError
 
 from colo_common.events.registry import STREAMS, Stream
-from tests.audit.recording import Emptied, Heard, LedgerRow, Record, StoredAtEnd, append
+from tests.audit.recording import Emptied, LedgerRow, Received, Record, StoredAtEnd, append
 
 __all__ = ["Recorder"]
 
@@ -85,7 +85,7 @@ class Recorder:
 
     async def _hear_live(self, message: Msg) -> None:
         self._heard_s = time.monotonic()
-        self._write(Heard(at_us=time.time_ns() // 1_000, subject=message.subject, text=message.data.decode()))
+        self._write(Received(at_us=time.time_ns() // 1_000, subject=message.subject, text=message.data.decode()))
 
     def _reader(self, stream: Stream) -> Callable[[], Awaitable[None]]:
         """Reads a stream on from the last message that was read; once more from its beginning when it was emptied."""
@@ -118,7 +118,7 @@ class Recorder:
                     for message in messages:
                         last = message.metadata.sequence.stream
                     self._heard_s = time.monotonic()
-                    self._write(*[_heard(stream, message) for message in messages])
+                    self._write(*[_received(stream, message) for message in messages])
             finally:
                 await subscription.unsubscribe()
 
@@ -157,8 +157,8 @@ def _text(fields: dict[bytes, bytes]) -> dict[str, str]:
     return {name.decode(): value.decode() for name, value in fields.items()}
 
 
-def _heard(stream: Stream, message: Msg) -> Heard:
-    return Heard(
+def _received(stream: Stream, message: Msg) -> Received:
+    return Received(
         at_us=round(message.metadata.timestamp.timestamp() * 1_000_000),
         subject=message.subject,
         text=message.data.decode(),

@@ -9,10 +9,10 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-__all__ = ["Accepted", "Emptied", "Heard", "LedgerRow", "Record", "StoredAtEnd", "append", "read"]
+__all__ = ["Accepted", "Emptied", "Received", "LedgerRow", "Record", "StoredAtEnd", "append", "read"]
 
 
-class Heard(Struct, frozen=True, kw_only=True, tag="heard", omit_defaults=True):
+class Received(Struct, frozen=True, kw_only=True, tag="received", omit_defaults=True):
     """One message. `at_us` is when the server stored it (Unix us), or when it was heard; `seq` 0: heard live, in no stream.
 
     `id` is the message id under which its publisher repeats it.
@@ -62,7 +62,7 @@ class StoredAtEnd(Struct, frozen=True, kw_only=True, tag="stored"):
     rows: dict[str, dict[str, str]]
 
 
-Record = Heard | LedgerRow | Emptied | Accepted | StoredAtEnd
+Record = Received | LedgerRow | Emptied | Accepted | StoredAtEnd
 
 _DECODER: Final = msgspec.json.Decoder(Record)
 

@@ -78,13 +78,13 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 async def run(plan: Plan, cluster: ChaosCluster, say: Callable[[str], None]) -> Outcome:
     """Live through the plan. Raises ChaosFailed when the cluster never becomes ready."""
-    recording, told = cluster.directory / "recording.jsonl", cluster.directory / "accepted.jsonl"
+    recording, accepted = cluster.directory / "recording.jsonl", cluster.directory / "accepted.jsonl"
     recording.touch()
-    told.touch()
+    accepted.touch()
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(cluster)
         nodes = [f"node-{number:02}" for number in range(1, plan.nodes + 1)]
-        load = await stack.enter_async_context(Load(cluster.gateway_urls, nodes, plan.seed, plan.period_s, told))
+        load = await stack.enter_async_context(Load(cluster.gateway_urls, nodes, plan.seed, plan.period_s, accepted))
         problems = await _ready(cluster, load, _START_LIMIT_S)
         if problems:
             raise ChaosFailed(f"not ready within {_START_LIMIT_S:g} s of the start: {problems}")
@@ -102,7 +102,7 @@ async def run(plan: Plan, cluster: ChaosCluster, say: Callable[[str], None]) -> 
         await _stop_recorder(recorder)
         if submitting.cancelled() is False and submitting.exception() is not None:
             raise ChaosFailed(f"the load ended: {submitting.exception()}")
-    found = judge(record for path in (recording, told) for record in read(path))
+    found = judge(record for path in (recording, accepted) for record in read(path))
     return Outcome(
         happened=tuple(happened),
         left_out=left_out,

@@ -14,8 +14,8 @@ from tests.repo.tree import ROOT, mentioning, modules, parsed, shown, text_of
 TESTS = ROOT / "tests"
 #: The one place where a test may wait in real time, bounded and for a condition.
 MAY_WAIT = {TESTS / "support" / "waiting.py"}
-#: A benchmark offers load at a rate, and is not a test.
-BENCH = TESTS / "bench"
+#: Programs that offer load at a rate, or let faults last, and are no tests.
+PROGRAMS = tuple(TESTS / name for name in ("audit", "bench", "chaos", "soak"))
 #: Who imports one of these runs on virtual time.
 VIRTUAL_LOOPS = {"tests.support.vloop", "colo_sim.process_loop"}
 RETRIES = re.compile(r"\b(?:flaky|reruns?|pytest_rerunfailures)\b")
@@ -34,7 +34,7 @@ def test_no_test_sleeps() -> None:
     found = [
         shown(path, node.lineno)
         for path in mentioning("sleep", modules("tests"))
-        if path not in MAY_WAIT and not path.is_relative_to(BENCH)
+        if path not in MAY_WAIT and not any(path.is_relative_to(program) for program in PROGRAMS)
         for allow_asyncio in (in_virtual_time(path),)
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.Call) and _is_a_sleep(node, allow_asyncio=allow_asyncio)

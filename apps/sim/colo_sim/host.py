@@ -57,15 +57,14 @@ class SimulatedNode:
     """A simulated machine, its collector and its executor."""
 
     def __init__(self, process: ServiceProcess, settings: HostSettings, index: int, trace: TraceRead) -> None:
-        number = settings.first_node - 1 + index
-        self.name = node_name(number, settings.first_node - 1 + settings.nodes)
+        self.name = node_name(settings, index)
         has_devices = _has_devices(settings, index)
         spec = _spec(settings, has_devices)
         self._labels = {"disk": "ssd", DEVICE_LABEL: "yes"} if has_devices else {}
         demand = NodeDemand(
             trace.trace,
             node=self.name,
-            node_index=number,
+            node_index=settings.first_node - 1 + index,
             seed=settings.seed,
             cpu_capacity_mcpu=spec.cpu_capacity_mcpu,
             memory_capacity_bytes=spec.memory_capacity_bytes,
@@ -191,9 +190,10 @@ def _spec(settings: HostSettings, has_devices: bool) -> MachineSpec:
     )
 
 
-def node_name(index: int, nodes: int) -> str:
+def node_name(settings: HostSettings, index: int) -> str:
     """node-01, node-02, ... with as many digits as the last one needs, at least two."""
-    return f"node-{index + 1:0{max(len(str(nodes)), 2)}d}"
+    last = settings.first_node - 1 + settings.nodes
+    return f"node-{settings.first_node + index:0{max(len(str(last)), 2)}d}"
 
 
 async def build(process: ServiceProcess, settings: HostSettings) -> None:
