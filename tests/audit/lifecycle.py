@@ -30,9 +30,9 @@ class Lifecycle:
         self._emptied = False
         self._moves = Finding(invariant="a job or replica leaves the state that it is in, along its table")
         self._lost = Finding(invariant=LOST)
-        self._letters = Finding(invariant="no message of our own became a dead letter")
+        self._dead = Finding(invariant="no message of our own became a dead letter")
         self._agrees = Finding(invariant="after the drain Redis says of a job what its facts say")
-        self.findings = (self._moves, self._lost, self._letters, self._agrees)
+        self.findings = (self._moves, self._lost, self._dead, self._agrees)
 
     def take(self, record: Record, fact: Fact | None) -> None:
         """The next record."""
@@ -47,7 +47,7 @@ class Lifecycle:
             case StoredAtEnd():
                 self._stored = record
             case Received() if fact is not None:
-                self._letters.checked += 1
+                self._dead.checked += 1
                 self._hear(record, fact)
             case _:
                 # Rows of the ledger are no matter of this file.
@@ -70,7 +70,7 @@ class Lifecycle:
             case PlacementRejected():
                 self._waits[fact.job] = record.where
             case DeadLettered():
-                self._letters.broken(fact.subject, f"{fact.service}: {fact.reason}", (record.where, fact.payload[:200]))
+                self._dead.broken(fact.subject, f"{fact.service}: {fact.reason}", (record.where, fact.payload[:200]))
             case _:
                 # No rule of this file is about the other facts.
                 pass

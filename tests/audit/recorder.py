@@ -50,7 +50,7 @@ class Recorder:
         self._nats_url = nats_url
         self._redis: Any = redis.asyncio.from_url(redis_url)
         self._path = path
-        self._heard_s = time.monotonic()
+        self._received_s = time.monotonic()
         self._client: Any = None
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -62,7 +62,7 @@ class Recorder:
         try:
             await stop.wait()
             deadline_s = time.monotonic() + _LAST_LIMIT_S
-            while time.monotonic() < min(self._heard_s + _IDLE_S, deadline_s):
+            while time.monotonic() < min(self._received_s + _IDLE_S, deadline_s):
                 await asyncio.sleep(_AGAIN_S)
             self._write(await self._stored())
         finally:
@@ -84,7 +84,7 @@ class Recorder:
                 await asyncio.sleep(_AGAIN_S)
 
     async def _hear_live(self, message: Msg) -> None:
-        self._heard_s = time.monotonic()
+        self._received_s = time.monotonic()
         self._write(Received(at_us=time.time_ns() // 1_000, subject=message.subject, text=message.data.decode()))
 
     def _reader(self, stream: Stream) -> Callable[[], Awaitable[None]]:
@@ -117,7 +117,7 @@ class Recorder:
                         continue
                     for message in messages:
                         last = message.metadata.sequence.stream
-                    self._heard_s = time.monotonic()
+                    self._received_s = time.monotonic()
                     self._write(*[_received(stream, message) for message in messages])
             finally:
                 await subscription.unsubscribe()
