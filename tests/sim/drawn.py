@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from random import Random
 
-from colo_sim.faults import ROUGH_NETWORK, STOPPING, FaultPlan, NetworkFaults
+from colo_sim.faults import HARSH, ROUGH_NETWORK, FaultPlan, NetworkFaults
 from colo_sim.world import WorldSettings
 
 SECOND_MS = 1_000
@@ -36,7 +36,7 @@ def settings_from(seed: int) -> WorldSettings:
 
 
 def _faults(rng: Random, quiet_after_ms: int) -> FaultPlan:
-    weights = tuple((kind, weight) for kind, weight in STOPPING.weights if rng.randrange(4))
+    weights = tuple((kind, weight) for kind, weight in HARSH.weights if rng.randrange(4))
     return FaultPlan(
         network_faults=_network_faults(rng),
         quiet_after_ms=quiet_after_ms,

@@ -80,11 +80,23 @@ class EventQueue:
 
 
 class LocalClock:
-    """The clock of one machine: virtual time plus `skew_ms`."""
+    """The clock of one machine: virtual time plus `skew_ms`.
+
+    It runs steadily. A step of the machine's wall clock (`ahead_ms`) shows in the processes that start afterwards, as a process
+    reads the wall clock once and counts on from there.
+    """
 
     def __init__(self, event_queue: EventQueue, skew_ms: int = 0) -> None:
         self._event_queue = event_queue
         self._zero_us = (event_queue.start_ms + skew_ms) * 1_000
+        self.ahead_ms = 0
+
+    def of_process(self) -> LocalClock:
+        """The clock of a process that starts now; its `ahead_ms` is how far it differs from this clock."""
+        clock = LocalClock(self._event_queue)
+        clock.ahead_ms = self.ahead_ms
+        clock._zero_us = self._zero_us + self.ahead_ms * 1_000
+        return clock
 
     def now_ms(self) -> int:
         """Unix milliseconds on this machine."""

@@ -16,6 +16,7 @@ __all__ = ["FaultInjector"]
 _STEPS_MOST: Final = 40
 _ARMED_MS: Final = 3_000
 _NODES_LEFT: Final = 2
+_STEP_MOST_MS: Final = 3_600_000
 
 
 class FaultInjector:
@@ -64,6 +65,13 @@ class FaultInjector:
                 self.kill(self._node().executor)
             case "crash-collector":
                 self.kill(self._node().collector)
+            case "stop-service":
+                self._stop(rng.choice(world.services), self._away_ms())
+            case "stop-node":
+                self._stop(rng.choice(self._node().processes), self._away_ms())
+            case "step-clock":
+                node = self._node()
+                self._step_clock(rng.choice((*world.services, *node.processes)), self._away_ms())
             case "cut-service":
                 self._cut((rng.choice(world.services),), self._away_ms())
             case "cut-node":
@@ -120,6 +128,20 @@ class FaultInjector:
                 process.resume()
 
         self._world.event_queue.after(span_ms, resume)
+
+    def _step_clock(self, process: SimProcess[Any], span_ms: int) -> None:
+        """Set the wall clock of the process's machine wrong, start the process again, and set the clock right after the span."""
+        if process.clock.ahead_ms:
+            return
+        process.clock.ahead_ms = self._world.rng.randint(-_STEP_MOST_MS, _STEP_MOST_MS)
+        self._world.note(f"the clock of {process.key} is set by {process.clock.ahead_ms} ms")
+        self.kill(process)
+
+        def set_right() -> None:
+            process.clock.ahead_ms = 0
+            self._world.note(f"the clock of {process.key} is right again")
+
+        self._world.event_queue.after(_ARMED_MS + self._plan.down_most_ms + span_ms, set_right)
 
     def _cut(self, processes: tuple[SimProcess[Any], ...], span_ms: int) -> None:
         if any(process.is_cut for process in processes):

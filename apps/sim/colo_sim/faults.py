@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-__all__ = ["NO_NETWORK_FAULTS", "ROUGH_NETWORK", "STOPPING", "FaultKind", "FaultPlan", "NetworkFaults"]
+__all__ = ["NO_NETWORK_FAULTS", "HARSH", "ROUGH_NETWORK", "STOPPING", "FaultKind", "FaultPlan", "NetworkFaults"]
 
 
 class NetworkFaults(Struct, frozen=True, kw_only=True):
@@ -45,6 +45,9 @@ FaultKind = Literal[
     "crash-jobs",
     "crash-scheduler",
     "stop-scheduler",
+    "stop-service",
+    "stop-node",
+    "step-clock",
     "crash-overcommit",
     "crash-evictor",
     "crash-executor",
@@ -61,9 +64,10 @@ FaultKind = Literal[
 class FaultPlan(Struct, frozen=True, kw_only=True):
     """Faults happen in intervals of `every_ms` (least, most) until `quiet_after_ms`, of the kinds in `weights`.
 
-    A crashed process starts again after at most `down_most_ms`. A cut link, a lost node, an unavailable server and a stopped
-    scheduler last up to `away_most_ms`, and in `long_permille` of the cases up to ten times that. A stopped scheduler continues
-    with its state from before the stop.
+    A crashed process starts again after at most `down_most_ms`. A cut link, a lost node, an unavailable server, a stopped process
+    and a wrong clock last up to `away_most_ms`, and in `long_permille` of the cases up to ten times that. A stopped process
+    continues with its state from before the stop. A clock is set forward or back by up to an hour while a process of its machine
+    starts again, and is right at the first start after that time.
     """
 
     network_faults: NetworkFaults = ROUGH_NETWORK
@@ -90,3 +94,9 @@ class FaultPlan(Struct, frozen=True, kw_only=True):
 
 STOPPING = FaultPlan(every_ms=(500, 6_000), weights=(*FaultPlan().weights, ("stop-scheduler", 15)))
 """More frequent faults, and stopped schedulers, often for longer than their leases."""
+
+HARSH = FaultPlan(
+    every_ms=STOPPING.every_ms,
+    weights=(*STOPPING.weights, ("stop-service", 4), ("stop-node", 4), ("step-clock", 8)),
+)
+"""Every kind of fault: also frozen services and agents, and machines whose clock is wrong by up to an hour."""

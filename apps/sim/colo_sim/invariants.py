@@ -274,7 +274,7 @@ class InvariantChecker:
         steps = -(-100 // lease.step_pct) + _TICKS_LATE
         end_ms = role.renewed_at_ms + role.lease_ms + lease.hold_ms + steps * lease.step_interval_ms
         floor_mcpu, cap_mcpu = bounds_mcpu(role.policy.suppress, capacity_mcpu)
-        if node.executor.clock.now_ms() > end_ms:
+        if role.clock.now_ms() > end_ms:
             self.counts["lease_ended"] += 1
             if quota_mcpu > floor_mcpu:
                 raise InvariantBroken("batch is above the floor without a lease", node=node.name, quota=quota_mcpu)

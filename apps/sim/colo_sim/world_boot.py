@@ -25,7 +25,7 @@ class Boot:
     """One run of a process, from its start to its crash. Every port of the process uses it and has no effect after the crash.
 
     `stop` stands for SIGTERM. `crashes_in` is the number of steps after which the process dies: each call of a port is a step, and
-    so is each message of a publish.
+    so is each message of a publish. `clock` is the machine's; the process has its own, which shows the wall clock of the start.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Boot:
         self.key = key
         self.boot_id = f"{key}-{number}"
         self.event_queue = event_queue
-        self.clock = clock
+        self.clock = clock.of_process()
         self.chance = chance
         self.link = link
         self.seed = chance.rng.getrandbits(32)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from colo_collector.core import CollectorCore
 from colo_collector.machine import Observation
@@ -86,10 +87,11 @@ class SimNode:
 
 
 class _SimSampler:
-    """Observes the simulated machine for the collector's shell."""
+    """Observes the simulated machine for the collector's shell, whose clock is `ahead_ms` ahead of the machine's."""
 
-    def __init__(self, node: SimNode) -> None:
+    def __init__(self, node: SimNode, ahead_ms: int) -> None:
         self._node = node
+        self._ahead_ms = ahead_ms
         self._before: MachineCounters | None = None
 
     def observe(self) -> Observation:
@@ -99,7 +101,10 @@ class _SimSampler:
             spec = self._node.machine.spec
             topology_read = TopologyRead(topology=spec.topology(), capabilities=spec.capabilities(), simulated=True)
             return Observation(event=Unreadable(reason=Skip.FIRST), topology_read=topology_read)
-        return Observation(event=measured_between(before, self._before) or Unreadable(reason=Skip.FIRST))
+        found = measured_between(before, self._before)
+        if found is None:
+            return Observation(event=Unreadable(reason=Skip.FIRST))
+        return Observation(event=replace(found, at_ms=found.at_ms + self._ahead_ms))
 
 
 def collector(
@@ -120,7 +125,7 @@ def collector(
         never_waits=True,
     )
     shell = CollectorShell(
-        _SimSampler(node),
+        _SimSampler(node, boot.clock.ahead_ms),
         inject=service.inject,
         skipped=core.skipped,
         clock=boot.clock,
@@ -147,6 +152,7 @@ class _Runtime(SimulatedRuntime):
             capacity_mcpu=node.machine.spec.cpu_capacity_mcpu,
             journal=node.journal,
             topology=node.machine.spec.topology(),
+            ahead_ms=boot.clock.ahead_ms,
         )
         self._process = boot
         self._node = node
@@ -202,7 +208,7 @@ class ExecutorRole:
         self.renewed_at_ms = boot.clock.now_ms()
         self.lease_ms = policy.lease.default_ms
         self.shell: ExecutorShell
-        self._clock = boot.clock
+        self.clock = boot.clock
 
     @property
     def reflex(self) -> Reflex | None:
@@ -212,7 +218,7 @@ class ExecutorRole:
     async def perform(self, effect: Effect) -> Sequence[Struct]:
         """Perform as the shell does, and note a renewed lease."""
         if isinstance(effect, RenewLease):
-            self.renewed_at_ms = self._clock.now_ms()
+            self.renewed_at_ms = self.clock.now_ms()
             self.lease_ms = effect.lease_ms or self.lease_ms
         return await self.shell.perform(effect)
 

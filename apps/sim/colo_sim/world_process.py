@@ -64,6 +64,7 @@ class SimProcess(Generic[Role_co]):
             die=self._die,
         )
         boot.note(f"starts    {boot.boot_id}")
+        self._chance.reached["starts with a wrong clock"] += boot.clock.ahead_ms != 0
         self.role, works = self._make(boot)
         for work in works:
             boot.spawn(work)

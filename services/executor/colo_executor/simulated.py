@@ -134,12 +134,15 @@ class SimulatedRuntime:
         journal: JournalState | None = None,
         admits_online: bool = True,
         topology: NodeTopology | None = None,
+        ahead_ms: int = 0,
     ) -> None:
+        """`ahead_ms`: how far the executor's clock is ahead of the machine's."""
         self._inventory = MachineInventory(devices={}) if topology is None else inventory_of(topology)
         self.journal = JournalState() if journal is None else journal
         self._admits_online = admits_online
         self._machine = machine
         self._capacity_mcpu = capacity_mcpu
+        self._ahead_ms = ahead_ms
         self._boot = 0
         self._last: SimulatedUsage | None = None
         self._exits: deque[ReplicaExited] = deque()
@@ -231,7 +234,7 @@ class SimulatedRuntime:
             return
         self.journal.add(Stopping(replica=effect.replica, attempt=effect.attempt, intent=effect.intent))
         # The machine ends the grace by itself; the SIGKILL of the executor comes at the same time.
-        grace_ms = max(1, effect.intent.kill_at_ms - self._machine.at_ms)
+        grace_ms = max(1, effect.intent.kill_at_ms - self._ahead_ms - self._machine.at_ms)
         is_eviction = effect.intent.cause is EndCause.EVICTED
         self._machine.stop_replica(effect.replica, grace_ms, is_eviction=is_eviction)
 
@@ -306,8 +309,8 @@ class SimulatedRuntime:
         """Do nothing: the machine runs on."""
 
     def _catch_up(self, now_ms: int) -> None:
-        if now_ms > self._machine.at_ms:
-            self._machine.advance(now_ms)
+        if now_ms - self._ahead_ms > self._machine.at_ms:
+            self._machine.advance(now_ms - self._ahead_ms)
 
     def _note_exits(self) -> None:
         for exited in self._machine.poll_exits():

@@ -200,7 +200,7 @@ class JobsCore:
         return []
 
     def _freshness(self, event: FreshnessChanged, now_ms: int) -> list[Effect]:
-        if not self.lost.record(event):
+        if not self.lost.record(event, now_ms):
             self.counters.late += 1
             return []
         react = replicas.on_node_lost if self.lost.is_lost(event.node) else replicas.on_node_back

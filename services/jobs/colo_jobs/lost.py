@@ -4,6 +4,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from colo_common.events.fact import is_older
 from colo_common.events.node import FreshnessChanged
 from colo_common.model.freshness import FORGET_NODE_MS, Freshness
 
@@ -13,8 +14,8 @@ _NODES_MAX: Final = 50_000
 
 
 class _Change(Struct, frozen=True):
-    at_ms: int
-    is_lost: bool
+    fact: FreshnessChanged
+    heard_ms: int
 
 
 class LostNodes:
@@ -30,21 +31,21 @@ class LostNodes:
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def record(self, event: FreshnessChanged) -> bool:
+    def record(self, event: FreshnessChanged, now_ms: int) -> bool:
         """Record a change of freshness; False when a newer one of the node is known already."""
         last = self._nodes.pop(event.node, None)
-        if last is not None and event.at_ms < last.at_ms:
+        if last is not None and is_older(event, last.fact):
             self._nodes[event.node] = last
             return False
-        self._nodes[event.node] = _Change(event.at_ms, event.freshness is Freshness.LOST)
-        while len(self._nodes) > _NODES_MAX or self._is_old(next(iter(self._nodes.values())), event.at_ms):
+        self._nodes[event.node] = _Change(event, now_ms)
+        while len(self._nodes) > _NODES_MAX or self._is_old(next(iter(self._nodes.values())), now_ms):
             del self._nodes[next(iter(self._nodes))]
         return True
 
     def _is_old(self, change: _Change, now_ms: int) -> bool:
-        return 0 < self._forget_ms <= now_ms - change.at_ms
+        return 0 < self._forget_ms <= now_ms - change.heard_ms
 
     def is_lost(self, node: str) -> bool:
         """Whether the newest recorded freshness of the node is lost."""
         last = self._nodes.get(node)
-        return last is not None and last.is_lost
+        return last is not None and last.fact.freshness is Freshness.LOST

@@ -116,7 +116,7 @@ def zone_inputs(
 
     `reserved` is what the node's operator keeps back, `exclusive` the request and usage of LSE work; a zone that is not in them has
     none. A node that is not `is_colocated` reclaims 0 percent, so its allocatable is what is held; so does one where an operator
-    forbids more batch work: `forbidden` says who and why.
+    forbids more batch work: `forbidden` says who and why. Of what is held no more is believed than the zone has.
     The usage of batch work is divided evenly over the zones it may use, rounded down; system usage and the policy's reservation are
     divided over all zones, rounded up; both make the allocatable smaller. Of the policy's and the operator's reservation the larger
     one counts. Raises InvalidInput when the sample's zones are not the topology's.
@@ -146,7 +146,7 @@ def zone_inputs(
                     reserved=max(part.reserved_mcpu, own.cpu_mcpu),
                     system_used=part.system_mcpu,
                     online_used=max(used.cpu_used_mcpu - batch_mcpu[number] - part.system_mcpu, 0),
-                    held=share.cpu_mcpu if share else 0,
+                    held=min(share.cpu_mcpu, zone.cpu_capacity_mcpu) if share else 0,
                     lse_requested=lse.requested_mcpu,
                     lse_used=lse.used_mcpu,
                 ),
@@ -156,7 +156,7 @@ def zone_inputs(
                     reserved=max(part.reserved_bytes, own.memory_bytes),
                     system_used=part.system_bytes,
                     online_used=max(used.memory_used_bytes - batch_bytes[number] - part.system_bytes, 0),
-                    held=share.memory_bytes if share else 0,
+                    held=min(share.memory_bytes, zone.memory_bytes) if share else 0,
                 ),
                 limit=limit,
             )

@@ -201,6 +201,8 @@ class OvercommitCore:
         self._watch.sampled(sample.node, known.watched_ms)
         self.guard.withheld.discard(sample.node)
         effects: list[Effect] = self._refresh(sample.node, known, now_ms)
+        # Who hears both facts takes a node for fresh by the number that says so.
+        known.is_changed = known.is_changed or bool(effects)
         if known.freshness is Freshness.FRESH:
             effects.extend(self._publish(sample.node, known, inputs, now_ms))
         effects.append(

@@ -83,8 +83,9 @@ class KnownNode(Struct, kw_only=True):
         zones = []
         for zone in self.inputs:
             share = held.get(zone.zone)
-            cpu = replace(zone.cpu, reclaim_pct=0, held=share.cpu_mcpu if share else 0)
-            memory = replace(zone.memory, reclaim_pct=0, held=share.memory_bytes if share else 0)
+            cpu = replace(zone.cpu, reclaim_pct=0, held=min(share.cpu_mcpu, zone.cpu.capacity) if share else 0)
+            memory_held = min(share.memory_bytes, zone.memory.capacity) if share else 0
+            memory = replace(zone.memory, reclaim_pct=0, held=memory_held)
             limit = Limit.AGE if zone.limit == Limit.POLICY else zone.limit
             zones.append(replace(zone, cpu=cpu, memory=memory, limit=limit))
         return tuple(zones)

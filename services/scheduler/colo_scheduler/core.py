@@ -26,6 +26,7 @@ from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.freshness import FORGET_NODE_MS
 from colo_common.model.placement import Attempt
 from colo_scheduler.audit import StateAudit
+from colo_scheduler.cluster.arrival import arrived
 from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.signals import NodeSignals
 from colo_scheduler.cluster.snapshot import View
@@ -139,9 +140,9 @@ class SchedulerCore:
             case NodeTopologyReported():
                 self._note_received(event.node, self.cluster.on_topology(ruled(event, self.policy.colocation)), now_ms)
             case AllocatableChanged():
-                self._note_received(event.node, self.cluster.on_allocatable(event), now_ms)
+                self._note_received(event.node, self.cluster.on_allocatable(arrived(event, now_ms)), now_ms)
             case FreshnessChanged():
-                self._note_received(event.node, self.cluster.on_freshness(event), now_ms)
+                self._note_received(event.node, self.cluster.on_freshness(arrived(event, now_ms)), now_ms)
             case PlacementsRequested():
                 return self._placement_request(event.placement_requests, now_ms)
             case PendingReply():

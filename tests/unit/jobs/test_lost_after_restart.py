@@ -38,7 +38,7 @@ def test_nodes_whose_freshness_is_old_are_forgotten() -> None:
             age_ms=0,
             at_ms=number * 500,
         )
-        assert lost.record(fact)
+        assert lost.record(fact, number * 500)
     assert len(lost) == 2
     assert lost.is_lost("n9")
     assert not lost.is_lost("n0")

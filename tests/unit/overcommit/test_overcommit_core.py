@@ -200,3 +200,14 @@ def test_what_the_newest_sample_allows_is_known_whether_it_was_published_or_not(
     little_more = ((used[0].cpu_used_mcpu + 10, 8), (used[1].cpu_used_mcpu, 8))
     assert [type(fact) for fact in facts(core, a_sample(seq=3, zones=little_more), 3000)] == [LeaseRenewed]
     assert known.possible_mcpu == 14_990
+
+
+def test_no_more_is_believed_to_be_held_than_a_zone_has() -> None:
+    core = a_fresh_core()
+    core.handle(decided(a_placement("ghost/main/0", mcpu=288_000)), 2100)
+    effects = core.handle(a_sample(seq=9), 3000)
+    (published,) = [e.fact for e in effects if isinstance(e, Publish) and isinstance(e.fact, AllocatableChanged)]
+    topology = core.nodes["n1"].topology
+    assert topology is not None
+    assert 0 < published.batch_cpu_mcpu <= topology.cpu_capacity_mcpu
+    assert recompute(published.explanation) == published.zones

@@ -9,11 +9,13 @@ __all__ = ["SystemClock"]
 
 
 class SystemClock:
-    """The wall clock. With `speed` above 1, now = origin + (wall - origin) x speed, rounded down: a lab's fast clock.
+    """The wall clock as it was when this object was made, counted on by the monotonic clock: it never steps.
 
-    Processes that share `speed` and `origin_ms`, or a `pace`, which may change while they run, share the time. When the wall clock
-    is set back this clock is not: it continues at the pace of the monotonic clock. Raises InvalidInput for a speed that is not
-    above 0, or for a scaled clock without an origin.
+    With `speed` above 1, now = origin + (wall - origin) x speed, rounded down: a lab's fast clock. Processes that share `speed` and
+    `origin_ms`, or a `pace`, which may change while they run, share the time. Who sets the wall clock of a machine, forward or
+    back, shortens and lengthens no time of a running process; a process that starts later has the new time. The monotonic clock
+    follows the corrections of a time server that are no steps. Raises InvalidInput for a speed that is not above 0, or for a
+    scaled clock without an origin.
     """
 
     def __init__(self, speed: float = 1.0, origin_ms: int = 0, pace: ClockPace | None = None) -> None:
@@ -31,8 +33,6 @@ class SystemClock:
 
     def now_ms(self) -> int:
         """Unix milliseconds, scaled."""
-        # Follow the wall clock when it jumps forward, not when it jumps back.
-        self._ahead_ns = max(self._ahead_ns, time.time_ns() - time.monotonic_ns())
         wall_ms = (time.monotonic_ns() + self._ahead_ns) // 1_000_000
         if self._pace is not None:
             since_ms, now_ms, speed = self._pace.read()

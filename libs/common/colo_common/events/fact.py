@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from colo_common.model.units import Ms, Number, Us
 
-__all__ = ["Fact"]
+__all__ = ["Fact", "is_older"]
 
 
 class Fact(Struct, frozen=True, kw_only=True):
@@ -20,3 +20,14 @@ class Fact(Struct, frozen=True, kw_only=True):
     boot_id: str = ""
     seq: Number = 0
     sent_us: Us = 0
+
+
+def is_older(fact: Fact, than: Fact) -> bool:
+    """Whether `fact` was published before `than`, where that can be known: by the same start of the same service.
+
+    Of different starts the one that arrives later counts as the newer. Times are not compared, because the clock of a machine
+    may be set while a service starts again; only facts without a boot id are ordered by their times.
+    """
+    if fact.boot_id != than.boot_id:
+        return False
+    return fact.seq < than.seq if fact.boot_id else fact.at_ms < than.at_ms

@@ -12,7 +12,9 @@ from typing import Final
 
 import numpy as np
 
+from colo_common.events.fact import is_older
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
+from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.placement import Attempt, ZoneShare
 from colo_common.model.qos import QosClass
@@ -149,7 +151,8 @@ class Cluster:
         """
         known = self.find(fact.node)
         if known is not None and known.is_published_again(fact):
-            known.topology_at_ms = max(known.topology_at_ms, fact.at_ms)
+            if known.reported is not None and not is_older(fact, known.reported):
+                known.reported = fact
             return True
         fact.topology.validate()
         if len(fact.topology.zones) > MAX_ZONES:
@@ -158,9 +161,9 @@ class Cluster:
         inventory = NodeInventory(fact.topology, fact.rules)
         self._facts.check(fact)
         node = self.node(fact.node)
-        if node.topology is not None and fact.at_ms < node.topology_at_ms:
+        if node.reported is not None and is_older(fact, node.reported):
             return False
-        node.topology, node.topology_at_ms, node.reported = fact.topology, fact.at_ms, fact
+        node.topology, node.reported = fact.topology, fact
         node.reserved = reserved_shares(fact.topology, fact.rules)
         for attempt, holding in node.holdings.items():
             inventory.hold(attempt, holding)
@@ -187,12 +190,12 @@ class Cluster:
     def on_allocatable(self, fact: AllocatableChanged) -> bool:
         """Take a node's allocatable; False when it is older than the known one."""
         node = self.node(fact.node)
-        if node.allocatable is not None and fact.at_ms < node.allocatable.at_ms:
+        if node.allocatable is not None and is_older(fact, node.allocatable):
             return False
         before, room, was_fresh = node.allocatable, node.room, self._facts.fresh[node.row]
         node.allocatable = fact
-        if fact.at_ms >= node.freshness_at_ms:
-            node.freshness, node.freshness_at_ms = fact.freshness, fact.at_ms
+        if node.freshness_of is None or not is_older(fact, node.freshness_of):
+            node.freshness, node.freshness_at_ms, node.freshness_of = fact.freshness, fact.at_ms, fact
         self.signals.hear(node.row, fact)
         is_promise_new = before is None or before.zones != fact.zones
         if is_promise_new:
@@ -212,14 +215,18 @@ class Cluster:
         return True
 
     def on_freshness(self, fact: FreshnessChanged) -> bool:
-        """Take how fresh a node's facts are; False when a newer fact is known."""
+        """Take how fresh a node's facts are; False when a newer fact is known.
+
+        A node becomes fresh by its allocatable alone, which says so itself, because this fact may arrive before that number: until
+        then the node is warming.
+        """
         node = self.node(fact.node)
-        if fact.at_ms < node.freshness_at_ms:
+        if node.freshness_of is not None and is_older(fact, node.freshness_of):
             return False
-        node.freshness, node.freshness_at_ms = fact.freshness, fact.at_ms
-        self._write_facts(node)
-        if fact.freshness.may_grow:
-            self._grow(node)
+        if not (fact.freshness.may_grow and node.freshness.may_grow):
+            node.freshness = Freshness.WARMING if fact.freshness.may_grow else fact.freshness
+            node.freshness_at_ms, node.freshness_of = fact.at_ms, fact
+            self._write_facts(node)
         return True
 
     def restrict(self) -> None:

@@ -21,7 +21,7 @@ class Node:
 
     `prod`: the attempts that hold from the prod pool. `holdings`: their holds beside amounts, if any. `reserved`: the amounts that
     no work gets, by zone; `room`: the amounts that prod work leaves there to unmanaged online work, in real CPU. `reported`: the
-    node's own report. `problems`: where the ledger does not agree with the node.
+    node's own report. `freshness_of`: the newest fact about its freshness. `problems`: where the ledger does not agree with it.
     """
 
     __slots__ = (
@@ -30,6 +30,7 @@ class Node:
         "changes",
         "freshness",
         "freshness_at_ms",
+        "freshness_of",
         "holdings",
         "holds",
         "in_flight",
@@ -45,7 +46,6 @@ class Node:
         "row",
         "sockets",
         "topology",
-        "topology_at_ms",
         "zone_ids",
     )
 
@@ -53,11 +53,11 @@ class Node:
         self.name = name
         self.row = row
         self.topology: NodeTopology | None = None
-        self.topology_at_ms = 0
         self.is_simulated = False
         self.allocatable: AllocatableChanged | None = None
         self.freshness = Freshness.UNKNOWN
         self.freshness_at_ms = 0
+        self.freshness_of: Fact | None = None
         self.zone_ids: tuple[int, ...] = ()
         self.sockets: tuple[int, ...] = ()
         self.holds: dict[Attempt, tuple[ZoneShare, ...]] = {}

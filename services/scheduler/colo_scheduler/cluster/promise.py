@@ -16,14 +16,21 @@ Promised = tuple[Sequence[int], Sequence[int]]
 
 
 def batch_of(node: Node, inventory: NodeInventory | None, most_bytes: Sequence[int] | None) -> Promised:
-    """The capacity that overcommit promises, without LSE's CPUs and the node's reserves (its rules leave `most_bytes`)."""
+    """The capacity that overcommit promises, without LSE's CPUs and the node's reserves (its rules leave `most_bytes`).
+
+    Of a promise no more is believed than the zone has.
+    """
+    zones = node.topology.zones if node.topology else ()
     cpu, memory = [0] * len(node.zone_ids), [0] * len(node.zone_ids)
     for zone in node.allocatable.zones if node.allocatable else ():
         if zone.zone in node.zone_ids:
             slot = node.zone_ids.index(zone.zone)
             most_mcpu = inventory.batch_most_mcpu(zone.zone) if inventory else None
-            cpu[slot] = min(max(0, zone.batch_cpu_mcpu), CPU_MAX_MCPU if most_mcpu is None else most_mcpu)
-            memory[slot] = min(max(0, zone.batch_memory_bytes), most_bytes[slot] if most_bytes else MEMORY_MAX_BYTES)
+            there = zones[slot]
+            mcpu = min(max(0, zone.batch_cpu_mcpu), there.cpu_capacity_mcpu)
+            cpu[slot] = min(mcpu, CPU_MAX_MCPU if most_mcpu is None else most_mcpu)
+            size_bytes = min(max(0, zone.batch_memory_bytes), there.memory_bytes)
+            memory[slot] = min(size_bytes, most_bytes[slot] if most_bytes else MEMORY_MAX_BYTES)
     return cpu, memory
 
 
