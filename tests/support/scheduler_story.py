@@ -296,12 +296,12 @@ class Story:
             age_ms=0,
             at_ms=self.bench.now_ms,
         )
-        said = self.bench.say(fact)
+        effects = self.bench.say(fact)
         known = self.bench.core.cluster.node(fact.node).allocatable
         if fact.freshness.may_grow and known is not None:
             # As overcommit does: the number that says so follows.
-            said = [*said, *self.bench.say(structs.replace(known, freshness=fact.freshness, at_ms=self.bench.now_ms))]
-        return delivered(said)
+            effects = [*effects, *self.bench.say(structs.replace(known, freshness=fact.freshness, at_ms=self.bench.now_ms))]
+        return delivered(effects)
 
     def do_request(self, args: Args) -> str:
         """request REPLICA... cpu=1000 gib=1 attempt=1 priority=0 qos=BE band=batch queued=0 avoid=n1:5000 runs=either.

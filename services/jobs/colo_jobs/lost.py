@@ -15,7 +15,7 @@ _NODES_MAX: Final = 50_000
 
 class _Change(Struct, frozen=True):
     fact: FreshnessChanged
-    heard_ms: int
+    received_ms: int
 
 
 class LostNodes:
@@ -43,7 +43,7 @@ class LostNodes:
         return True
 
     def _is_old(self, change: _Change, now_ms: int) -> bool:
-        return 0 < self._forget_ms <= now_ms - change.heard_ms
+        return 0 < self._forget_ms <= now_ms - change.received_ms
 
     def is_lost(self, node: str) -> bool:
         """Whether the newest recorded freshness of the node is lost."""
