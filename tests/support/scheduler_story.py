@@ -300,7 +300,10 @@ class Story:
         known = self.bench.core.cluster.node(fact.node).allocatable
         if fact.freshness.may_grow and known is not None:
             # As overcommit does: the number that says so follows.
-            effects = [*effects, *self.bench.say(structs.replace(known, freshness=fact.freshness, at_ms=self.bench.now_ms))]
+            effects = [
+                *effects,
+                *self.bench.say(structs.replace(known, freshness=fact.freshness, at_ms=self.bench.now_ms)),
+            ]
         return delivered(effects)
 
     def do_request(self, args: Args) -> str:
