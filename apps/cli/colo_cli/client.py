@@ -4,17 +4,19 @@ import http.client
 import json
 import os
 import socket
+import ssl
 import sys
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from colo_cli.failure import CommandRefused, Failure, NoReply
 
-__all__ = ["DEFAULT_API", "Client"]
+__all__ = ["DEFAULT_API", "Client", "own_token"]
 
 DEFAULT_API: Final = "http://127.0.0.1:8088"
 _TIMEOUT_S: Final = 10.0
@@ -26,6 +28,8 @@ _UNAVAILABLE: Final = 503
 class Client:
     """Calls `api`, or COLO_API, or the address of a lab on this machine.
 
+    The bearer token and the authority of the gateway's certificate are those of `--token` or COLO_TOKEN, and `--ca` or COLO_CA.
+
     A call that the gateway answers with 503 is repeated for at most `retry_for_s`, after one line on stderr. A DELETE is never
     repeated.
     """
@@ -35,6 +39,8 @@ class Client:
         if not self.api.startswith(("http://", "https://")):
             raise Failure(f"api: must begin with http:// or https:// (got {json.dumps(self.api)})", 2)
         self._retry_for_s = retry_for_s
+        self._headers = {"Authorization": f"Bearer {token}"} if (token := own_token()) else {}
+        self._tls = _tls_of(os.environ.get("COLO_CA", "")) if self.api.startswith("https://") else None
 
     def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Any:
         """The reply as plain values.
@@ -56,14 +62,21 @@ class Client:
             time.sleep(_PAUSE_S)
 
     def _call_once(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Any:
-        request = urllib.request.Request(self.api + path, data=body, method=method, headers=headers)
+        request = urllib.request.Request(
+            self.api + path, data=body, method=method, headers={**headers, **self._headers}
+        )
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=self._tls) as response:
                 return json.loads(response.read())
         except urllib.error.HTTPError as error:
             raise _refused(error) from error
         except (OSError, ValueError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
+            if isinstance(reason, ssl.SSLCertVerificationError):
+                rule = "--ca FILE or COLO_CA names the authority that signed it"
+                raise Failure(
+                    f"{self.api}: its certificate is not trusted ({reason.verify_message}); {rule}"
+                ) from error
             if isinstance(reason, (ConnectionRefusedError, socket.gaierror, ValueError)):
                 raise Failure(
                     f"no gateway answers at {self.api} ({error}); is `colo lab` running, or is COLO_API set?"
@@ -83,7 +96,8 @@ class Client:
         given = {name: str(value) for name, value in query.items() if value not in (None, "")}
         url = f"{self.api}/v1/stream?{urllib.parse.urlencode(given)}"
         try:
-            with urllib.request.urlopen(url, timeout=60) as response:
+            request = urllib.request.Request(url, headers=self._headers)
+            with urllib.request.urlopen(request, timeout=60, context=self._tls) as response:
                 yield "open", {"clock_speed": float(response.headers.get("Colo-Clock-Speed", "1"))}
                 name = ""
                 for line in response:
@@ -100,6 +114,24 @@ class Client:
             raise
         except OSError as error:
             raise Failure(f"the stream of {self.api} broke: {error}") from error
+
+
+def own_token() -> str:
+    """The token of COLO_TOKEN; "@FILE" reads it from a file, whose name other users of the machine may see. Raises Failure (2)."""
+    given = os.environ.get("COLO_TOKEN", "").strip()
+    if not given.startswith("@"):
+        return given
+    try:
+        return Path(given[1:]).read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(f"token: {given[1:]} cannot be read ({error})", 2) from error
+
+
+def _tls_of(authority: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=authority or None)
+    except (OSError, ssl.SSLError) as error:
+        raise Failure(f"ca: {authority} must be a readable PEM certificate ({error})", 2) from error
 
 
 def _refused(error: urllib.error.HTTPError) -> CommandRefused:

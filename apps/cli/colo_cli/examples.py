@@ -7,6 +7,11 @@ __all__ = ["EXAMPLES", "example_of"]
 
 EXAMPLES: Final[Mapping[str, str]] = {
     "": "colo lab",
+    "admin": "colo admin tokens add alice --role submitter --tenant research",
+    "admin tokens": "colo admin tokens list",
+    "admin tokens add": "colo admin tokens add alice --role submitter --tenant research --expires 90d",
+    "admin tokens list": "colo admin tokens list --file /etc/colo/tokens.json",
+    "admin tokens revoke": "colo admin tokens revoke alice",
     "cancel": "colo cancel render",
     "completion": "colo completion bash",
     "cordon": "colo cordon node-03 --reason 'new disk'",
@@ -24,6 +29,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "explain reservation": "colo explain reservation night",
     "fits": "colo fits --cpu 2 --memory 4Gi",
     "get": "colo get nodes",
+    "get audit": "colo get audit --refused",
     "get evictions": "colo get evictions",
     "get harm": "colo get harm",
     "get job": "colo get job render",
@@ -57,7 +63,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
 def example_of(words: Sequence[str]) -> str:
     """The example of the command that the words begin with, "" without one."""
     names = [word for word in words if not word.startswith("-")]
-    for size in range(min(len(names), 2), -1, -1):
+    for size in range(min(len(names), 3), -1, -1):
         if (path := " ".join(names[:size])) in EXAMPLES:
             return EXAMPLES[path]
     return ""

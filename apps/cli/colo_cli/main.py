@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
 
+from colo_cli.everywhere import take_everywhere
 from colo_cli.failure import Failure
 from colo_cli.service import SERVICES, run_service, services_text
 
@@ -32,6 +33,16 @@ for _verb, _function, _help in (
     ("drop", "drop", "Remove dead letters for good."),
 ):
     dead_letters.command(f"colo_cli.dead_letters:{_function}", name=_verb, help=_help)
+admin = App(name="admin", help="What the administrator of an installation does: tokens and credentials.")
+app.command(admin)
+tokens = App(name="tokens", help="Bearer tokens of the gateway: add, list, revoke.")
+admin.command(tokens)
+for _verb, _function, _help in (
+    ("add", "add", "Make a token and print it, once."),
+    ("list", "list_", "The tokens: whose, for what, until when."),
+    ("revoke", "revoke", "Take tokens no longer."),
+):
+    tokens.command(f"colo_cli.admin_tokens:{_function}", name=_verb, help=_help)
 _COMMANDS = (
     ("status", "One screen about everything: whether all is well, what is wrong and what to do."),
     ("lab", "Run everything on this machine: real servers, all services, simulated nodes, a real trace."),
@@ -76,6 +87,7 @@ explain.command(
     "colo_cli.evictions:eviction", name="eviction", help="Why a replica had to leave, and why no other one."
 )
 get.command("colo_cli.harm:harm", name="harm", help="What online services felt in the last ten minutes.")
+get.command("colo_cli.audit:audit", name="audit", help="Who changed something, or was not let in; newest first.")
 get.command("colo_cli.evictions:evictions", name="evictions", help="Evictions, newest first.")
 get.command("colo_cli.restrictions:restrictions", name="restrictions", help="What operators forbid, who and why.")
 app.command("colo_cli.pause:resume", name="resume", help="End a pause: suspended replicas run on.")
@@ -100,6 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if words and words[0] in SERVICES:
             return run_service(words)
+        words = take_everywhere(words)
         result = app(words, exit_on_error=False, print_error=False)
         if not {"--help", "-h"}.isdisjoint(words) or not words:
             from colo_cli.examples import example_of

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct, field
 
+from colo_common.events.audit import RequestAudited
 from colo_common.events.effects import Write
 from colo_common.events.service import DeadLettered
 
@@ -16,6 +17,7 @@ __all__ = [
     "Bus",
     "Clock",
     "DeadLetter",
+    "AuditLog",
     "DeadLetters",
     "Delivery",
     "Outgoing",
@@ -260,6 +262,14 @@ class DeadLetters(Protocol):
 
     async def drop(self, seq: int) -> bool:
         """Remove the letter; False when there is none."""
+        ...
+
+
+class AuditLog(Protocol):
+    """Who changed something through the gateway. Raises as Bus does."""
+
+    async def newest(self, before: int, limit: int) -> tuple[tuple[int, RequestAudited], ...]:
+        """The newest `limit` entries with their numbers in the stream, newest first; `before` 0, or only below this number."""
         ...
 
 

@@ -15,8 +15,10 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Clock
 from colo_common.runtime.telemetry import Telemetry
 from colo_gateway.ask import Asker
+from colo_gateway.audit_routes import AuditRoutes
 from colo_gateway.core import GatewayCore
 from colo_gateway.dead_letters import DeadLetterRoutes
+from colo_gateway.door.door import principal_of
 from colo_gateway.eviction_account import account_of
 from colo_gateway.explain import explain_replicas
 from colo_gateway.openapi import openapi
@@ -51,6 +53,7 @@ class Api:
         streams: Streams,
         state: StateRoutes,
         dead_letters: DeadLetterRoutes,
+        audit: AuditRoutes,
         telemetry: Telemetry,
         clock: Clock,
         clock_speed: float,
@@ -62,6 +65,7 @@ class Api:
         self._streams = streams
         self._state = state
         self._dead_letters = dead_letters
+        self._audit = audit
         self._clock = clock
         self._clock_speed = clock_speed
         self._version = version
@@ -81,6 +85,7 @@ class Api:
             *RestrictionRoutes(self._asker).routes(),
             *self._state.routes(),
             *self._dead_letters.routes(),
+            *self._audit.routes(),
             web.get("/v1/nodes/{node}/explain", self.explain_node),
             *StoryRoutes(self._core, self._clock, self._clock_speed).routes(),
             web.get("/v1/stream", self.stream),
@@ -95,8 +100,24 @@ class Api:
         except InvalidInput as error:
             return invalid_of(error)
         states = names_of(request.query, "state")
-        given = {name: request.query.get(name, "")[:_NAME_MAX] for name in ("queue", "name", "prefix", "tenant")}
-        return answer_of(await self._asker.ask(rq.ListJobs(states=states, limit=limit, **given)))
+        queue, name, prefix, tenant = (
+            request.query.get(key, "")[:_NAME_MAX] for key in ("queue", "name", "prefix", "tenant")
+        )
+        who = principal_of(request)
+        refusal = who.refusal_of_job(tenant, queue)
+        if refusal is not None:
+            return answer_of(refusal)
+        question = rq.ListJobs(
+            states=states,
+            limit=limit,
+            queue=queue,
+            name=name,
+            prefix=prefix,
+            tenant=tenant,
+            tenants=who.seen_tenants,
+            queues=who.seen_queues,
+        )
+        return answer_of(await self._asker.ask(question))
 
     async def get_job(self, request: web.Request) -> web.Response:
         """GET /v1/jobs/{job}."""

@@ -4,7 +4,8 @@ from collections import Counter
 
 from msgspec import Struct
 
-from colo_common.events.effects import Effect, Wake
+from colo_common.events.audit import RequestAudited
+from colo_common.events.effects import Effect, Publish, Wake
 from colo_common.events.enforcement import EnforcementChanged
 from colo_common.events.fact import Fact
 from colo_common.events.node import NodeUsageSampled
@@ -19,9 +20,7 @@ from colo_gateway.harm import Harm
 from colo_gateway.recent import Recent
 from colo_gateway.traces import Traces
 
-__all__ = ["Event", "GatewayCore", "Shown"]
-
-Event = Fact | Wake
+__all__ = ["Audited", "Event", "GatewayCore", "Shown"]
 # About 1 ms.
 _CHECKED_AT_ONCE = 10_000
 _NODES_MOST = 50_000
@@ -31,6 +30,15 @@ class Shown(Struct, frozen=True, kw_only=True):
     """Effect: offer this entry to the open event streams."""
 
     entry: EventLogEntry
+
+
+class Audited(Struct, frozen=True, kw_only=True):
+    """Event: this request is to be told on the bus."""
+
+    fact: RequestAudited
+
+
+Event = Fact | Wake | Audited
 
 
 class GatewayCore:
@@ -52,6 +60,9 @@ class GatewayCore:
         if isinstance(event, Wake):
             self.restrictions.expire(now_ms)
             return []
+        if isinstance(event, Audited):
+            # It comes back from the bus, as it does to the other gateways, and is kept then.
+            return [Publish(fact=event.fact, id=f"gateway:audit:{event.fact.request}:{event.fact.at_ms}")]
         if isinstance(event, NodeUsageSampled):
             # Samples come too often for the event log: they would push all other facts out.
             self.harm.sampled(event)

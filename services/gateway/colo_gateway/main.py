@@ -1,6 +1,8 @@
 """The gateway as a process."""
 
 import sys
+import time
+from pathlib import Path
 from typing import Final
 
 from aiohttp import web
@@ -10,9 +12,16 @@ from colo_common.runtime.process import ServiceProcess, run
 from colo_common.runtime.service import Service
 from colo_gateway.api import Api, refuse_as_problem
 from colo_gateway.ask import Asker
+from colo_gateway.audit_routes import AuditRoutes
 from colo_gateway.body import BODY_BYTES_MAX
 from colo_gateway.core import GatewayCore
 from colo_gateway.dead_letters import DeadLetterRoutes
+from colo_gateway.door.audit import Auditor
+from colo_gateway.door.door import Door
+from colo_gateway.door.oidc import OidcTokens
+from colo_gateway.door.rate import AddressLimits
+from colo_gateway.door.tls import keep_fresh, server_context
+from colo_gateway.door.token_file import TokenFile
 from colo_gateway.known_query import refuse_unknown_query
 from colo_gateway.restrictions.shell import restrictions_service
 from colo_gateway.settings import GatewaySettings
@@ -36,18 +45,17 @@ async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
     asker = Asker(process.bus, settings.ask_timeout_s)
     survey = ServiceSurvey(process.survey, _SURVEY_S)
     process.background(survey.watch())
-    process.add(
-        Service(
-            name="gateway",
-            core=core,
-            bus=process.bus,
-            clock=process.clock,
-            subscriptions=HEARS,
-            perform=performer(streams),
-            metrics=process.metrics,
-            more_problems=survey.needed,
-        )
+    service = Service(
+        name="gateway",
+        core=core,
+        bus=process.bus,
+        clock=process.clock,
+        subscriptions=HEARS,
+        perform=performer(streams),
+        metrics=process.metrics,
+        more_problems=survey.needed,
     )
+    process.add(service)
     # A service of its own: while the store is away, only changes of restrictions wait for it, and the event stream goes on.
     process.add(restrictions_service(process.bus, process.store, process.clock, metrics=process.metrics))
     api = Api(
@@ -63,13 +71,30 @@ async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
             version=build_version(),
         ),
         dead_letters=DeadLetterRoutes(process.bus, process.dead_letters, process.clock.now_ms),
+        audit=AuditRoutes(process.audit),
         telemetry=process.telemetry,
         clock=process.clock,
         clock_speed=settings.clock_speed,
         version=build_version(),
         trace_ratio=settings.trace_ratio,
     )
-    middlewares = [refuse_as_problem, refuse_unknown_query, suggest_nearest(asker)]
+    door = Door(
+        asker=asker,
+        auditor=Auditor(service, process.metrics),
+        metrics=process.metrics,
+        # Tokens expire by the wall, however fast a lab's clock runs.
+        now_ms=lambda: time.time_ns() // 1_000_000,
+        audited_at_ms=process.clock.now_ms,
+        tokens=TokenFile(Path(settings.tokens_file)) if settings.tokens_file else None,
+        oidc=OidcTokens(settings.oidc) if settings.oidc.issuer else None,
+        is_local=settings.is_local,
+        requests=AddressLimits(settings.requests_per_s, 2 * settings.requests_per_s),
+        failures=AddressLimits(settings.failed_logins_per_min / 60, settings.failed_logins_per_min),
+    )
+    process.tls = server_context(settings.tls)
+    if process.tls is not None:
+        process.background(keep_fresh(process.tls, settings.tls))
+    middlewares = [door.middleware(), refuse_as_problem, refuse_unknown_query, suggest_nearest(asker)]
     process.app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=middlewares)
     process.app.add_routes(api.routes())
 

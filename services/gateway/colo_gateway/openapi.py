@@ -9,6 +9,7 @@ from colo_common.events import requests as rq
 from colo_common.events.fleet import NODE_SORTS
 from colo_common.events.kernel import NodeKernelGroups
 from colo_common.events.restriction import RestrictionList
+from colo_gateway.audit_replies import AuditReply
 from colo_gateway.concern import KINDS
 from colo_gateway.dead_letter_replies import DeadLetterDetail, DeadLetterDone, DeadLetterList
 from colo_gateway.eviction_account import EvictionAccount, EvictionList
@@ -282,6 +283,19 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     Route(
         method="get",
+        path="/v1/audit",
+        name="listAudit",
+        about="Who changed something through the gateway or was not let in, newest first.",
+        reply=AuditReply,
+        parameters=(
+            _query("limit", "1 to 500, 50 when absent", "integer"),
+            _query("before", "only entries before this number", "integer"),
+            _query("who", "only requests of this name"),
+            _query("refused", "true: only what was refused", "boolean"),
+        ),
+    ),
+    Route(
+        method="get",
         path="/v1/tenants",
         name="listTenants",
         about="Tenants with what they hold of the fleet's batch allocatable.",
@@ -439,7 +453,12 @@ def openapi(version: str) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "colo", "version": version, "summary": "Batch work on idle capacity, explained."},
         "paths": paths,
-        "components": {"schemas": components},
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        # Either a token or nothing: a gateway of this machine alone may ask nobody who he is.
+        "security": [{"token": []}, {}],
     }
 
 
@@ -448,7 +467,7 @@ def _operation(route: Route, schemas: dict[type[Struct], dict[str, Any]]) -> dic
     schema = {"type": "object" if is_json else "string"} if route.reply is None else schemas[route.reply]
     content: dict[str, Any] = {route.media: {"schema": schema}}
     responses = {str(route.status): {"description": route.about, "content": content}}
-    for status in route.problems:
+    for status in sorted({*route.problems, 401, 403, 429}):
         responses[str(status)] = {
             "description": "refused",
             "content": {"application/json": {"schema": schemas[Problem]}},

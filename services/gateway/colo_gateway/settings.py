@@ -1,7 +1,10 @@
 """The settings of the gateway."""
 
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.loopback import is_loopback
 from colo_common.runtime.settings import Common
+from colo_gateway.door.oidc import OidcPolicy
+from colo_gateway.door.tls import TlsPolicy
 
 __all__ = ["GatewaySettings"]
 
@@ -11,6 +14,10 @@ class GatewaySettings(Common, frozen=True, kw_only=True):
 
     The gateway keeps `event_log_size` facts and `trace_size` traces. At most `streams_max` event streams may be open, each with at
     most `stream_queue` facts in its queue.
+
+    `tokens_file` is the file of `colo admin tokens`; with it, or with an `oidc_issuer`, everybody is asked who he is. Without them
+    the gateway listens on this machine alone, unless `allow_anonymous`. An address may send `requests_per_s` (0: no limit), in a
+    burst twice as many, and `failed_logins_per_min`, as many at once.
     """
 
     http_port: int = 8088
@@ -19,11 +26,35 @@ class GatewaySettings(Common, frozen=True, kw_only=True):
     trace_size: int = 2_000
     streams_max: int = 100
     stream_queue: int = 2_000
+    tokens_file: str = ""
+    oidc: OidcPolicy = OidcPolicy()
+    tls: TlsPolicy = TlsPolicy()
+    allow_anonymous: bool = False
+    requests_per_s: int = 1_000
+    failed_logins_per_min: int = 30
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the gateway listens on this machine alone."""
+        return is_loopback(self.http_host)
 
     def validate(self) -> None:
-        """Raise InvalidInput for a limit below 1 or a timeout out of range."""
+        """Raise InvalidInput for a limit or a timeout out of range, and for a door that would be open to other machines."""
         for name in ("event_log_size", "trace_size", "streams_max", "stream_queue"):
             if getattr(self, name) < 1:
                 raise InvalidInput(name, "must be at least 1", getattr(self, name))
+        if not 0 <= self.requests_per_s <= 1_000_000:
+            raise InvalidInput("requests_per_s", "must be from 0 to 1000000", self.requests_per_s)
+        if not 1 <= self.failed_logins_per_min <= 60_000:
+            raise InvalidInput("failed_logins_per_min", "must be from 1 to 60000", self.failed_logins_per_min)
+        self.oidc.validate()
+        self.tls.validate()
+        is_asked = bool(self.tokens_file or self.oidc.issuer)
+        if not is_asked and not self.is_local and not self.allow_anonymous:
+            rule = (
+                "must be this machine (127.0.0.1) while nobody is asked who he is: set tokens_file (`colo admin tokens add`) or "
+                "oidc_issuer, or allow_anonymous where only friends reach this address"
+            )
+            raise InvalidInput("http_host", rule, self.http_host)
         if not 0 < self.ask_timeout_s <= 60:
             raise InvalidInput("ask_timeout_s", "must be above 0 and at most 60", self.ask_timeout_s)

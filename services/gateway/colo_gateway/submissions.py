@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from typing import Any
 
 from aiohttp import web
 from msgspec import Struct, structs
@@ -24,6 +25,7 @@ from colo_common.model.workload import JobSpec
 from colo_common.runtime.telemetry import Telemetry
 from colo_gateway.ask import Asker
 from colo_gateway.body import BODY_BYTES_MAX, TooLarge, read_mapping
+from colo_gateway.door.door import note_tenant, principal_of
 from colo_gateway.job_diff import compare
 from colo_gateway.replies import PlanReply, Submitted
 from colo_gateway.responses import answer_of, integer_of, invalid_of, json_of, problem_of
@@ -49,7 +51,7 @@ class SubmissionRoutes:
         """POST /v1/jobs."""
         start_us = time.time_ns() // 1000
         try:
-            read = read_job(await read_mapping(request))
+            read = _read(await read_mapping(request), principal_of(request).only_tenant)
             key = request.headers.get("Idempotency-Key", "")
             if len(key) > KEY_MOST:
                 raise InvalidInput("Idempotency-Key", f"must have at most {KEY_MOST} characters", key)
@@ -60,7 +62,11 @@ class SubmissionRoutes:
         except TooLarge:
             return problem_of(413, "body", f"must have at most {BODY_BYTES_MAX} bytes")
         spec = read.spec
-        job = job_id(spec.name, key or secrets.token_hex(16))
+        note_tenant(request, spec.tenant)
+        refused_here = principal_of(request).refusal_of_job(spec.tenant, spec.queue)
+        if refused_here is not None:
+            return answer_of(refused_here)
+        job = job_id(spec.name, key or secrets.token_hex(16), spec.tenant)
         refusal = None if check is None else await self._moved(job, spec, check)
         if refusal is not None:
             return answer_of(refusal)
@@ -100,12 +106,15 @@ class SubmissionRoutes:
     async def plan(self, request: web.Request) -> web.Response:
         """POST /v1/plan. An unknown queue is refused with the same rule as in a submission."""
         try:
-            read = read_job(await read_mapping(request))
+            read = _read(await read_mapping(request), principal_of(request).only_tenant)
             most = integer_of(request.query, "places", 100, 0, 1000)
         except InvalidInput as error:
             return invalid_of(error)
         except TooLarge:
             return problem_of(413, "body", f"must have at most {BODY_BYTES_MAX} bytes")
+        refused_here = principal_of(request).refusal_of_job(read.spec.tenant, read.spec.queue)
+        if refused_here is not None:
+            return answer_of(refused_here)
         queues = await self._asker.ask(rq.ListQueues())
         if not isinstance(queues, rq.QueueList):
             return answer_of(queues)
@@ -114,7 +123,9 @@ class SubmissionRoutes:
             rule = f"there is no such queue; {hint(read.spec.queue, names, 'queues')}"
             return problem_of(400, "queue", rule, read.spec.queue)
         # The jobs are read before the nodes: what comes in between makes the index too old, never too new.
-        named = await self._asker.ask(rq.ListJobs(name=read.spec.name, states=UNFINISHED, limit=1))
+        named = await self._asker.ask(
+            rq.ListJobs(name=read.spec.name, tenants=(read.spec.tenant,), states=UNFINISHED, limit=1)
+        )
         if not isinstance(named, rq.JobList):
             return answer_of(named)
         planned = await self._asker.ask(rq.PlanJob(spec=read.spec, most=most))
@@ -129,6 +140,12 @@ class SubmissionRoutes:
         running = compare(detail, read.spec, named.total - 1) if isinstance(detail, rq.JobDetail) else None
         fields = {name: getattr(planned, name) for name in structs.asdict(planned)}
         return json_of(PlanReply(**fields, check_index=str(index), running=running, notes=read.notes))
+
+
+def _read(mapping: dict[str, Any], tenant: str) -> JobRead:
+    """The job of a sender who is for one `tenant` ("": for none or several): a file that names no tenant means that one."""
+    read = read_job(mapping)
+    return read._replace(spec=structs.replace(read.spec, tenant=tenant)) if tenant and "tenant" not in mapping else read
 
 
 def _stale(why: str, got: str) -> rq.Refusal:

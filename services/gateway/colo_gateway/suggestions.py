@@ -11,6 +11,7 @@ from msgspec import Struct
 from colo_common.events import requests as rq
 from colo_common.model.nearest import nearest
 from colo_gateway.ask import Asker
+from colo_gateway.door.door import principal_of
 from colo_gateway.replies import Problem
 from colo_gateway.responses import problem_of
 
@@ -51,6 +52,9 @@ def suggest_nearest(asker: Asker) -> Middleware:
     @web.middleware
     async def suggest(request: web.Request, handler: Handler) -> web.StreamResponse:
         response = await handler(request)
+        if not principal_of(request).is_for_all:
+            # The names of others are not told.
+            return response
         if response.status != 404 or not isinstance(response, web.Response) or not isinstance(response.body, bytes):
             return response
         for key, (field, question, names_in) in _LISTS.items():

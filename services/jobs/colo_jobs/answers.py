@@ -121,7 +121,7 @@ class Answers:
         known = self._index.jobs.get(body.job)
         if known is not None and known.spec == body.spec:
             return accepted(known)
-        if body.jobs_index is not None and (moved := self._moved(body.spec.name, body.jobs_index)) is not None:
+        if body.jobs_index is not None and (moved := self._moved(body.spec, body.jobs_index)) is not None:
             return moved
         checked = self._checked(body.job, body.spec)
         if isinstance(checked, Refusal):
@@ -140,9 +140,13 @@ class Answers:
             txn, [Publish(fact=submitted, id=f"jobs:submitted:{job.id}", traceparent=request.traceparent)]
         )
 
-    def _moved(self, name: str, seen: str) -> Refusal | None:
-        """The refusal of a submission whose sender saw other unfinished jobs of the name."""
-        named = [job for job in self._index.jobs.values() if job.spec.name == name and not job.is_ended]
+    def _moved(self, spec: JobSpec, seen: str) -> Refusal | None:
+        """The refusal of a submission whose sender saw other unfinished jobs of the name. A name is its tenant's."""
+        named = [
+            job
+            for job in self._index.jobs.values()
+            if job.spec.name == spec.name and job.spec.tenant == spec.tenant and not job.is_ended
+        ]
         newest = max(named, key=lambda job: (job.record.submitted_at_ms, job.id), default=None)
         if jobs_index(len(named), newest.id if newest is not None else "") == seen:
             return None

@@ -60,7 +60,9 @@ def list_jobs(index: Index, request: ListJobs) -> JobList | Refusal:
     except InvalidInput as error:
         return Refusal(code=400, field=error.field, rule=error.rule, got=error.value)
     jobs = index.jobs.values()
-    tenants = {job.spec.tenant for job in jobs} if request.tenant else ()
+    tenants = {job.spec.tenant for job in jobs} if request.tenant else set()
+    if request.tenants:
+        tenants &= set(request.tenants)
     for field, given, known in (("queue", request.queue, index.queues), ("tenant", request.tenant, tenants)):
         if given and given not in known:
             rule = f"there is no such {field}; {hint(given, sorted(known), f'{field}s')}".rstrip("; ")
@@ -71,6 +73,8 @@ def list_jobs(index: Index, request: ListJobs) -> JobList | Refusal:
         if (not states or job.record.state in states)
         and (not request.queue or job.spec.queue == request.queue)
         and (not request.tenant or job.spec.tenant == request.tenant)
+        and (not request.tenants or job.spec.tenant in request.tenants)
+        and (not request.queues or job.spec.queue in request.queues)
         and (not request.name or job.spec.name == request.name)
         and job.id.startswith(request.prefix)
     ]

@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from cyclopts import App
 
 from colo_cli.examples import EXAMPLES, example_of
 from colo_cli.exit_codes import EXIT_CODES, SPECIAL
@@ -15,13 +16,18 @@ from colo_common.model.lifecycle import JOB, REPLICA
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 
-GROUPS = ("dead-letters", "explain", "get")
-COMMANDS = [
-    (*group, name)
-    for group, names in (((), app), *(((each,), app[each]) for each in GROUPS))
-    for name in names
-    if not name.startswith("-") and (*group, name) not in {(each,) for each in GROUPS}
-]
+
+def _commands(group: App, words: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """Every command below a group; a command that has no function is a group of its own."""
+    found: list[tuple[str, ...]] = []
+    for name in group:
+        if not name.startswith("-"):
+            below = group[name]
+            found += [(*words, name)] if below.default_command else _commands(below, (*words, name))
+    return found
+
+
+COMMANDS = _commands(app)
 
 
 def _function(words: tuple[str, ...]):
@@ -44,7 +50,9 @@ def test_every_option_of_a_command_is_described_in_its_help(words: tuple[str, ..
 
 
 def test_the_commands_were_found():
-    assert {("plan",), ("lab",), ("get", "nodes"), ("explain", "reservation")} <= set(COMMANDS)
+    assert {("plan",), ("lab",), ("get", "nodes"), ("explain", "reservation"), ("admin", "tokens", "add")} <= set(
+        COMMANDS
+    )
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
@@ -60,7 +68,7 @@ def test_every_command_has_an_example_that_it_takes(words: tuple[str, ...], caps
 
 
 def test_no_example_is_of_a_command_that_is_not_there():
-    groups = {"", *GROUPS}
+    groups = {"", *(" ".join(words[:size]) for words in COMMANDS for size in range(1, len(words)))}
     assert EXAMPLES.keys() - groups == {" ".join(words) for words in COMMANDS} - {"complete-names"}
     assert example_of(["get", "nodes", "--help"]) == EXAMPLES["get nodes"]
 

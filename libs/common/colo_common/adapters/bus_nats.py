@@ -15,6 +15,7 @@ from nats.micro.request import Handler, Request
 
 from colo_common.adapters.conflating_queue import ConflatingQueue
 from colo_common.adapters.nats_access import NatsAccess
+from colo_common.adapters.nats_audit import NatsAudit
 from colo_common.adapters.nats_connection import NatsConnection
 from colo_common.adapters.nats_dead_letters import NatsDeadLetters
 from colo_common.adapters.nats_errors import NATS_ERRORS, NoStream, keeps_cancellation, port_error
@@ -52,6 +53,8 @@ class NatsBus:
         self._connection = NatsConnection(access, name, streams)
         #: The dead letters on this server.
         self.dead_letters = NatsDeadLetters(self._connection)
+        #: The audit on this server.
+        self.audit = NatsAudit(self._connection)
         self._publisher = Publisher(self._connection.client, self._batching_stream)
         self._connection.on_lost = self._publisher.abandon
         self._version = version

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from colo_common.events.audit import RequestAudited
 from colo_common.events.enforcement import (
     DriftCorrected,
     EnforcementChanged,
@@ -315,10 +316,21 @@ def _fields_text(fact: Fact) -> str:
     return ", ".join(parts)
 
 
+def _audited(fact: RequestAudited) -> str:
+    """Who asked for what, and what became of it."""
+    about = [f"tenant {fact.tenant}"] if fact.tenant else []
+    about += [f"job {fact.job}"] if fact.job and fact.job not in fact.path else []
+    text = f"{fact.who} ({fact.how}, {fact.address or 'unknown address'}): {fact.method} {fact.path} {fact.status}"
+    text += f", {', '.join(about)}" if about else ""
+    text += f": {fact.reason}" if fact.reason else ""
+    return f"{text} ({fact.alike} more like it before)" if fact.alike else text
+
+
 _TEXTS: Final[dict[type[Fact], Callable[..., str]]] = {
     AllocatableChanged: _allocatable,
     DeadLettered: _dead,
     DriftCorrected: _drift,
+    RequestAudited: _audited,
     EnforcementChanged: _enforcement,
     EvictionFinished: _evicted,
     EvictionRequested: _eviction,

@@ -7,6 +7,7 @@ from typing import Final
 from msgspec import Struct
 
 from colo_common.events import requests as rq
+from colo_common.events.audit import RequestAudited
 from colo_common.events.enforcement import (
     DriftCorrected,
     EnforcementChanged,
@@ -85,6 +86,7 @@ class Stream(StrEnum):
     """JetStream streams. NODE keeps the last message of each subject for seven days; EVT, ASK and RUN keep every message for seven
     days; CMD keeps a message until it is acknowledged; POLICY keeps the last message of each subject for ever;
     DEAD keeps dead letters for 30 days, until they are replayed or dropped, and however many they are they displace no other fact.
+    AUDIT keeps for 90 days who changed something through the gateway, and other facts displace none of it.
 
     At its limit of bytes CMD refuses the next message and the publisher waits: no order that waits for its node is discarded. The
     other streams discard their oldest messages.
@@ -99,6 +101,7 @@ class Stream(StrEnum):
     RUN = "COLO_RUN"
     CMD = "COLO_CMD"
     DEAD = "COLO_DEAD"
+    AUDIT = "COLO_AUDIT"
     POLICY = "COLO_POLICY"
 
 
@@ -138,6 +141,7 @@ STREAMS: Final[dict[Stream, StreamLimits]] = {
     ),
     Stream.RUN: StreamLimits(subjects=(f"{PREFIX}.evt.enforcement.>",), max_age_s=7 * 86_400),
     Stream.DEAD: StreamLimits(subjects=(f"{PREFIX}.evt.dead-letter.>",), max_age_s=30 * 86_400, max_bytes=256 << 20),
+    Stream.AUDIT: StreamLimits(subjects=(f"{PREFIX}.evt.audit.>",), max_age_s=90 * 86_400, max_bytes=256 << 20),
     Stream.CMD: StreamLimits(subjects=(f"{PREFIX}.cmd.>",), max_age_s=86_400, work_queue=True),
     # What an operator forbade holds until it is lifted, so the message that says so does not grow too old.
     Stream.POLICY: StreamLimits(subjects=(f"{PREFIX}.evt.policy.>",), max_msgs_per_subject=1),
@@ -284,6 +288,13 @@ EVENTS: Final[tuple[Event, ...]] = (
     _event("evt.eviction.requested", EvictionRequested, "evictor", Stream.EVT, "which replica must leave, and why"),
     _event("evt.eviction.finished", EvictionFinished, "evictor", Stream.EVT, "the victim has ended"),
     _event("evt.eviction.drained", NodeDrained, "evictor", Stream.EVT, "nothing is left on a drained node"),
+    _event(
+        "evt.audit.request",
+        RequestAudited,
+        "gateway",
+        Stream.AUDIT,
+        "who changed something through the gateway, or was not let in",
+    ),
     _event("evt.dead-letter.{service}", DeadLettered, "any", Stream.DEAD, "a message could not be handled"),
 )
 

@@ -112,6 +112,7 @@ class ListJobs(Struct, frozen=True, kw_only=True):
 
     `name`: only jobs with this name in their job file (empty: all); `prefix`: only jobs whose id begins with it; `tenant`: only
     jobs of this tenant (empty: all). A limit out of range and an unknown state are refused (400), an unknown queue or tenant (404).
+    `tenants` and `queues` are those that the asker may see (empty: all); unknown ones among them are no error.
     """
 
     states: tuple[str, ...] = ()
@@ -120,6 +121,8 @@ class ListJobs(Struct, frozen=True, kw_only=True):
     name: str = ""
     prefix: str = ""
     tenant: str = ""
+    tenants: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
 
 
 class StoryLine(Struct, frozen=True, kw_only=True):

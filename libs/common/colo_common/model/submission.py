@@ -18,6 +18,7 @@ KEY_MOST: Final = 256
 """The most characters of an idempotency key."""
 UNFINISHED: Final = tuple(name for name in JOB.state_names if name not in JOB.terminal)
 _DIGITS: Final = 8
+_DEFAULT_TENANT: Final = "default"
 _NONE: Final = "0"
 _INDEX: Final = re.compile(r"(?P<spec>[0-9a-f]{8})-(?P<jobs>0|[0-9a-f]{8})-(?P<placed>[0-9]{1,5})")
 
@@ -36,9 +37,12 @@ class CheckIndex(NamedTuple):
         return f"{self.spec}-{self.jobs}-{self.placed}" if self.spec else self.jobs
 
 
-def job_id(name: str, key: str) -> str:
-    """The id of the job that is submitted under an idempotency key: its name and 8 hexadecimal digits of the key's SHA-256."""
-    return f"{name}-{_digest(key.encode())}"
+def job_id(name: str, key: str, tenant: str = _DEFAULT_TENANT) -> str:
+    """The id of the job that is submitted under an idempotency key: its name and 8 hexadecimal digits of the key's SHA-256.
+
+    The same key of two tenants gives two jobs.
+    """
+    return f"{name}-{_digest((key if tenant == _DEFAULT_TENANT else f'{tenant}/{key}').encode())}"
 
 
 def spec_index(spec: JobSpec) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
@@ -87,14 +88,18 @@ async def listen(host: str, port: int) -> list[socket.socket]:
 
 
 async def start_http(
-    sockets: Sequence[socket.socket], metrics: Metrics, problems: Problems, app: web.Application | None = None
+    sockets: Sequence[socket.socket],
+    metrics: Metrics,
+    problems: Problems,
+    app: web.Application | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> HttpServer:
-    """Serve on these listening sockets, which are closed with the server."""
+    """Serve on these listening sockets, which are closed with the server; with `tls` nothing but TLS."""
     app = app or web.Application()
     app.add_routes(health_routes(metrics, problems))
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
     await runner.setup()
     for each in sockets:
-        await web.SockSite(runner, each).start()
+        await web.SockSite(runner, each, ssl_context=tls).start()
     host, port = sockets[0].getsockname()[:2]
     return HttpServer(runner, host, port)

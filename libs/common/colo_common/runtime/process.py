@@ -17,7 +17,7 @@ from colo_common.adapters.bus_nats import NatsBus
 from colo_common.adapters.clock import SystemClock
 from colo_common.adapters.clock_pace import ClockPace
 from colo_common.model.invalid import InvalidInput
-from colo_common.ports import Bus, Clock, DeadLetters, PortError, Refused, Store, Survey, Unavailable
+from colo_common.ports import AuditLog, Bus, Clock, DeadLetters, PortError, Refused, Store, Survey, Unavailable
 from colo_common.runtime import logs
 from colo_common.runtime.access import nats_access_of, redis_access_of
 from colo_common.runtime.build import build_version
@@ -27,6 +27,8 @@ from colo_common.runtime.settings import Common, common_of, keys_of, load
 from colo_common.runtime.telemetry import Exporter, Telemetry
 
 if TYPE_CHECKING:
+    import ssl
+
     import redis.asyncio
     from aiohttp import web
 
@@ -53,6 +55,7 @@ class ServiceProcess:
         self.bus: Bus = bus
         self._survey = bus
         self.dead_letters: DeadLetters = bus.dead_letters
+        self.audit: AuditLog = bus.audit
         self.clock = clock
         self.metrics = metrics
         self.telemetry = telemetry
@@ -60,6 +63,8 @@ class ServiceProcess:
         self.services: list[Service] = []
         #: A service with HTTP pages of its own sets this in its `build`; the health pages are added to it.
         self.app: web.Application | None = None
+        #: The context of its TLS, likewise; None serves plain HTTP.
+        self.tls: ssl.SSLContext | None = None
         self._background: list[Coroutine[Any, Any, None]] = []
         self._closers: list[Callable[[], Awaitable[None]]] = []
         self._redis: redis.asyncio.Redis | None = None
@@ -219,7 +224,7 @@ async def _main(name: str, settings: Settings, build: Callable[[ServiceProcess, 
         # Only now: a process that this machine refuses says that alone, whether or not a server is there.
         bus.start()
         if sockets:
-            server = await start_http(sockets, metrics, process.problems, process.app)
+            server = await start_http(sockets, metrics, process.problems, process.app, process.tls)
             process.at_close(server.close)
             log.info("http-listening", host=server.host, port=server.port)
         try:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from aiohttp import web
+from msgspec import structs
 
 from colo_common.events import requests as rq
 from colo_common.events.fleet import GetNode, ListNodeReplicas, NodeDetail, NodeReplicas, PlacedReplica
@@ -16,6 +17,8 @@ from colo_common.model.plain_values import mapping_of, name_among, text_of
 from colo_common.model.restriction import Restriction, RestrictionKind, RestrictionScope
 from colo_gateway.ask import Asker
 from colo_gateway.body import BODY_BYTES_MAX, TooLarge, read_mapping
+from colo_gateway.door.door import principal_of
+from colo_gateway.door.principal import Principal
 from colo_gateway.responses import answer_of, invalid_of, json_of, names_of, problem_of
 from colo_gateway.restrictions.preview import DrainPreview, LeavingReplica, leaves, leaving, part_on_node
 from colo_gateway.restrictions.rules import FOR_MOST_MS, GRACE_MOST_MS
@@ -56,7 +59,7 @@ class RestrictionRoutes:
     async def set(self, request: web.Request) -> web.Response:
         """POST /v1/restrictions."""
         try:
-            asked = _asked(await read_mapping(request))
+            asked = _by(_asked(await read_mapping(request)), principal_of(request))
         except InvalidInput as error:
             return invalid_of(error)
         except TooLarge:
@@ -78,7 +81,8 @@ class RestrictionRoutes:
             )
         except InvalidInput as error:
             return invalid_of(error)
-        return answer_of(await self._asker.ask(lift))
+        who = principal_of(request)
+        return answer_of(await self._asker.ask(structs.replace(lift, by=who.name) if who.is_authenticated else lift))
 
     async def preview_drain(self, request: web.Request) -> web.Response:
         """GET /v1/nodes/{node}/drain: what a drain would do; nothing changes."""
@@ -149,6 +153,13 @@ class RestrictionRoutes:
             case _:
                 pass
         return None
+
+
+def _by(asked: SetRestriction, who: Principal) -> SetRestriction:
+    """The request with the name of who was let in, whatever name he wrote; without tokens anybody may write any."""
+    if not who.is_authenticated:
+        return asked
+    return structs.replace(asked, restriction=structs.replace(asked.restriction, by=who.name))
 
 
 def _asked(body: Mapping[str, Any]) -> SetRestriction:
