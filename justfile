@@ -104,6 +104,11 @@ evidence *ARGS:
 chaos *ARGS:
     {{ python }} -m tests.chaos {{ ARGS }}
 
+[doc('a month of colo in so many minutes, and whether keys, bytes and memory stay flat: just soak --minutes 30')]
+[group('test')]
+soak *ARGS:
+    {{ python }} -m tests.soak {{ ARGS }}
+
 [doc('listen to a running colo and judge what it said: just audit record|judge')]
 [group('test')]
 audit *ARGS:

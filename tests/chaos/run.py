@@ -20,7 +20,7 @@ from tests.chaos.cluster import ROOT, ChaosCluster
 from tests.chaos.faults import Fault, draw, inject, kinds_for
 from tests.chaos.load import ENDED, Load
 
-__all__ = ["ChaosFailed", "Happened", "Outcome", "Plan", "run"]
+__all__ = ["ChaosFailed", "Happened", "Outcome", "Plan", "run", "wait_ready"]
 
 _LOOK_S: Final = 0.25
 _ASK_AGAIN_S: Final = 0.5
@@ -85,7 +85,7 @@ async def run(plan: Plan, cluster: ChaosCluster, say: Callable[[str], None]) -> 
         await stack.enter_async_context(cluster)
         nodes = [f"node-{number:02}" for number in range(1, plan.nodes + 1)]
         load = await stack.enter_async_context(Load(cluster.gateway_urls, nodes, plan.seed, plan.period_s, accepted))
-        problems = await _ready(cluster, load, _START_LIMIT_S)
+        problems = await wait_ready(cluster, load, _START_LIMIT_S)
         if problems:
             raise ChaosFailed(f"not ready within {_START_LIMIT_S:g} s of the start: {problems}")
         say(f"ready: {', '.join(cluster.instances)}")
@@ -132,7 +132,7 @@ async def _live(
         at_s = time.monotonic() - begun_s
         await inject(cluster, fault)
         since_s = time.monotonic()
-        late = await _ready(cluster, load, plan.ready_within_s)
+        late = await wait_ready(cluster, load, plan.ready_within_s)
         one = Happened(number=number, fault=fault, ready_s=time.monotonic() - since_s, late=late)
         happened.append(one)
         say(f"{number:4} at {at_s:6.1f} s  {fault!s:58} for {fault.hold_s:4.1f} s  ready after {one.ready_s:5.2f} s")
@@ -141,7 +141,7 @@ async def _live(
     return happened
 
 
-async def _ready(cluster: ChaosCluster, load: Load, limit_s: float) -> str:
+async def wait_ready(cluster: ChaosCluster, load: Load, limit_s: float) -> str:
     """Wait until every process is ready and a job that is submitted now has run. Returns why not, when that takes too long."""
     deadline_s = time.monotonic() + limit_s
     problems: dict[str, str] = {}

@@ -1,0 +1,89 @@
+"""A month in some minutes: what is kept for days is kept for seconds, and everything that should go goes within the run."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import nats
+import redis.asyncio
+from msgspec import Struct
+from nats.js.api import StreamConfig
+
+from colo_common.events.registry import STREAMS
+
+__all__ = ["Month", "Shortener"]
+
+_MONTH_S: Final = 30 * 86_400
+_NODE_FORGOTTEN_S: Final = 86_400
+_ENDED_JOBS: Final = 200
+_LEAST_AGE_S: Final = 10
+
+
+class Month(Struct, frozen=True, kw_only=True):
+    """How much faster than a month the run is."""
+
+    minutes: float
+
+    @property
+    def factor(self) -> float:
+        """So many seconds of the month are one of the run."""
+        return _MONTH_S / (self.minutes * 60)
+
+    def short_s(self, span_s: float) -> int:
+        """A span of the month in seconds of the run, at least ten."""
+        return max(_LEAST_AGE_S, round(span_s / self.factor))
+
+    @property
+    def warm_s(self) -> float:
+        """From here on everything that is kept for a week or less has been deleted once, and the processes have warmed up."""
+        return max(self.short_s(7 * 86_400) + 10.0, self.minutes * 60 * 0.35)
+
+    def settings(self) -> dict[str, str]:
+        """The settings of services that keep things for a time or up to a number."""
+        return {
+            "COLO_FORGET_NODE_MS": str(self.short_s(_NODE_FORGOTTEN_S) * 1_000),
+            "COLO_JOBS_RETENTION_MAX_ENDED_JOBS": str(_ENDED_JOBS),
+        }
+
+
+class Shortener:
+    """Does to the servers what a month does: messages are kept for the short time, and a key that has a day to live gets its share.
+
+    No setting can do that: the ages of streams are the product's, and Redis has one clock.
+    """
+
+    def __init__(self, month: Month, nats_url: str, redis_url: str) -> None:
+        self._month = month
+        self._nats_url = nats_url
+        self._redis: Any = redis.asyncio.from_url(redis_url)
+
+    async def shorten_streams(self) -> dict[str, int]:
+        """Set the age of every stream that has one; the seconds by its name."""
+        ages: dict[str, int] = {}
+        client = await nats.connect(self._nats_url)
+        try:
+            js = client.jetstream()
+            for stream, limits in STREAMS.items():
+                if limits.max_age_s:
+                    config: StreamConfig = (await js.stream_info(stream)).config
+                    ages[stream] = self._month.short_s(limits.max_age_s)
+                    config.max_age = float(ages[stream])
+                    # The window of the duplicate check cannot be longer than the age.
+                    config.duplicate_window = min(config.duplicate_window or 0.0, config.max_age)
+                    await js.update_stream(config)
+        finally:
+            await client.close()
+        return ages
+
+    async def shorten_keys(self) -> int:
+        """Give every key that has a time to live its share of it; how many got less."""
+        changed = 0
+        async for key in self._redis.scan_iter("colo:*", count=1_000):
+            left_s = await self._redis.ttl(key)
+            if left_s > 120:
+                changed += await self._redis.expire(key, self._month.short_s(left_s), lt=True)
+        return changed
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._redis.aclose()
