@@ -90,6 +90,7 @@ async def _soak(options: argparse.Namespace, directory: Path) -> dict[str, list[
                     for line, value in found.items():
                         lines.setdefault(line, []).append((at_s, value))
                     await shortener.shorten_keys()
+                    await shortener.shorten_consumers()
                     for task in tasks:
                         if task.done():
                             task.result()

@@ -17,6 +17,8 @@ _MONTH_S: Final = 30 * 86_400
 _NODE_FORGOTTEN_S: Final = 86_400
 _ENDED_JOBS: Final = 200
 _LEAST_AGE_S: Final = 10
+#: What goes sooner than this by itself goes within the run.
+_LONG_S: Final = 120
 
 
 class Month(Struct, frozen=True, kw_only=True):
@@ -47,7 +49,7 @@ class Month(Struct, frozen=True, kw_only=True):
 
 
 class Shortener:
-    """Does to the servers what a month does: messages are kept for the short time, and a key that has a day to live gets its share.
+    """Does to the servers what a month does: messages, keys and consumers that are kept for days are kept for their share of the run.
 
     No setting can do that: the ages of streams are the product's, and Redis has one clock.
     """
@@ -75,12 +77,29 @@ class Shortener:
             await client.close()
         return ages
 
+    async def shorten_consumers(self) -> int:
+        """Give every durable consumer that goes when nobody uses it its share of that time; how many got less."""
+        changed = 0
+        client = await nats.connect(self._nats_url)
+        try:
+            js = client.jetstream()
+            for stream in STREAMS:
+                for consumer in await js.consumers_info(stream):
+                    config = consumer.config
+                    if config.durable_name and (config.inactive_threshold or 0.0) > _LONG_S:
+                        config.inactive_threshold = float(self._month.short_s(config.inactive_threshold or 0.0))
+                        await js.add_consumer(stream, config)
+                        changed += 1
+        finally:
+            await client.close()
+        return changed
+
     async def shorten_keys(self) -> int:
         """Give every key that has a time to live its share of it; how many got less."""
         changed = 0
         async for key in self._redis.scan_iter("colo:*", count=1_000):
             left_s = await self._redis.ttl(key)
-            if left_s > 120:
+            if left_s > _LONG_S:
                 changed += await self._redis.expire(key, self._month.short_s(left_s), lt=True)
         return changed
 
