@@ -49,7 +49,7 @@ class Month(Struct, frozen=True, kw_only=True):
 
 
 class Shortener:
-    """Does to the servers what a month does: messages, keys and consumers that are kept for days are kept for their share of the run.
+    """Does to the servers what a month does: what they keep for days they keep for its share of the run.
 
     No setting can do that: the ages of streams are the product's, and Redis has one clock.
     """
