@@ -31,7 +31,7 @@ class Client:
     The bearer token and the authority of the gateway's certificate are those of `--token` or COLO_TOKEN, and `--ca` or COLO_CA.
 
     A call that the gateway answers with 503 is repeated for at most `retry_for_s`, after one line on stderr. A DELETE is never
-    repeated.
+    repeated. `now_ms` and `clock_speed` are the cluster's clock at the newest reply; a speed above 1: times are simulated.
     """
 
     def __init__(self, api: str | None = None, *, retry_for_s: float = _RETRY_FOR_S) -> None:
@@ -41,6 +41,8 @@ class Client:
         self._retry_for_s = retry_for_s
         self._headers = {"Authorization": f"Bearer {token}"} if (token := own_token()) else {}
         self._tls = _tls_of(os.environ.get("COLO_CA", "")) if self.api.startswith("https://") else None
+        self.now_ms = 0
+        self.clock_speed = 1.0
 
     def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Any:
         """The reply as plain values.
@@ -67,6 +69,8 @@ class Client:
         )
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=self._tls) as response:
+                self.clock_speed = float(response.headers.get("Colo-Clock-Speed", "1"))
+                self.now_ms = int(response.headers.get("Colo-Now-Ms", "0"))
                 return json.loads(response.read())
         except urllib.error.HTTPError as error:
             raise _refused(error) from error

@@ -79,7 +79,7 @@ def _print_preview(preview: dict[str, Any], what: str) -> None:
         ]
         for each in leaving[:_SHOWN_MOST]
     ]
-    print_table(["  REPLICA", "STATE", "BAND", "CPU>", "MEMORY>", "WOULD GO TO", "UNMET"], rows, "")
+    print_table(["REPLICA", "STATE", "BAND", "CPU>", "MEMORY>", "WOULD GO TO", "UNMET"], rows, "")
     if len(leaving) > _SHOWN_MOST:
         print(f"and {len(leaving) - _SHOWN_MOST} more; --output json lists them")
     if preview["partial"]:

@@ -1,13 +1,20 @@
 """Prints the lines of `colo watch` and `colo history`: time, kind and words, with colour on a terminal only."""
 
 import os
+import shutil
 import sys
+import textwrap
 import time
 from typing import Any, Final
 
-__all__ = ["clock_text", "line_text", "moment", "use_colour"]
+from colo_cli.output import print_text
+
+__all__ = ["clock_text", "date_text", "line_text", "moment", "print_clock", "print_line", "use_colour"]
 
 _KIND_WIDTH: Final = 11
+_TEXT_AT: Final = 24
+"""Where the words of a line begin: after its time and kind."""
+_TEXT_LEAST: Final = 20
 _RESET: Final = "\x1b[0m"
 _DIM: Final = "\x1b[2m"
 _COLOURS: Final = {
@@ -32,9 +39,37 @@ def moment(at_ms: int) -> str:
     return time.strftime("%H:%M:%S", time.localtime(at_ms / 1000)) + f".{at_ms // 100 % 10}"
 
 
+def date_text(at_ms: int) -> str:
+    """A time of the cluster as a local date and time of day: "2024-05-01 14:03:22"."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_ms / 1000))
+
+
 def clock_text(speed: float) -> str:
     """What the times are, as a sentence: "" for the clock on the wall."""
     return f"times are simulated, {speed:g} times as fast as the clock on the wall" if speed != 1 else ""
+
+
+def print_clock(speed: float) -> None:
+    """Say on a line of its own that times are simulated, where they are."""
+    text = clock_text(speed)
+    if text:
+        print_text(f"({text})", indent=1, colour="dim")
+
+
+def print_line(line: dict[str, Any], *, indent: int = 0) -> None:
+    """Print one fact; on a terminal a long one goes on below its words."""
+    room = shutil.get_terminal_size().columns - indent
+    colour, begin = use_colour(), indent + _TEXT_AT
+    text = line_text(line, colour=False)
+    if not sys.stdout.isatty() or len(text) <= room:
+        print(" " * indent + line_text(line, colour=colour), flush=True)
+        return
+    words = textwrap.wrap(
+        line["text"], max(room - _TEXT_AT, _TEXT_LEAST), break_long_words=False, break_on_hyphens=False
+    )
+    first, *rest = words or [""]
+    print(" " * indent + line_text({**line, "text": first}, colour=colour))
+    print("".join(f"{' ' * begin}{more}\n" for more in rest), end="", flush=True)
 
 
 def line_text(line: dict[str, Any], *, colour: bool) -> str:

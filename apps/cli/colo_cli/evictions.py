@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from colo_cli.client import Client
-from colo_cli.event_lines import clock_text, moment
-from colo_cli.output import Format, bytes_text, cpu_text, print_data, print_table, span_text
+from colo_cli.event_lines import moment, print_clock
+from colo_cli.output import Format, bytes_text, cpu_text, print_data, print_table, print_text, span_text
 from colo_cli.which_job import find_job
 
 __all__ = ["eviction", "eviction_lines", "evictions"]
@@ -25,13 +25,16 @@ def eviction(eviction: str, /, *, output: Output = "table", api: str | None = No
         output: table, json or yaml.
         api: Address of the gateway.
     """
-    answer = Client(api).get(f"/v1/evictions/{urllib.parse.quote(eviction, safe='')}")
+    client = Client(api)
+    answer = client.get(f"/v1/evictions/{urllib.parse.quote(eviction, safe='')}")
     if output != "table":
         print_data(answer, output)
         return 0
-    print(f"{answer['eviction']}, {moment(answer['at_ms'])}: {answer['sentence']}\n")
+    print_text(f"{answer['eviction']}, {moment(answer['at_ms'])}: {answer['sentence']}")
+    print_clock(client.clock_speed)
+    print()
     for line in eviction_lines(answer):
-        print(line)
+        print_text(line, indent=13)
     _print_ranking(answer["requested"]["ranking"], answer["not_chosen"])
     return 0
 
@@ -70,21 +73,26 @@ def evictions(
             each["node"],
             each["replica"],
             each["reason"],
-            f"{each['requested']['value_pct']}%" if each["requested"]["threshold_pct"] else "-",
-            f"{each['requested']['threshold_pct']}%",
+            _value_text(each["requested"]),
             each["state"],
             "-" if each["took_ms"] is None else span_text(each["took_ms"]),
         ]
         for each in answer["evictions"]
     ]
-    header = ["EVICTION", "TIME", "NODE", "REPLICA", "REASON", "VALUE>", "THRESHOLD>", "STATE", "TOOK>"]
+    header = ["EVICTION", "TIME", "NODE", "REPLICA", "REASON", "VALUE/LIMIT>", "STATE", "TOOK>"]
     print_table(header, rows, "no evictions")
     if answer["total"] > len(rows):
         print(f"and {answer['total'] - len(rows)} more: --limit")
-    clock = clock_text(answer["clock_speed"])
-    if rows and clock:
-        print(f"({clock})")
+    if rows:
+        print_clock(answer["clock_speed"])
+    if answer["known_since_ms"]:
+        print_text(f"(those from before {moment(answer['known_since_ms'])} may be missing)", indent=1)
     return 0
+
+
+def _value_text(asked: dict[str, Any]) -> str:
+    """What was measured beside its threshold, which a drain does not have."""
+    return f"{asked['value_pct']}%/{asked['threshold_pct']}%" if asked["threshold_pct"] else "-"
 
 
 def eviction_lines(answer: dict[str, Any]) -> list[str]:

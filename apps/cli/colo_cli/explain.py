@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter
 
 from colo_cli.client import Client
-from colo_cli.event_lines import moment
+from colo_cli.event_lines import moment, print_clock
 from colo_cli.holds import holds_text
-from colo_cli.output import Format, bytes_text, counted, cpu_text, print_data, print_table, span_text
+from colo_cli.output import Format, bytes_text, counted, cpu_text, print_data, print_table, print_text, span_text
 from colo_cli.which_job import ask_job, split_replica
 
 __all__ = ["job", "names_text", "overcommit"]
@@ -49,16 +49,23 @@ def job(
         print_data(answer, output)
         return 0
     summary = answer["job"]["summary"]
-    print(f"{summary['job']}: {summary['state']}, queue {summary['queue']}, {counted(summary['replicas'], 'replica')}")
+    print_text(
+        f"{summary['job']}: {summary['state']}, queue {summary['queue']}, {counted(summary['replicas'], 'replica')}"
+    )
+    print_clock(answer["clock_speed"])
     print()
+    # The job was named above: "main/0" is what --replica takes.
+    own = f"{summary['job']}/"
     for item in answer["replicas"]:
-        print(f"{item['replica']}: {item['sentence']}")
+        print_text(f"{item['replica'].removeprefix(own)}: {item['sentence'].replace(own, '')}")
         _print_place(item)
     _print_scores(answer["replicas"])
     if answer["partial"]:
-        print(f"\nThe scheduler's view is missing: {answer['partial']}")
+        print()
+        print_text(f"The scheduler's view is missing: {answer['partial']}")
     if answer["wait_sentence"]:
-        print(f"\nWait: {answer['wait_sentence']}")
+        print()
+        print_text(f"Wait: {answer['wait_sentence'].replace(own, '')}")
     _print_evictions(answer)
     _print_story(answer, whole=whole)
     return 0
@@ -72,17 +79,21 @@ def overcommit(node: str, /, *, output: Output = "table", api: str | None = None
         output: table, json or yaml.
         api: Address of the gateway.
     """
-    answer = Client(api).get(f"/v1/nodes/{urllib.parse.quote(node, safe='')}/explain")
+    client = Client(api)
+    answer = client.get(f"/v1/nodes/{urllib.parse.quote(node, safe='')}/explain")
     if output != "table":
         print_data(answer, output)
         return 0
     published = answer["published"]
-    print(
+    print_text(
         f"{node}: batch allocatable {cpu_text(published['batch_cpu_mcpu'])} CPU, {bytes_text(published['batch_memory_bytes'])};"
         f" headroom {cpu_text(published['headroom_cpu_mcpu'])} CPU, {bytes_text(published['headroom_memory_bytes'])};"
         f" sample {published['sample_seq']}, {span_text(answer['age_ms'])} old, facts {published['freshness']}"
     )
-    print(f"\n{published['explanation']['formula']}\n")
+    print_clock(client.clock_speed)
+    print()
+    print_text(published["explanation"]["formula"])
+    print()
     for prefix, show in (("cpu", cpu_text), ("memory", bytes_text)):
         _print_terms(published, prefix, show)
     return 0
@@ -95,11 +106,11 @@ def _print_evictions(answer: dict[str, Any]) -> None:
     if known or counted_ones:
         print("\nEvictions (`colo explain eviction ID` shows all candidates):")
     for each in known:
-        print(f"  {moment(each['at_ms'])}  {each['eviction']}  {each['sentence']}")
+        print_text(f"  {moment(each['at_ms'])}  {each['eviction']}  {each['sentence']}", indent=14)
         spared = [f"{other['replica']} ({other['why']})" for other in each["not_chosen"]]
         more = f" and {len(spared) - _SPARED_SHOWN} more" if len(spared) > _SPARED_SHOWN else ""
         if spared:
-            print(f"            not chosen: {', '.join(spared[:_SPARED_SHOWN])}{more}")
+            print_text(f"{' ' * 14}not chosen: {', '.join(spared[:_SPARED_SHOWN])}{more}", indent=16)
     if counted_ones > len(known):
         print(f"  {counted(counted_ones - len(known), 'eviction')} more, from before the gateway started or long ago")
 
@@ -114,14 +125,15 @@ def _print_story(answer: dict[str, Any], *, whole: bool) -> None:
         for number, line in enumerate(story)
         if whole or number == 0 or number >= len(story) - _STORY_SHOWN or "evicted" in line["what"]
     ]
-    simulated = " of simulated time" if answer["clock_speed"] != 1 else ""
-    print(f"\nStory (begins at {moment(first_ms)}; times since then{simulated}):")
+    own = f"{answer['job']['summary']['job']}/"
+    print(f"\nStory (begins at {moment(first_ms)}; times since then):")
     before = -1
     for number in shown:
         if number > before + 1:
             print(f"  {'...':>9}  {counted(number - before - 1, 'earlier line')} (--all)")
         line = story[number]
-        print(f"  +{span_text(max(line['at_ms'] - first_ms, 0)):>8}  {line['what']}")
+        what = line["what"].replace(own, "")
+        print_text(f"  +{span_text(max(line['at_ms'] - first_ms, 0)):>8}  {what}", indent=15)
         before = number
 
 
@@ -153,7 +165,7 @@ def _print_place(item: dict[str, Any]) -> None:
     """Print what the replica holds, unless it waits again: its last place is not its own any more then."""
     place = (item["decision"] or {}).get("placement")
     if place is not None and item["state"] in _PLACED:
-        print(f"  holds {holds_text(place)}")
+        print_text(f"  holds {holds_text(place)}", indent=8)
 
 
 def _print_scores(items: list[dict[str, Any]]) -> None:
@@ -168,7 +180,8 @@ def _print_scores(items: list[dict[str, Any]]) -> None:
             print(f"\nand {rest} more score tables: --replica shows that of one replica, --output json all of them")
             return
         decisions = [member["decision"] for member in members]
-        print(f"\nscores for {names_text([member['replica'] for member in members])} ({_moment_text(decisions)}):")
+        print()
+        print_text(f"scores for {names_text([member['replica'] for member in members])} ({_moment_text(decisions)}):")
         _print_table(decisions[0]["scores"])
 
 

@@ -1,15 +1,16 @@
 """The command `colo fits`: how many replicas would find a place now, and where."""
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 from cyclopts import Parameter
 
 from colo_cli.client import Client
 from colo_cli.failure import Failure
-from colo_cli.output import Output, bytes_text, counted, cpu_text, print_data
+from colo_cli.output import Output, bytes_text, counted, cpu_text, print_data, print_text
 from colo_cli.plan import print_refusals
+from colo_cli.submit import print_notes, read_job_file
 
 if TYPE_CHECKING:
     from colo_gateway.state_replies import FitsReply, TaskFits
@@ -47,7 +48,9 @@ def fits(
     if file and (memory or qos):
         raise Failure("--memory and --qos belong to --cpu: a file says them itself", 2)
     asked = (
-        _file(file) if file else {"cpu": cpu, **({"memory": memory} if memory else {}), **({"qos": qos} if qos else {})}
+        read_job_file(file)
+        if file
+        else {"cpu": cpu, **({"memory": memory} if memory else {}), **({"qos": qos} if qos else {})}
     )
     try:
         body = json.dumps(asked).encode()
@@ -59,29 +62,24 @@ def fits(
     else:
         from colo_gateway.state_replies import FitsReply
 
-        _print(msgspec.convert(answer, FitsReply), answer)
+        _print(msgspec.convert(answer, FitsReply))
+    print_notes(answer["notes"])
     return 0 if all(task["fits"] for task in answer["tasks"]) else 1
 
 
-def _file(file: str) -> dict[str, Any]:
-    from colo_cli.submit import read_job_file
-
-    return read_job_file(file)
-
-
-def _print(reply: "FitsReply", answer: dict[str, Any]) -> None:
-    for task, plain in zip(reply.tasks, answer["tasks"], strict=True):
+def _print(reply: "FitsReply") -> None:
+    for task in reply.tasks:
         at_least = " or more" if task.fits == task.most else ""
         shape = f"{cpu_text(task.cpu_mcpu)} CPU, {bytes_text(task.memory_bytes)}, class {reply.qos}"
         wanted = f" ({task.wanted} wanted)" if task.wanted > 1 else ""
         name = f"{task.task}: " if len(reply.tasks) > 1 else ""
         where = f"on {len(task.nodes)} of {counted(reply.nodes, 'node')}"
-        print(f"{name}{counted(task.fits, 'replica')}{at_least} of {shape} would fit now{wanted}, {where}")
+        print_text(f"{name}{counted(task.fits, 'replica')}{at_least} of {shape} would fit now{wanted}, {where}")
         _print_where(task)
         if task.fits < task.most:
             if task.fits:
                 print("no more, because")
-            print_refusals(plain)
+            print_refusals(task.counts, task.nearest, never=task.never)
     if reply.waiting:
         wait = "replica of a job waits" if reply.waiting == 1 else "replicas of jobs wait"
         print(f"{reply.waiting} {wait} now and may come first")
@@ -92,4 +90,4 @@ def _print_where(task: "TaskFits") -> None:
         return
     shown = [f"{node} x{count}" for node, count in task.nodes[:_NODES_SHOWN]]
     more = len(task.nodes) - len(shown)
-    print("  " + ", ".join(shown) + (f" and {counted(more, 'node')} more" if more > 0 else ""))
+    print_text("  " + ", ".join(shown) + (f" and {counted(more, 'node')} more" if more > 0 else ""))

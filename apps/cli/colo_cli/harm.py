@@ -1,8 +1,8 @@
 """The command `colo get harm`: what online services felt in the last ten minutes."""
 
 from colo_cli.client import Client
-from colo_cli.event_lines import clock_text, moment
-from colo_cli.output import Output, print_data, print_table, span_text
+from colo_cli.event_lines import moment, print_clock
+from colo_cli.output import Output, print_data, print_table, print_text, span_text
 
 __all__ = ["harm"]
 
@@ -23,11 +23,9 @@ def harm(*, node: str = "", limit: int = 10, output: Output = "table", api: str 
         print_data(answer, output)
         return 0
     fleet = answer["fleet"]
-    print(f"Online harm: {fleet['sentence']}")
-    print(f"({fleet['definition']})")
-    clock = clock_text(answer["clock_speed"])
-    if clock:
-        print(f"({clock})")
+    print_text(f"Online harm: {fleet['sentence']}")
+    print_text(f"({fleet['definition']})", indent=1)
+    print_clock(answer["clock_speed"])
     if fleet["unmeasured_ms"]:
         print(f"({span_text(fleet['unmeasured_ms'])} of node time was not measured: those samples have no CPU stall)")
     print()
@@ -45,5 +43,5 @@ def harm(*, node: str = "", limit: int = 10, output: Output = "table", api: str 
     if answer["spells"]:
         print("\nLongest spells:")
     for spell in answer["spells"]:
-        print(f"  {moment(spell['from_ms'])}  {spell['sentence']}")
+        print_text(f"  {moment(spell['from_ms'])}  {spell['sentence']}", indent=14)
     return 0

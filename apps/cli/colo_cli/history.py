@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from colo_cli.client import Client
-from colo_cli.event_lines import clock_text, line_text, moment, use_colour
+from colo_cli.event_lines import clock_text, moment, print_line
 from colo_cli.failure import Failure
-from colo_cli.output import Format, counted, print_data, span_text
+from colo_cli.output import Format, counted, print_data, print_text, span_text
 from colo_cli.which_job import find_job
 
 __all__ = ["history"]
@@ -60,7 +60,7 @@ def history(
 def _print(answer: dict[str, Any], about: str) -> None:
     span = span_text(max(answer["to_ms"] - answer["from_ms"], 0))
     counts = ", ".join(f"{count} {name}" for name, count in answer["counts"].items()) or "nothing"
-    print(f"The last {span}{about} (to {moment(answer['to_ms'])}): {counts}")
+    print_text(f"The last {span}{about} (to {moment(answer['to_ms'])}): {counts}")
     notes = [clock_text(answer["clock_speed"])]
     if answer["left_out"]:
         notes.append(f"no lines for {', '.join(answer['left_out'])}: --types or --kind shows them")
@@ -72,7 +72,6 @@ def _print(answer: dict[str, Any], about: str) -> None:
         notes.append(f"{counted(answer['earlier'], 'earlier line')} not shown: --limit")
     for note in notes:
         if note:
-            print(f"({note})")
-    colour = use_colour()
+            print_text(f"({note})", indent=1)
     for line in answer["lines"]:
-        print(line_text(line, colour=colour))
+        print_line(line)

@@ -8,16 +8,17 @@ import msgspec
 from cyclopts import Parameter
 
 from colo_cli.client import Client
+from colo_cli.event_lines import print_clock, print_line
 from colo_cli.output import (
     ListOutput,
     ago,
     bytes_text,
     counted,
     cpu_text,
-    painted,
     print_data,
     print_list,
     print_table,
+    print_text,
     share_text,
     span_text,
 )
@@ -68,6 +69,8 @@ def nodes(
             more = found.total - len(found.nodes)
             if more > 0:
                 print(f"and {counted(more, 'node')} more")
+            if found.nodes:
+                print_clock(client.clock_speed)
         return 0
 
     return watched(watch, show)
@@ -116,10 +119,10 @@ def node(
     path = f"/v1/nodes/{urllib.parse.quote(node, safe='')}"
     if cpus:
         return watched(watch, lambda: _show_cpus(client.get(f"{path}/cpus"), output))
-    return watched(watch, lambda: _show_node(client.get(path), output))
+    return watched(watch, lambda: _show_node(client.get(path), output, client.clock_speed))
 
 
-def _show_node(answer: Any, output: ListOutput) -> int:
+def _show_node(answer: Any, output: ListOutput, clock_speed: float) -> int:
     from colo_gateway.state_replies import NodeReply
 
     if output in ("json", "yaml"):
@@ -131,9 +134,10 @@ def _show_node(answer: Any, output: ListOutput) -> int:
         print(reply.node.summary.node)
         return 0
     _print_head(reply)
+    print_clock(clock_speed)
     _print_zones(reply)
     _print_ceiling(reply)
-    _print_replicas(reply)
+    _print_replicas(reply, is_wide=output == "wide")
     _print_changes(answer["changes"])
     for sentence in reply.missing:
         print(f"\nnot known: {sentence}")
@@ -146,18 +150,19 @@ def _print_head(reply: "NodeReply") -> None:
     node = reply.node.summary
     age = "no sample yet" if node.sample_age_ms is None else f"sample {span_text(node.sample_age_ms)} old"
     kind = ", simulated" if node.simulated else ""
-    print(
-        f"{painted(node.node, 'bold')}: {node.freshness.value} ({age}){kind}, {cpu_text(node.cpu_capacity_mcpu)} CPU in"
-        f" {counted(len(reply.node.zones), 'zone')}, {bytes_text(node.memory_capacity_bytes)}"
+    print_text(
+        f"{node.node}: {node.freshness.value} ({age}){kind}, {cpu_text(node.cpu_capacity_mcpu)} CPU in"
+        f" {counted(len(reply.node.zones), 'zone')}, {bytes_text(node.memory_capacity_bytes)}",
+        colour="bold",
     )
     for each in reply.restrictions:
-        print(painted(restriction_text(each), "yellow"))
+        print_text(restriction_text(each), colour="yellow")
     if node.labels:
-        print("labels " + ",".join(f"{key}={value}" for key, value in sorted(node.labels.items())))
+        print_text("labels " + ",".join(f"{key}={value}" for key, value in sorted(node.labels.items())))
     if reply.node.taints:
-        print("taints " + ",".join(f"{each.key}={each.value}:{each.effect}" for each in reply.node.taints))
-    if node.reason:
-        print(f"no more is promised: {node.reason}")
+        print_text("taints " + ",".join(f"{each.key}={each.value}:{each.effect}" for each in reply.node.taints))
+    if node.reason and node.reason not in map(restriction_text, reply.restrictions):
+        print_text(f"no more is promised: {node.reason}")
 
 
 def _print_zones(reply: "NodeReply") -> None:
@@ -198,8 +203,9 @@ def _print_ceiling(reply: "NodeReply") -> None:
     ceiling = reply.ceiling
     if ceiling is None:
         return
-    print(
-        f"\nbatch ceiling {cpu_text(ceiling.ceiling_mcpu)} CPU, before {cpu_text(ceiling.ceiling_before_mcpu)}"
+    print()
+    print_text(
+        f"batch ceiling {cpu_text(ceiling.ceiling_mcpu)} CPU, before {cpu_text(ceiling.ceiling_before_mcpu)}"
         f" ({ceiling.reason.value}, {ago(ceiling.at_ms, reply.node.now_ms)} ago);"
         f" online work used {cpu_text(ceiling.online_cpu_used_mcpu)} CPU then"
     )
@@ -207,7 +213,7 @@ def _print_ceiling(reply: "NodeReply") -> None:
         print(f"  {knob.path} = {knob.value}")
 
 
-def _print_replicas(reply: "NodeReply") -> None:
+def _print_replicas(reply: "NodeReply", *, is_wide: bool) -> None:
     if reply.replicas is None:
         return
     shown = reply.replicas.replicas[:_REPLICAS_SHOWN]
@@ -217,17 +223,17 @@ def _print_replicas(reply: "NodeReply") -> None:
             each.replica,
             each.state,
             each.qos.value,
-            each.tenant,
             cpu_text(each.cpu_mcpu),
             bytes_text(each.memory_bytes),
             ",".join(map(str, each.zones)) or "-",
             ago(each.since_ms, now_ms) if each.since_ms else "-",
+            each.tenant,
         ]
         for each in shown
     ]
     print()
-    columns = ["REPLICA", "STATE", "CLASS", "TENANT", "CPU>", "MEMORY>", "ZONES", "RUNS FOR>"]
-    print_table(columns, rows, "no replica of colo is here")
+    columns = ["REPLICA", "STATE", "CLASS", "CPU>", "MEMORY>", "ZONES", "RUNS FOR>", "+TENANT"]
+    print_table(columns, rows, "no replica of colo is here", is_wide=is_wide)
     more = reply.replicas.total - len(rows)
     if more > 0:
         print(f"and {more} more; --output json lists up to 1000")
@@ -235,13 +241,11 @@ def _print_replicas(reply: "NodeReply") -> None:
 
 def _print_changes(changes: Sequence[dict[str, Any]]) -> None:
     """Print the last lines of the node's history, newest last."""
-    from colo_cli.event_lines import line_text, use_colour
-
     if not changes:
         return
     print("\nlast changes (colo history node has more):")
     for change in changes:
-        print("  " + line_text(change, colour=use_colour()))
+        print_line(change, indent=2)
 
 
 def _show_cpus(answer: Any, output: ListOutput) -> int:
@@ -249,7 +253,7 @@ def _show_cpus(answer: Any, output: ListOutput) -> int:
 
     found = msgspec.convert(answer, NodeKernelGroups)
     columns = (
-        "GROUP", "CLASS", "WHOSE", "CPUS", "MEMS", "WEIGHT>", "QUOTA>", "+MEMORY LIMIT>", "PROCESSES>", "+PATH",
+        "GROUP", "CLASS", "CPUS", "MEMS", "WEIGHT>", "QUOTA>", "WHOSE", "+MEMORY LIMIT>", "PROCESSES>", "+PATH",
     )  # fmt: skip
     rows = [_group_row(each) for each in found.groups]
     if print_list(answer, output, columns, lambda: rows, "no control group with processes"):
@@ -266,11 +270,11 @@ def _group_row(group: "KernelGroup") -> list[str]:
     return [
         group.name,
         group.qos.value if group.qos else "-",
-        "colo" if group.is_colo else "foreign",
         group.cpus or "-",
         group.mems or "-",
         "idle" if group.idle else "-" if group.weight is None else str(group.weight),
         "none" if group.cpu_quota_mcpu is None else cpu_text(group.cpu_quota_mcpu),
+        "colo" if group.is_colo else "foreign",
         "none" if group.memory_limit_bytes is None else bytes_text(group.memory_limit_bytes),
         str(group.processes),
         group.path,

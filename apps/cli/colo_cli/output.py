@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, Literal
 
@@ -26,6 +27,7 @@ __all__ = [
     "print_data",
     "print_list",
     "print_table",
+    "print_text",
     "share_text",
     "span_text",
 ]
@@ -82,8 +84,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], empty: st
     """Print aligned columns. Without rows `empty` is printed.
 
     A header that ends with ">" aligns right, for numbers; one that begins with "+" is shown only when `is_wide`. On a terminal
-    that is too narrow the longest texts are cut, then columns are left out from the right, and a line says so; a number is never
-    cut. In a pipe, and when `is_wide`, everything is printed.
+    that is too narrow the longest sentences are cut, then columns are left out from the right, and a line says so; a number or a
+    name, which is one word, is never cut. In a pipe, and when `is_wide`, everything is printed.
     """
     if not rows:
         print(empty)
@@ -94,7 +96,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], empty: st
     widths = [max(len(header.rstrip(">")), *(len(row[at]) for row in cells)) for at, header in enumerate(headers)]
     left_out = 0
     if sys.stdout.isatty() and not is_wide:
-        left_out = _narrow(headers, widths, shutil.get_terminal_size().columns)
+        sentences = {at for at in range(1, len(headers)) if any(" " in row[at] for row in cells)}
+        left_out = _narrow(headers, widths, sentences, shutil.get_terminal_size().columns)
     print(painted(_line([header.rstrip(">") for header in headers], headers, widths), "bold"))
     for row in cells:
         print(_line(row, headers, widths, with_colours=True))
@@ -102,11 +105,13 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], empty: st
         print(painted(f"({counted(left_out, 'column')} more: -o wide, or a wider terminal)", "dim"))
 
 
-def _narrow(headers: list[str], widths: list[int], width: int) -> int:
-    """Make the columns fit into the width: cut texts, then drop columns from the right. Returns how many were dropped."""
+def _narrow(headers: list[str], widths: list[int], sentences: set[int], width: int) -> int:
+    """Make the columns fit into the width: cut sentences, then drop columns from the right. Returns how many were dropped."""
     dropped = 0
     while len(widths) > 1 and (over := sum(widths) + len(_GAP) * (len(widths) - 1) - width) > 0:
-        texts = [at for at in range(1, len(widths)) if not headers[at].endswith(">") and widths[at] > _TEXT_LEAST]
+        texts = [
+            at for at in sentences if at < len(widths) and not headers[at].endswith(">") and widths[at] > _TEXT_LEAST
+        ]
         longest = max(texts, key=lambda at: widths[at], default=None)
         if longest is not None:
             widths[longest] = max(widths[longest] - over, _TEXT_LEAST)
@@ -125,6 +130,21 @@ def _line(row: Sequence[str], headers: Sequence[str], widths: Sequence[int], *, 
         padded = shown.rjust(width) if is_number else shown.ljust(width)
         parts.append(painted(padded, _COLOURS[text]) if with_colours and text in _COLOURS else padded)
     return _GAP.join(parts).rstrip()
+
+
+def print_text(text: str, *, indent: int = 2, colour: str = "") -> None:
+    """Print a line. On a terminal that is too narrow it goes on in further lines, indented; a word is never broken."""
+    lines = [text]
+    if sys.stdout.isatty():
+        width, hanging = shutil.get_terminal_size().columns, " " * indent
+        if len(text) > width:
+            own = text[: len(text) - len(text.lstrip())]
+            lines = textwrap.wrap(
+                text.lstrip(), width, initial_indent=own, subsequent_indent=hanging, break_long_words=False,
+                break_on_hyphens=False,
+            )  # fmt: skip
+    for line in lines:
+        print(painted(line, colour) if colour else line)
 
 
 def painted(text: str, colour: str) -> str:

@@ -2,19 +2,28 @@
 
 import json
 import shlex
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
 from cyclopts import Parameter
 
 from colo_cli.client import Client
 from colo_cli.failure import Failure
-from colo_cli.output import Format, bytes_text, counted, cpu_text, print_data, print_table
+from colo_cli.output import Format, bytes_text, counted, cpu_text, print_data, print_table, print_text
 from colo_cli.submit import print_notes, read_job_file
 
-__all__ = ["devices_text", "nearest_text", "never_text", "plan", "print_refusals", "reason_text"]
+if TYPE_CHECKING:
+    from colo_common.events.placement import NearestMiss, NodeScore, ReasonCount
+    from colo_common.events.requests import PlannedReplica
+    from colo_common.model.placement import DeviceShare
+    from colo_gateway.replies import FieldChange, PlanReply, RunningJob
 
-_NODES_SHOWN = 10
-_PLACES_SHOWN = 10
+__all__ = ["devices_text", "plan", "print_refusals", "reason_text"]
+
+_NODES_SHOWN: Final = 10
+_PLACES_SHOWN: Final = 10
+_WHOLE_PCT: Final = 100
 
 
 def plan(
@@ -40,129 +49,132 @@ def plan(
         answer = Client(api).call("POST", f"/v1/plan?places={places}", body, **{"Content-Type": "application/json"})
     except Failure as error:
         raise Failure(str(error), 2) from error
+    from colo_gateway.replies import PlanReply
+
+    reply = msgspec.convert(answer, PlanReply)
     if output != "table":
         print_data(answer, output)
     else:
-        _print(answer)
-        _print_running(answer["running"])
-        index = answer["check_index"]
-        print(
-            f"\ncheck index {index}: `colo submit -f {shlex.quote(file)} --check-index {index}` is refused once this is outdated"
-        )
-    print_notes(answer)
-    return 0 if answer["fits"] else 1
+        _print(reply)
+        _print_running(reply.running)
+        index = reply.check_index
+        again = f"colo submit -f {shlex.quote(file)} --check-index {index}"
+        print()
+        print_text(f"check index {index}: `{again}` is refused once this is outdated")
+    print_notes(reply.notes)
+    return 0 if reply.fits else 1
 
 
-def _print(answer: dict[str, Any]) -> None:
-    verdict = "fits" if answer["fits"] else "does not fit"
-    replicas, nodes = counted(answer["replicas"], "replica"), counted(answer["nodes"], "node")
-    print(f"{verdict}: {answer['placed']} of {replicas} on the {nodes} known now")
-    if answer["waiting"]:
-        wait = "replica of another job waits" if answer["waiting"] == 1 else "replicas of other jobs wait"
-        print(f"{answer['waiting']} {wait} now and may come first")
-    for task in answer["tasks"]:
-        print(f"\n{task['task']}: {task['placed']} of {task['replicas']}")
-        if task["nodes"]:
-            shown = [f"{node} x{count}" for node, count in task["nodes"][:_NODES_SHOWN]]
-            more = len(task["nodes"]) - len(shown)
-            print("  " + ", ".join(shown) + (f" and {more} nodes more" if more else ""))
-        _print_devices(task["task"], answer["places"])
-        print_refusals(task)
+def _print(plan: "PlanReply") -> None:
+    verdict = "fits" if plan.fits else "does not fit"
+    replicas, nodes = counted(plan.replicas, "replica"), counted(plan.nodes, "node")
+    print(f"{verdict}: {plan.placed} of {replicas} on the {nodes} known now")
+    if plan.waiting:
+        wait = "replica of another job waits" if plan.waiting == 1 else "replicas of other jobs wait"
+        print(f"{plan.waiting} {wait} now and may come first")
+    for task in plan.tasks:
+        print(f"\n{task.task}: {task.placed} of {task.replicas}")
+        if task.nodes:
+            shown = [f"{node} x{count}" for node, count in task.nodes[:_NODES_SHOWN]]
+            more = len(task.nodes) - len(shown)
+            print_text("  " + ", ".join(shown) + (f" and {counted(more, 'node')} more" if more else ""))
+        _print_devices(task.task, plan.places)
+        print_refusals(task.counts, task.nearest, never=task.never)
         # Scores explain a place; without one they are left out.
-        if task["placed"]:
-            _print_scores(task["scores"])
-    _print_victims(answer)
+        if task.placed:
+            _print_scores(task.scores)
+    _print_victims(plan)
 
 
-def _print_running(running: dict[str, Any] | None) -> None:
+def _print_running(running: "RunningJob | None") -> None:
     """Print how the job differs from the newest unfinished one of its name. A submission leaves that one alone."""
     if running is None:
         return
-    others = f" and {counted(running['others'], 'other')} of its name" if running["others"] else ""
-    print(
-        f"\n{running['job']} is {running['state']}{others}; a submission adds a job beside it and changes nothing of it"
-    )
-    if running["update"] == "none":
+    others = f" and {counted(running.others, 'other')} of its name" if running.others else ""
+    print()
+    print_text(f"{running.job} is {running.state}{others}; a submission adds a job beside it and changes nothing of it")
+    if running.update == "none":
         print("  the same job: nothing differs")
         return
-    print(
-        f"  what differs, and what it would ask of its replicas ({running['update']} in all; cancel it to replace it):"
+    print_text(
+        f"  what differs, and what it would ask of its replicas ({running.update} in all; cancel it to replace it):"
     )
-    _print_changes(running["changes"], "  ")
-    for task in running["tasks"]:
-        now, planned = task["replicas_now"], task["replicas_planned"]
-        if task["update"] == "none" and now == planned:
+    _print_changes(running.changes, "  ")
+    for task in running.tasks:
+        now, planned = task.replicas_now, task.replicas_planned
+        if task.update == "none" and now == planned:
             continue
         sign = "+" if not now else "-" if not planned else "~"
         moved = f" ({planned - now:+d})" if planned != now else ""
-        print(f"  {sign} task {task['task']}: {now} -> {counted(planned, 'replica')}{moved}")
-        _print_changes([change for change in task["changes"] if change["field"] != "replicas"], "      ")
+        print(f"  {sign} task {task.task}: {now} -> {counted(planned, 'replica')}{moved}")
+        _print_changes([change for change in task.changes if change.field != "replicas"], "      ")
 
 
-def _print_changes(changes: list[dict[str, Any]], indent: str) -> None:
+def _print_changes(changes: "Sequence[FieldChange]", indent: str) -> None:
     for change in changes:
-        print(f"{indent}~ {change['field']}: {change['now']} -> {change['planned']} ({change['update']})")
+        line = f"{indent}~ {change.field}: {change.now} -> {change.planned} ({change.update})"
+        print_text(line, indent=len(indent) + 4)
 
 
-def _print_devices(task: str, places: list[dict[str, Any]]) -> None:
+def _print_devices(task: str, places: "Sequence[PlannedReplica]") -> None:
     """Print the devices that the first replicas of a task would get, if the task requests devices."""
-    own = [place for place in places if place["replica"].partition("/")[0] == task and place.get("devices")]
+    own = [place for place in places if place.replica.partition("/")[0] == task and place.devices]
     for place in own[:_PLACES_SHOWN]:
-        print(f"  {place['replica']} on {place['node']}: {devices_text(place['devices'])}")
+        print_text(f"  {place.replica} on {place.node}: {devices_text(place.devices)}", indent=4)
     if len(own) > _PLACES_SHOWN:
         print(f"  and {len(own) - _PLACES_SHOWN} more with devices")
 
 
-def devices_text(shares: list[dict[str, Any]]) -> str:
+def devices_text(shares: "Sequence[DeviceShare]") -> str:
     """The text of device shares: "gpu 0, gpu 1, nic 0 (50 %)"."""
     return ", ".join(
-        f"{share['kind']} {share['device']}" + (f" ({pct} %)" if (pct := share.get("core_pct", 100)) < 100 else "")
+        f"{share.kind} {share.device}" + (f" ({share.core_pct} %)" if share.core_pct < _WHOLE_PCT else "")
         for share in shares
     )
 
 
-def print_refusals(answer: dict[str, Any]) -> None:
+def print_refusals(counts: "Sequence[ReasonCount]", nearest: "NearestMiss | None", *, never: bool) -> None:
     """Print why nodes refuse: that no node could ever hold it, or the nodes by reason and the nearest node."""
-    nearest = answer["nearest"]
-    if answer["never"] and nearest is not None:
+    from colo_common.model.shortage import CONDITION, most_text, shortage_text
+
+    if never and nearest is not None:
         # The reasons of each node at this moment do not matter then.
-        print(f"  {never_text(nearest)}")
+        print_text(f"  no node could hold one even when empty: {most_text(**_miss(nearest))}", indent=4)
         return
-    for count in answer["counts"]:
-        detail = f": {count['detail']}" if count.get("detail") else ""
-        print(f"  {counted(count['nodes'], 'node')}: {reason_text(count['reason'])} ({count['reason']}){detail}")
+    for count in counts:
+        detail = f": {count.detail}" if count.detail else ""
+        sentence = f"{counted(count.nodes, 'node')}: {reason_text(count.reason)} ({count.reason}){detail}"
+        print_text(f"  {sentence}", indent=4)
     # A condition has no amount; its reason was printed above.
-    if nearest is not None and nearest["unit"] != "condition":
-        print(f"  nearest: {nearest_text(nearest)}")
+    if nearest is not None and nearest.unit != CONDITION:
+        print_text(f"  nearest: {shortage_text(**_miss(nearest))}", indent=4)
 
 
-def _print_scores(scores: list[dict[str, Any]]) -> None:
+def _print_scores(scores: "Sequence[NodeScore]") -> None:
     if not scores:
         return
-    names = sorted({name for row in scores for name in row["scores"]})
-    rows = [
-        ["  " + row["node"], *(str(row["scores"].get(name, "")) for name in names), str(row["total"])] for row in scores
-    ]
+    names = sorted({name for row in scores for name in row.scores})
+    rows = [["  " + row.node, *(str(row.scores.get(name, "")) for name in names), str(row.total)] for row in scores]
     # The scores of a later replica depend on the replicas before it.
     print("  scores before the first replica is placed:")
     print_table(["  NODE", *(f"{name}>" for name in names), "TOTAL>"], rows, "")
 
 
-def _print_victims(answer: dict[str, Any]) -> None:
-    if not answer["victims"]:
+def _print_victims(plan: "PlanReply") -> None:
+    if not plan.victims:
         return
-    helped = answer["by_preempting"]
-    print(f"\n{helped} more would fit if these less important replicas left (nobody leaves by this):")
+    print()
+    print_text(f"{plan.by_preempting} more would fit if these less important replicas left (nobody leaves by this):")
     rows = [
         [
-            "  " + v["replica"],
-            v["node"],
-            v["band"],
-            str(v["priority"]),
-            cpu_text(v["cpu_mcpu"]),
-            bytes_text(v["memory_bytes"]),
+            "  " + each.replica,
+            each.node,
+            each.band.value,
+            str(each.priority),
+            cpu_text(each.cpu_mcpu),
+            bytes_text(each.memory_bytes),
         ]
-        for v in answer["victims"]
+        for each in plan.victims
     ]
     print_table(["  REPLICA", "NODE", "BAND", "PRIORITY>", "CPU>", "MEMORY>"], rows, "")
 
@@ -174,20 +186,12 @@ def reason_text(reason: str) -> str:
     return SENTENCES.get(Reason(reason), reason) if reason in list(Reason) else reason
 
 
-def never_text(near: dict[str, Any] | None) -> str:
-    """A refusal for good: "no node could hold one even when empty: a machine has 16 CPU at most (node-07), it needs 60"."""
-    from colo_common.model.shortage import most_text
-
-    text = "no node could hold one even when empty"
-    return text if near is None else f"{text}: {most_text(**_miss(near))}"
-
-
-def nearest_text(near: dict[str, Any]) -> str:
-    """The text of the nearest node's shortage: "1.2 CPU short in zone 1 of node-07 (2.8 of 4)"."""
-    from colo_common.model.shortage import shortage_text
-
-    return shortage_text(**_miss(near))
-
-
-def _miss(near: dict[str, Any]) -> dict[str, Any]:
-    return {name: near[name] for name in ("node", "reason", "need", "have", "unit", "zone")}
+def _miss(near: "NearestMiss") -> dict[str, Any]:
+    return {
+        "node": near.node,
+        "reason": near.reason,
+        "need": near.need,
+        "have": near.have,
+        "unit": near.unit,
+        "zone": near.zone,
+    }

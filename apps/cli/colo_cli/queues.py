@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from colo_cli.client import Client
-from colo_cli.output import ListOutput, bytes_text, counted, cpu_text, print_list, share_text, span_text
+from colo_cli.event_lines import print_clock
+from colo_cli.output import ListOutput, bytes_text, counted, cpu_text, print_list, print_text, share_text, span_text
 from colo_cli.watching import Watch, watched
 
 if TYPE_CHECKING:
@@ -14,15 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["queues", "tenants"]
 
-_HELD: Final = ("CPU HELD>", "SHARE>", "MEM HELD>", "SHARE>")
-_QUEUE_COLUMNS: Final = (
-    "QUEUE", "JOBS>", "WAITING>", "RUNNING>", *_HELD, "CPU WAITING>", "+MEM WAITING>", "+ONLINE CPU>", "+ONLINE MEM>",
-    "OLDEST WAIT>", "+MAY WAIT>",
-)  # fmt: skip
-_TENANT_COLUMNS: Final = (
-    "TENANT", "JOBS>", "WAITING>", "RUNNING>", *_HELD, "CPU WAITING>", "+MEM WAITING>", "+ONLINE CPU>", "+ONLINE MEM>",
-    "+QUEUES",
-)  # fmt: skip
+_USE: Final = ("CPU HELD>", "MEM HELD>", "CPU WAITING>", "+MEM WAITING>", "+ONLINE CPU>", "+ONLINE MEM>")
+_QUEUE_COLUMNS: Final = ("QUEUE", "JOBS>", "WAITING>", "OLDEST>", "RUNNING>", *_USE, "+MAY WAIT>")
+_TENANT_COLUMNS: Final = ("TENANT", "JOBS>", "WAITING>", "RUNNING>", *_USE, "+QUEUES")
 
 
 def queues(*, output: ListOutput = "table", watch: Watch = False, api: str | None = None) -> int:
@@ -48,6 +43,7 @@ def queues(*, output: ListOutput = "table", watch: Watch = False, api: str | Non
             "no queues",
         ):
             _print_fleet(found.fleet, found.missing)
+            print_clock(client.clock_speed)
         return 0
 
     return watched(watch, show)
@@ -78,14 +74,16 @@ def tenants(*, output: ListOutput = "table", watch: Watch = False, api: str | No
             if found.total > len(found.tenants):
                 print(f"and {counted(found.total - len(found.tenants), 'tenant')} more")
             _print_fleet(found.fleet, found.missing)
+            print_clock(client.clock_speed)
         return 0
 
     return watched(watch, show)
 
 
 def _queue_row(queue: "QueueSummary", fleet: "FleetTotals | None") -> list[str]:
-    counts = [queue.queue, str(queue.jobs), str(queue.waiting), str(queue.running)]
-    return [*counts, *_use(queue, fleet), span_text(queue.oldest_wait_ms), str(queue.capacity)]
+    oldest = span_text(queue.oldest_wait_ms) if queue.waiting else "-"
+    counts = [queue.queue, str(queue.jobs), str(queue.waiting), oldest, str(queue.running)]
+    return [*counts, *_use(queue, fleet), str(queue.capacity)]
 
 
 def _tenant_row(tenant: "TenantSummary", fleet: "FleetTotals | None") -> list[str]:
@@ -95,10 +93,9 @@ def _tenant_row(tenant: "TenantSummary", fleet: "FleetTotals | None") -> list[st
 
 def _use(one: "QueueSummary | TenantSummary", fleet: "FleetTotals | None") -> list[str]:
     return [
-        cpu_text(one.held_cpu_mcpu),
-        share_text(one.held_cpu_mcpu, fleet.batch_cpu_mcpu if fleet else 0),
-        bytes_text(one.held_memory_bytes),
-        share_text(one.held_memory_bytes, fleet.batch_memory_bytes if fleet else 0),
+        f"{cpu_text(one.held_cpu_mcpu)} ({share_text(one.held_cpu_mcpu, fleet.batch_cpu_mcpu if fleet else 0)})",
+        f"{bytes_text(one.held_memory_bytes)}"
+        f" ({share_text(one.held_memory_bytes, fleet.batch_memory_bytes if fleet else 0)})",
         cpu_text(one.waiting_cpu_mcpu),
         bytes_text(one.waiting_memory_bytes),
         cpu_text(one.online_cpu_mcpu),
@@ -108,8 +105,9 @@ def _use(one: "QueueSummary | TenantSummary", fleet: "FleetTotals | None") -> li
 
 def _print_fleet(fleet: "FleetTotals | None", missing: tuple[str, ...]) -> None:
     if fleet is not None:
-        print(
-            f"\nshares are of what all nodes promise to batch work now: {cpu_text(fleet.batch_cpu_mcpu)} CPU,"
+        print()
+        print_text(
+            f"shares are of what all nodes promise to batch work now: {cpu_text(fleet.batch_cpu_mcpu)} CPU,"
             f" {bytes_text(fleet.batch_memory_bytes)}"
         )
     for sentence in missing:

@@ -5,6 +5,7 @@ import sys
 import urllib.parse
 from typing import Annotated, Any
 
+import msgspec
 from cyclopts import Parameter
 
 from colo_cli.client import Client
@@ -116,6 +117,8 @@ def reservation(name: str, /, *, output: Output = "table", api: str | None = Non
         output: table, json or yaml.
         api: Address of the gateway.
     """
+    from colo_common.events.requests import ReservationDetail
+
     answer = Client(api).get(f"/v1/reservations/{urllib.parse.quote(name, safe='')}")
     if output != "table":
         print_data(answer, output)
@@ -134,7 +137,8 @@ def reservation(name: str, /, *, output: Output = "table", api: str | None = Non
     for use in answer["owners"]:
         amounts = f"{cpu_text(use['cpu_mcpu'])} CPU, {bytes_text(use['memory_bytes'])}"
         print(f"  used by {use['replica']} (attempt {use['attempt']}): {amounts}")
-    print_refusals(answer)
+    detail = msgspec.convert(answer, ReservationDetail)
+    print_refusals(detail.counts, detail.nearest, never=detail.never)
     return 0
 
 

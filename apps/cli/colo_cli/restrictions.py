@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter
 
 from colo_cli.client import Client
+from colo_cli.event_lines import print_clock
 from colo_cli.failure import Failure
 from colo_cli.output import Format, ListOutput, Output, ago, print_data, print_list, span_text
 from colo_cli.watching import Watch, watched
@@ -38,10 +39,10 @@ def restrictions(*, output: ListOutput = "table", watch: Watch = False, api: str
         api: Address of the gateway.
     """
     client = Client(api)
-    return watched(watch, lambda: _show(client.get("/v1/restrictions"), output))
+    return watched(watch, lambda: _show(client.get("/v1/restrictions"), output, client.clock_speed))
 
 
-def _show(answer: dict[str, Any], output: ListOutput) -> int:
+def _show(answer: dict[str, Any], output: ListOutput, clock_speed: float) -> int:
     now_ms = answer["now_ms"]
     rows = [
         [
@@ -58,6 +59,8 @@ def _show(answer: dict[str, Any], output: ListOutput) -> int:
     ]
     columns = ["RESTRICTION", "TARGET", "BY", "WHY", "SINCE", "ENDS"]
     is_table = print_list(answer, output, columns, lambda: rows, "nothing is restricted")
+    if is_table and answer["restrictions"]:
+        print_clock(clock_speed)
     if is_table and answer["audit"]:
         print("\nchanges, newest first:")
         for change in answer["audit"][:_AUDIT_SHOWN]:

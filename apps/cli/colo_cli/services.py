@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from colo_cli.client import Client
+from colo_cli.event_lines import print_clock
 from colo_cli.output import ListOutput, ago, print_list
 from colo_cli.watching import Watch, watched
 
@@ -39,6 +40,7 @@ def services(*, output: ListOutput = "table", watch: Watch = False, api: str | N
         if print_list(answer, output, SERVICE_COLUMNS, lambda: rows, "no services"):
             for sentence in found.missing:
                 print(f"not known: {sentence}")
+            print_clock(found.clock_speed)
         return 0 if all(entry.is_ready for entry in found.services) else 1
 
     return watched(watch, show)

@@ -116,8 +116,9 @@ def _fleet_lines(status: "StatusReply") -> Iterator[tuple[str, str]]:
     if fleet.overdrawn_nodes:
         sums = ((fleet.overdrawn_cpu_mcpu, " CPU", cpu_text), (fleet.overdrawn_memory_bytes, " of memory", bytes_text))
         over = " and ".join(text(sum_) + unit for sum_, unit, text in sums if sum_)
+        where = "1 node" if fleet.overdrawn_nodes == 1 else f"{fleet.overdrawn_nodes} nodes"
         yield (
-            f"{'promises':<{_LABEL}}broken on {fleet.overdrawn_nodes} nodes: {over} more held than can be given now",
+            f"{'promises':<{_LABEL}}short on {where}: {over} more held than can be given now",
             "yellow",
         )
     else:

@@ -4,7 +4,7 @@ import json
 import secrets
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -64,7 +64,7 @@ def submit(
         print_data(answer, output)
     else:
         sys.stdout.write(f"{answer['job']} {answer['state']}\n")
-    print_notes(answer)
+    print_notes(answer.get("notes", ()))
     return 0
 
 
@@ -90,9 +90,9 @@ def _name_in(mapping: dict[str, Any]) -> str:
     return job_from_mapping(mapping).name
 
 
-def print_notes(answer: dict[str, Any]) -> None:
+def print_notes(notes: Sequence[str]) -> None:
     """Print on stderr what the gateway read otherwise than it is written in the file."""
-    for note in answer.get("notes", ()):
+    for note in notes:
         print(f"note: {note}", file=sys.stderr)
 
 

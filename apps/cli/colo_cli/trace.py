@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from colo_cli.client import Client
-from colo_cli.output import Format, print_data
+from colo_cli.output import Format, print_data, print_text
 from colo_cli.which_job import ask_job, split_replica
 
 __all__ = ["trace"]
@@ -28,15 +28,19 @@ def trace(
         api: Address of the gateway.
     """
     job, replica = split_replica(job, replica)
-    answer = ask_job(Client(api), job, "trace", replica=replica)
+    client = Client(api)
+    answer = ask_job(client, job, "trace", replica=replica)
     if output != "table":
         print_data(answer, output)
         return 0
     print(f"{answer['replica']} attempt {answer['attempt']}, trace {answer['trace_id']}")
+    if client.clock_speed != 1:
+        print_text("(spans are by the clock on the wall; all other times of this cluster are simulated)", indent=1)
     for span in answer["spans"]:
         label = "  " * span["depth"] + span["name"]
         extra = " ".join(f"{key.removeprefix('colo.')}={value}" for key, value in sorted(span["attributes"].items()))
         error = f"  error: {span['error']}" if span["error"] else ""
         offset_ms, took_ms = span["offset_us"] / 1000, span["duration_us"] / 1000
-        print(f"{label:<24} {span['service']:<11} +{offset_ms:>9.2f} ms {took_ms:>9.2f} ms  {extra}{error}")
+        line = f"{label:<24} {span['service']:<11} +{offset_ms:>9.2f} ms {took_ms:>9.2f} ms  {extra}{error}"
+        print_text(line, indent=26)
     return 0

@@ -4,7 +4,7 @@ import json
 import sys
 
 from colo_cli.client import Client
-from colo_cli.event_lines import clock_text, line_text, use_colour
+from colo_cli.event_lines import clock_text, print_line
 from colo_cli.which_job import find_job
 
 __all__ = ["watch"]
@@ -39,7 +39,6 @@ def watch(
         if found is None:
             sys.stderr.write(f"colo: no job {job} is known now; waiting for facts of one with this id\n")
         job = found or job
-    colour = use_colour()
     try:
         for name, body in client.events(types=types, kind=kind, node=node, job=job, since=since, form="line"):
             if name == "open":
@@ -51,7 +50,7 @@ def watch(
             elif json_lines:
                 print(json.dumps({"position": body["position"], "type": body["type"], **body["fact"]}), flush=True)
             else:
-                print(line_text(body, colour=colour), flush=True)
+                print_line(body)
     except KeyboardInterrupt:
         # Ctrl-C is the usual end of this command and no error.
         pass

@@ -7,11 +7,12 @@ from msgspec import structs
 
 from colo_common.events.requests import JobPlanned, PlanJob
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.job_file import job_from_mapping
+from colo_common.model.job_file import JobRead, read_job
+from colo_common.model.pod_manifest import is_manifest
 from colo_common.model.workload import JobSpec
 from colo_gateway.state_replies import FitsReply, TaskFits
 
-__all__ = ["FITS_MOST", "fits_reply", "questions_of", "spec_of_question"]
+__all__ = ["FITS_MOST", "fits_reply", "questions_of", "read_question"]
 
 FITS_MOST: Final = 1_000
 """So many replicas of a task are tried unless the question says how many."""
@@ -19,10 +20,12 @@ _NOTHING_RUN: Final = ("command", "work", "work_cpu_seconds")
 _TASKS_MOST: Final = 20
 
 
-def spec_of_question(mapping: Mapping[str, Any]) -> JobSpec:
-    """The job that is asked about. A bare shape (`cpu`, `memory`, `qos`, a place) needs no name and nothing to run; without
-    `memory` only the CPU decides. Raises InvalidInput as a job file does.
+def read_question(mapping: Mapping[str, Any]) -> JobRead:
+    """The job that is asked about, with notes. A bare shape (`cpu`, `memory`, `qos`, a place) needs no name and nothing to run;
+    without `memory` only the CPU decides. Raises InvalidInput as a job file does.
     """
+    if is_manifest(mapping):
+        return _checked(read_job(mapping))
     asked = dict(mapping)
     asked.setdefault("name", "fits")
     if "tasks" not in asked:
@@ -31,10 +34,13 @@ def spec_of_question(mapping: Mapping[str, Any]) -> JobSpec:
             asked["memory"] = "1Mi"
     elif isinstance(asked["tasks"], list):
         asked["tasks"] = [_runnable(dict(task)) if isinstance(task, Mapping) else task for task in asked["tasks"]]
-    spec = job_from_mapping(asked)
-    if len(spec.tasks) > _TASKS_MOST:
-        raise InvalidInput("tasks", f"must be at most {_TASKS_MOST} in this question", len(spec.tasks))
-    return spec
+    return _checked(read_job(asked))
+
+
+def _checked(read: JobRead) -> JobRead:
+    if len(read.spec.tasks) > _TASKS_MOST:
+        raise InvalidInput("tasks", f"must be at most {_TASKS_MOST} in this question", len(read.spec.tasks))
+    return read
 
 
 def questions_of(spec: JobSpec, most: int) -> tuple[PlanJob, ...]:
@@ -50,8 +56,9 @@ def questions_of(spec: JobSpec, most: int) -> tuple[PlanJob, ...]:
     )
 
 
-def fits_reply(spec: JobSpec, most: int, plans: Sequence[JobPlanned]) -> FitsReply:
+def fits_reply(read: JobRead, most: int, plans: Sequence[JobPlanned]) -> FitsReply:
     """The answer from the plans of all tasks, in their order."""
+    spec = read.spec
     tasks = []
     for task, plan in zip(spec.tasks, plans, strict=True):
         (planned,) = plan.tasks
@@ -71,7 +78,12 @@ def fits_reply(spec: JobSpec, most: int, plans: Sequence[JobPlanned]) -> FitsRep
         )
     first = plans[0]
     return FitsReply(
-        at_ms=first.at_ms, qos=spec.qos.value, nodes=first.nodes, waiting=first.waiting, tasks=tuple(tasks)
+        at_ms=first.at_ms,
+        qos=spec.qos.value,
+        nodes=first.nodes,
+        waiting=first.waiting,
+        tasks=tuple(tasks),
+        notes=read.notes,
     )
 
 

@@ -14,6 +14,7 @@ from colo_gateway.api import Api, refuse_as_problem
 from colo_gateway.ask import Asker
 from colo_gateway.audit_routes import AuditRoutes
 from colo_gateway.body import BODY_BYTES_MAX
+from colo_gateway.clock_headers import tell_clock
 from colo_gateway.core import GatewayCore
 from colo_gateway.dead_letters import DeadLetterRoutes
 from colo_gateway.door.audit import Auditor
@@ -94,7 +95,8 @@ async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
     process.tls = server_context(settings.tls)
     if process.tls is not None:
         process.background(keep_fresh(process.tls, settings.tls))
-    middlewares = [door.middleware(), refuse_as_problem, refuse_unknown_query, suggest_nearest(asker)]
+    clock = tell_clock(process.clock.now_ms, settings.clock_speed)
+    middlewares = [clock, door.middleware(), refuse_as_problem, refuse_unknown_query, suggest_nearest(asker)]
     process.app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=middlewares)
     process.app.add_routes(api.routes())
 

@@ -7,16 +7,15 @@ import msgspec
 from aiohttp import web
 
 from colo_common.model.plain_values import name_among
+from colo_gateway.clock_headers import CLOCK_SPEED_HEADER
 from colo_gateway.event_line import line_of
 from colo_gateway.event_log import EventLog, EventLogEntry
 from colo_gateway.event_query import filter_of
 from colo_gateway.since import Since
 from colo_gateway.streams import Streams
 
-__all__ = ["CLOCK_SPEED_HEADER", "stream_events"]
+__all__ = ["stream_events"]
 
-#: How many times as fast as the clock on the wall the times of the facts run: above 1 they are simulated.
-CLOCK_SPEED_HEADER: Final = "Colo-Clock-Speed"
 _HEARTBEAT_S: Final = 15.0
 _FORMS: Final = ("fact", "line")
 

@@ -29,7 +29,7 @@ from colo_gateway.body import BODY_BYTES_MAX, TooLarge, read_mapping
 from colo_gateway.core import GatewayCore
 from colo_gateway.event_filter import EventFilter
 from colo_gateway.findings import findings_of
-from colo_gateway.fits import FITS_MOST, fits_reply, questions_of, spec_of_question
+from colo_gateway.fits import FITS_MOST, fits_reply, questions_of, read_question
 from colo_gateway.harm_reply import harm_summary
 from colo_gateway.history import history_of
 from colo_gateway.responses import answer_of, integer_of, invalid_of, json_of, names_of, problem_of
@@ -144,9 +144,9 @@ class StateRoutes:
     def _with_restrictions(self, node: rq.NodeSummary) -> rq.NodeSummary:
         """The node with what operators forbid there before any other reason."""
         texts = [restriction_text(each) for each in self._core.restrictions.on_node(node.node)]
-        return (
-            structs.replace(node, reason="; ".join([*texts, node.reason] if node.reason else texts)) if texts else node
-        )
+        # The overcommit service gives the restriction that withdraws its promise as its own reason.
+        reasons = [*texts, node.reason] if node.reason and node.reason not in texts else texts
+        return structs.replace(node, reason="; ".join(reasons)) if texts else node
 
     async def node(self, request: web.Request) -> web.Response:
         """GET /v1/nodes/{node}."""
@@ -215,19 +215,19 @@ class StateRoutes:
     async def fits(self, request: web.Request) -> web.Response:
         """POST /v1/fits."""
         try:
-            spec = spec_of_question(await read_mapping(request))
+            read = read_question(await read_mapping(request))
             most = integer_of(request.query, "most", FITS_MOST, 1, FITS_MOST)
         except InvalidInput as error:
             return invalid_of(error)
         except TooLarge:
             return problem_of(413, "body", f"must have at most {BODY_BYTES_MAX} bytes")
         plans = []
-        for question in questions_of(spec, most):
+        for question in questions_of(read.spec, most):
             plan = await self._asker.ask(question)
             if not isinstance(plan, rq.JobPlanned):
                 return answer_of(plan)
             plans.append(plan)
-        return json_of(fits_reply(spec, most, plans))
+        return json_of(fits_reply(read, most, plans))
 
     async def _part(self, body: Struct, kind: type[_Reply]) -> _Reply | None:
         """The reply, or None for anything else."""

@@ -134,10 +134,14 @@ class TaskFits(Struct, frozen=True, kw_only=True):
 
 
 class FitsReply(Struct, frozen=True, kw_only=True):
-    """What would fit on the `nodes` known at `at_ms`, each task alone; `waiting` replicas of other jobs may come first."""
+    """What would fit on the `nodes` known at `at_ms`, each task alone; `waiting` replicas of other jobs may come first.
+
+    `notes` say what of the file was taken otherwise than it is written, or not at all.
+    """
 
     at_ms: int
     qos: str
     nodes: int
     waiting: int
     tasks: tuple[TaskFits, ...]
+    notes: tuple[str, ...] = ()

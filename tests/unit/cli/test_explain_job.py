@@ -42,7 +42,7 @@ def test_equal_tables_are_printed_once_for_all_their_replicas(
     replicas = [a_replica(f"job/main/{number}", first, 2) for number in (0, 1, 2, 4)]
     replicas += [a_replica("job/main/3", second, 3), a_replica("job/side/0", first, 2)]
     text = printed(monkeypatch, capsys, replicas)
-    assert "job/main/3: sentence of job/main/3\n" in text
+    assert "main/3: sentence of main/3\n" in text
     assert "scores for main/0-2, main/4, side/0 (the best nodes then):\n" in text
     assert "scores for main/3 (the best nodes then, as far as they were compared):\n" in text
     assert text.count("NODE") == 2
@@ -103,7 +103,7 @@ def test_a_long_story_is_cut_with_a_word_and_keeps_the_submission_and_every_evic
     assert explain.job("job") == 0
     cut = capsys.readouterr().out
     story = cut[cut.index("Story") :].splitlines()
-    assert story[0].endswith("times since then of simulated time):")
+    assert story[0].endswith("times since then):")
     assert [line[11:].strip() for line in story[1:7]] == [
         "submitted: 1 replica in 1 task",
         "2 earlier lines (--all)",

@@ -20,6 +20,7 @@ RESERVATION: dict[str, Any] = {
         "allocate_once": True,
     },
     "phase": "Available",
+    "created_at_ms": 1,
     "reason": "",
     "node": "n1",
     # The cluster's clock, which is far from this machine's.
@@ -102,7 +103,7 @@ def planned(
     places: Sequence[dict[str, Any]] = (),
 ) -> str:
     answer = {
-        "fits": False, "placed": task["placed"], "replicas": 2, "nodes": 3, "waiting": 0, "tasks": [task], "victims": [],
+        "fits": False, "at_ms": 1, "placed": task["placed"], "replicas": 2, "nodes": 3, "waiting": 0, "tasks": [task], "victims": [],
         "by_preempting": 0, "places": list(places), "running": None, "check_index": "0f0f0f0f-0-0", "notes": [],
     }  # fmt: skip
     monkeypatch.setattr(plan, "read_job_file", lambda _file: {})
@@ -115,7 +116,7 @@ def test_scores_are_printed_where_something_was_placed_by_them(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "fewest-zones" not in planned(monkeypatch, capsys, a_task())
-    assert "fewest-zones" in planned(monkeypatch, capsys, a_task(placed=1, nodes=[["n1", 1]]))
+    assert "fewest-zones" in planned(monkeypatch, capsys, a_task(placed=1, nodes=(("n1", 1),)))
 
 
 def test_the_devices_of_a_place_are_printed(
@@ -125,7 +126,7 @@ def test_the_devices_of_a_place_are_printed(
     places = [{"replica": f"main/{n}", "node": "n1", "zones": [], "devices": devices} for n in range(12)]
     places += [
         {"replica": "other/0", "node": "n9", "zones": [], "devices": devices},
-        {"replica": "main/99", "node": "n1"},
+        {"replica": "main/99", "node": "n1", "zones": []},
     ]
     out = planned(monkeypatch, capsys, a_task(placed=1, nodes=[["n1", 12]]), places)
     assert "  main/0 on n1: gpu 3, nic 1 (50 %)\n" in out
