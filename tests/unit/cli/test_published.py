@@ -103,8 +103,8 @@ def planned(
     places: Sequence[dict[str, Any]] = (),
 ) -> str:
     answer = {
-        "fits": False, "at_ms": 1, "placed": task["placed"], "replicas": 2, "nodes": 3, "waiting": 0, "tasks": [task], "victims": [],
-        "by_preempting": 0, "places": list(places), "running": None, "check_index": "0f0f0f0f-0-0", "notes": [],
+        "fits": False, "at_ms": 1, "placed": task["placed"], "replicas": 2, "nodes": 3, "waiting": 0, "tasks": [task],
+        "victims": [], "by_preempting": 0, "places": list(places), "running": None, "check_index": "0f0f0f0f-0-0", "notes": [],
     }  # fmt: skip
     monkeypatch.setattr(plan, "read_job_file", lambda _file: {})
     monkeypatch.setattr(Client, "call", lambda *_args, **_given: answer)
