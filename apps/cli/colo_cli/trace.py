@@ -33,9 +33,8 @@ def trace(
     if output != "table":
         print_data(answer, output)
         return 0
-    print(f"{answer['replica']} attempt {answer['attempt']}, trace {answer['trace_id']}")
-    if client.clock_speed != 1:
-        print_text("(spans are by the clock on the wall; all other times of this cluster are simulated)", indent=1)
+    wall = "; by the clock on the wall, not the simulated one" if client.clock_speed != 1 else ""
+    print_text(f"{answer['replica']} attempt {answer['attempt']}, trace {answer['trace_id']}{wall}")
     for span in answer["spans"]:
         label = "  " * span["depth"] + span["name"]
         extra = " ".join(f"{key.removeprefix('colo.')}={value}" for key, value in sorted(span["attributes"].items()))
