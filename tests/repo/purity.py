@@ -38,6 +38,7 @@ IMPURE: Final = {
     "colo_gateway.door.token_file": "reads a file",
     "colo_gateway.door.token_rows": "reads and writes a file",
     "colo_gateway.event_query": "reads the query of HTTP requests",
+    "colo_gateway.clock_headers": "answers HTTP",
     "colo_gateway.known_query": "answers HTTP",
     "colo_gateway.reservations": "answers HTTP",
     "colo_gateway.restrictions.routes": "answers HTTP",
