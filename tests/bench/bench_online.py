@@ -39,48 +39,12 @@ from colo_executor.local import CeilingRefused, CeilingWritten, ReplicaLaunched
 from colo_executor.order import KnobWrite
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
-from colo_executor.process.stall_reader import unified_root
 from colo_executor.reflex import ReflexPolicy
 from colo_executor.shell import ExecutorShell
 from tests.support.builders import a_placement
+from tests.support.online_service import COPY, CPUS, ROOT, SPIN, online_service, per_mille
 
-ROOT: Final = "/sys/fs/cgroup"
-CPUS: Final = len(os.sched_getaffinity(0))
-RATE_HZ: Final = 200
 LEASE_MS: Final = 3_600_000
-SPIN: Final = "while True:\n    pass\n"
-COPY: Final = "held = bytearray(64 << 20)\nwhile True:\n    bytes(held)\n"
-
-#: Requests of 1 ms of CPU time each, by an open loop; a request that should have begun while another one ran waits for it.
-PROBE: Final = """
-import json, sys, time
-rate, seconds = int(sys.argv[1]), float(sys.argv[2])
-def work(rounds):
-    for _ in range(rounds):
-        pass
-begun = time.process_time_ns(); work(2_000_000); rounds = 2_000_000 * 1_000_000 // (time.process_time_ns() - begun)
-took, started = [], time.monotonic()
-for index in range(int(rate * seconds)):
-    due = started + index / rate
-    if time.monotonic() > started + seconds:
-        break
-    time.sleep(max(0.0, due - time.monotonic()))
-    work(rounds)
-    took.append(round((time.monotonic() - due) * 1e6))
-print(json.dumps({"wanted": int(rate * seconds), "took_us": took}))
-"""
-#: Busy for a share of every ten milliseconds that steps between two values.
-LOAD: Final = """
-import sys, time
-low, high, step_s = float(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
-started = time.monotonic()
-while True:
-    now = time.monotonic()
-    share = high if int((now - started) / step_s) % 2 else low
-    while time.monotonic() < now + share * 0.01:
-        pass
-    time.sleep(max(0.0, now + 0.01 - time.monotonic()))
-"""
 
 Way = Literal["alone", "plain", "low-shares", "idle", "reflex-off", "usage", "auto", "no-idle-usage", "no-idle-auto"]
 WAYS: Final[tuple[Way, ...]] = ("alone", "plain", "low-shares", "idle", "reflex-off", "usage", "auto")
@@ -94,30 +58,6 @@ class Felt(Struct, frozen=True):
     wanted: int
     batch_cpu_s: float
     turns: int
-
-
-class Online:
-    """The control group of the online service, under the CPU controller and where the kernel counts pressure."""
-
-    def __init__(self, name: str) -> None:
-        self._tree = CgroupTree(ROOT, name, controllers={1: ("cpu", "cpuacct"), 2: ("cpu",)})
-        self._tree.make("")
-        root = unified_root(ROOT)
-        self._pressure = None if root is None or self._tree.version == 2 else Path(root, name)
-        if self._pressure is not None:
-            self._pressure.mkdir()
-
-    def attach(self, pid: int) -> None:
-        """Move a process into the group."""
-        self._tree.attach("", pid)
-        if self._pressure is not None:
-            (self._pressure / "cgroup.procs").write_text(str(pid))
-
-    def remove(self) -> None:
-        """Remove the group; its processes must have ended."""
-        self._tree.remove("")
-        if self._pressure is not None:
-            self._pressure.rmdir()
 
 
 class CountedRuntime(ProcessRuntime):
@@ -135,26 +75,6 @@ class CountedRuntime(ProcessRuntime):
         """How often the ceiling rose after it had fallen."""
         moves = [later > first for first, later in itertools.pairwise(self.ceilings_mcpu)]
         return sum(not first and later for first, later in itertools.pairwise(moves))
-
-
-@contextlib.contextmanager
-def online_service(seconds: float, step_s: float, name: str) -> Iterator[subprocess.Popen[str]]:
-    """The probe and its load in a group of their own; ended and removed at the end."""
-    online = Online(name)
-    started: list[subprocess.Popen[str]] = []
-    try:
-        for _ in range(CPUS):
-            started.append(subprocess.Popen([sys.executable, "-c", LOAD, "0.2", "0.7", str(step_s)], text=True))
-            online.attach(started[-1].pid)
-        words = [sys.executable, "-c", PROBE, str(RATE_HZ), str(seconds)]
-        started.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True))
-        online.attach(started[-1].pid)
-        yield started[-1]
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-        online.remove()
 
 
 @contextlib.contextmanager
@@ -221,19 +141,18 @@ async def felt(way: Way, seconds: float, step_s: float) -> Felt:
                 runtime = await stack.enter_async_context(colo_batch(way, f"{name}-colo", Path(directory)))
                 batch = CgroupTree(ROOT, f"{name}-colo")
                 used_us, turns = partial(batch.cpu_used_us, "batch"), runtime.turns
-            probe = stack.enter_context(online_service(seconds, step_s, name))
+            probe = stack.enter_context(online_service(name, seconds, step_s=step_s))
             before_us, before_turns = used_us(), turns()
             output, _ = await asyncio.to_thread(probe.communicate)
             batch_cpu_s = (used_us() - before_us) / 1e6
             counted = turns() - before_turns
     found = json.loads(output)
-    return Felt(took_us=found["took_us"], wanted=found["wanted"], batch_cpu_s=batch_cpu_s, turns=counted)
-
-
-def per_mille(values: Sequence[int], rank: int) -> int:
-    """The smallest value that at least `rank` thousandths of the values do not exceed."""
-    ordered = sorted(values)
-    return ordered[max(0, -(-len(ordered) * rank // 1_000) - 1)]
+    return Felt(
+        took_us=[took_us for _, took_us in found["took_us"]],
+        wanted=found["wanted"],
+        batch_cpu_s=batch_cpu_s,
+        turns=counted,
+    )
 
 
 def row(way: Way, runs: Sequence[Felt], alone: Sequence[Felt]) -> str:

@@ -33,7 +33,12 @@ SPINNER = "while True: pass"
 async def main(rounds: int) -> None:
     # Growth without patience, so that every round begins with a high ceiling.
     suppress = SuppressPolicy(
-        threshold_pct=90, grow_hold_ms=200, grow_interval_ms=20, grow_step_pct=50, reversal_ms=0, floor_mcpu=100
+        threshold_pct=90,
+        grow_hold_ms=200,
+        grow_interval_ms=20,
+        grow_step_pct=50,
+        reversals_most=1_000_000,
+        floor_mcpu=100,
     )
     with tempfile.TemporaryDirectory(prefix="colo-bench-") as directory:
         runtime = ProcessRuntime(ProcessPolicy(state_dir=directory, subtree=f"colo-bench-{os.getpid()}"))

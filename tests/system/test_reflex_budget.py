@@ -42,7 +42,7 @@ BUDGET_MS: Final = 100.0
 READINGS_ALIKE: Final = 5
 # Growth without patience, so that every load finds a high ceiling.
 SUPPRESS: Final = SuppressPolicy(
-    threshold_pct=90, grow_hold_ms=0, grow_interval_ms=0, grow_step_pct=100, reversal_ms=0, floor_mcpu=100
+    threshold_pct=90, grow_hold_ms=0, grow_interval_ms=0, grow_step_pct=100, reversals_most=1_000_000, floor_mcpu=100
 )
 
 

@@ -77,6 +77,11 @@ class Reflex:
         """The ceiling in the kernel, as it was last read back."""
         return self._written_mcpu
 
+    @property
+    def rule(self) -> Literal["usage", "stall"]:
+        """The rule that decided last."""
+        return "stall" if isinstance(self._state, StallState) else "usage"
+
     def phase(self, now_ms: int) -> LeasePhase:
         """The phase of the lease."""
         return phase_of(self.lease, self.policy.lease, now_ms)
@@ -265,8 +270,8 @@ class Reflex:
             capacity_mcpu=self._capacity_mcpu,
             knobs=event.knobs,
             system_used_mcpu=0 if self._reading is None else self._reading.system_used_mcpu,
-            rule="stall" if isinstance(self._state, StallState) else "usage",
-            threshold_pct=100 if isinstance(self._state, StallState) else self.policy.suppress.threshold_pct,
+            rule=self.rule,
+            threshold_pct=100 if self.rule == "stall" else self.policy.suppress.threshold_pct,
             stall_group=self._stall_group,
             stall_pct=self._stall_pct,
         )

@@ -1,6 +1,6 @@
 """The batch tier's CPU ceiling from one fast reading: shrink at once, give back slowly, do not swing."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,13 +10,17 @@ from colo_common.model.invalid import InvalidInput
 __all__ = ["SuppressDecision", "Suppress", "SuppressPolicy", "bounds_mcpu", "decide", "target_mcpu"]
 
 
+_MINUTE_MS: Final = 60_000
+
+
 class SuppressPolicy(Struct, frozen=True, kw_only=True):
     """The parameters of suppression; percentages are of the node's CPU capacity.
 
-    Batch and online work together may use `threshold_pct`; it must be above the `cpu_reclaim_pct` of the overcommit service (75 by
-    default), or promised work is suppressed on a quiet node too. Batch work always keeps `floor_mcpu`. Changes smaller than
+    Batch and online work together may use `threshold_pct`; it must be above the `cpu_reclaim_pct` of the overcommit service (75
+    by default), or promised work is suppressed on a quiet node too. Batch work always keeps `floor_mcpu`. Changes smaller than
     `band_pct` are ignored. The ceiling grows by at most `grow_step_pct` each `grow_interval_ms`, no earlier than `grow_hold_ms`
-    after a shrink, and turns from shrinking to growing only when the direction did not change for `reversal_ms`.
+    after a shrink, and turns from shrinking to growing at most `reversals_most` times a minute: what is safe to give back is
+    given back soon, and only load that swings for long is answered with a ceiling that rests.
     """
 
     threshold_pct: int = 80
@@ -25,7 +29,7 @@ class SuppressPolicy(Struct, frozen=True, kw_only=True):
     grow_step_pct: int = 10
     grow_interval_ms: int = 1_000
     grow_hold_ms: int = 2_000
-    reversal_ms: int = 10_000
+    reversals_most: int = 6
 
     def validate(self) -> None:
         """Raise InvalidInput for a number without meaning."""
@@ -36,7 +40,7 @@ class SuppressPolicy(Struct, frozen=True, kw_only=True):
             ("grow_step_pct", 1, 100),
             ("grow_interval_ms", 0, 600_000),
             ("grow_hold_ms", 0, 600_000),
-            ("reversal_ms", 0, 600_000),
+            ("reversals_most", 1, 1_000_000),
         ):
             value = getattr(self, name)
             if not low <= value <= high:
@@ -47,14 +51,15 @@ class Suppress(Struct, frozen=True, kw_only=True):
     """The state of the rule. `ceiling_mcpu` None: nothing was decided yet.
 
     `moved` is the direction of the last change that load caused. `lowest_*` are rolling minima of the target over the last one to
-    two hold times, so that the ceiling grows no higher than was safe in all of that time.
+    two hold times, so that the ceiling grows no higher than was safe in all of that time. `turns_ms` are the turns from shrinking
+    to growing of the last minute, at most `reversals_most`.
     """
 
     ceiling_mcpu: int | None = None
     moved: Literal["none", "shrink", "grow"] = "none"
     last_shrink_ms: int | None = None
     last_grow_ms: int | None = None
-    last_reversal_ms: int | None = None
+    turns_ms: tuple[int, ...] = ()
     bucket_ms: int = 0
     lowest_now_mcpu: int | None = None
     lowest_before_mcpu: int | None = None
@@ -95,8 +100,8 @@ def decide(
 
     Shrink: whenever the target is at least the band below the ceiling (or is the floor): at once, by any amount, always.
     Grow: when the target is at least the band above (or is the cap), `grow_hold_ms` after the last shrink and
-    `grow_interval_ms` after the last growth, by one step; and, where the last move was a shrink, only when no change of
-    direction, to either side, is younger than `reversal_ms`. So growth after a shrink happens at most once in `reversal_ms`.
+    `grow_interval_ms` after the last growth, by one step; and, where the last move was a shrink, only when fewer than
+    `reversals_most` turns to growing are younger than a minute.
     A shrink that the limit causes is not a move of load: it neither starts the hold nor counts as a change of direction.
     """
     floor, cap = bounds_mcpu(policy, capacity_mcpu)
@@ -120,14 +125,7 @@ def decide(
 def _shrunk(state: Suppress, ceiling: int, target: int, limit: int | None, floor: int, now_ms: int) -> SuppressDecision:
     if limit is not None:
         ceiling = max(floor, min(ceiling, limit))
-    reverses = state.moved == "grow"
-    state = replace(
-        state,
-        ceiling_mcpu=ceiling,
-        moved="shrink",
-        last_shrink_ms=now_ms,
-        last_reversal_ms=now_ms if reverses else state.last_reversal_ms,
-    )
+    state = replace(state, ceiling_mcpu=ceiling, moved="shrink", last_shrink_ms=now_ms)
     return _decided(state, target, "shrink")
 
 
@@ -141,14 +139,10 @@ def _grown(
     if not may_rise or not _may_grow(policy, state, now_ms):
         return _decided(state, target, "none")
     step = max(1, capacity * policy.grow_step_pct // 100)
-    reverses = state.moved == "shrink"
-    state = replace(
-        state,
-        ceiling_mcpu=min(safe, ceiling + step),
-        moved="grow",
-        last_grow_ms=now_ms,
-        last_reversal_ms=now_ms if reverses else state.last_reversal_ms,
-    )
+    turns_ms = state.turns_ms
+    if state.moved == "shrink":
+        turns_ms = (*(at_ms for at_ms in turns_ms if now_ms - at_ms < _MINUTE_MS), now_ms)
+    state = replace(state, ceiling_mcpu=min(safe, ceiling + step), moved="grow", last_grow_ms=now_ms, turns_ms=turns_ms)
     return _decided(state, target, "grow")
 
 
@@ -157,9 +151,9 @@ def _may_grow(policy: SuppressPolicy, state: Suppress, now_ms: int) -> bool:
         return False
     if state.last_grow_ms is not None and now_ms - state.last_grow_ms < policy.grow_interval_ms:
         return False
-    if state.moved != "shrink" or state.last_reversal_ms is None:
+    if state.moved != "shrink":
         return True
-    return now_ms - state.last_reversal_ms >= policy.reversal_ms
+    return sum(now_ms - at_ms < _MINUTE_MS for at_ms in state.turns_ms) < policy.reversals_most
 
 
 def _rolled(policy: SuppressPolicy, state: Suppress, target: int, now_ms: int) -> Suppress:
