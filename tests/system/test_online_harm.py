@@ -134,18 +134,18 @@ async def test_a_probe_feels_batch_work_hardly_and_batch_work_gets_what_is_left(
         assert made.shell.reflex is not None
         assert made.shell.reflex.rule == "stall"
     spans = [(begun_s + LEFT_OUT_S, end_s) for begun_s, end_s in pairwise(edges)]
-    alone, beside = within(took, spans[::2]), within(took, spans[1::2])
+    alone, shared = within(took, spans[::2]), within(took, spans[1::2])
     ran_s = sum(later - first for number, (first, later) in enumerate(pairwise(batch_s)) if number % 2)
     left_s = sum(end_s - begun_s for begun_s, end_s in list(pairwise(edges))[1::2]) * CPUS * (1 - 0.3)
     sys.stdout.write(
-        f"p50 {per_mille(alone, 500)} -> {per_mille(beside, 500)} us, p99 {per_mille(alone, 990)} -> "
-        f"{per_mille(beside, 990)} us of {len(beside)} requests; batch had {ran_s:.1f} of {left_s:.1f} CPU s\n"
+        f"p50 {per_mille(alone, 500)} -> {per_mille(shared, 500)} us, p99 {per_mille(alone, 990)} -> "
+        f"{per_mille(shared, 990)} us of {len(shared)} requests; batch had {ran_s:.1f} of {left_s:.1f} CPU s\n"
     )
     assert reading is not None
     assert reading.is_idle
-    assert len(alone) > 100 < len(beside)
-    assert per_mille(beside, 500) <= per_mille(alone, 500) * P50_RATIO_MOST
-    assert per_mille(beside, 990) <= per_mille(alone, 990) * P99_RATIO_MOST + P99_MORE_US
+    assert len(alone) > 100 < len(shared)
+    assert per_mille(shared, 500) <= per_mille(alone, 500) * P50_RATIO_MOST
+    assert per_mille(shared, 990) <= per_mille(alone, 990) * P99_RATIO_MOST + P99_MORE_US
     assert ran_s >= left_s * BATCH_SHARE_LEAST
 
 
