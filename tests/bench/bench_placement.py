@@ -31,6 +31,7 @@ from colo_common.events.effects import Effect, Publish, Wake
 from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.job import PlacementsRequested
 from colo_common.events.placement import ApplyPlacements, PlacementsDecided, PlacementsReleased
+from colo_common.model.partition import PartitionsHeld
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import EndCause
 from colo_common.runtime.batch import outgoing_batches_from_effects
@@ -49,7 +50,6 @@ from colo_scheduler.ledger.port import (
     ReleaseHolds,
 )
 from colo_scheduler.ledger.redis import RedisLedger
-from colo_scheduler.ledger.shards import ShardsHeld
 from colo_scheduler.main import collect_rarely
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.shell import SchedulerShell
@@ -111,8 +111,8 @@ class Run:
 
     async def begin(self) -> None:
         """Take the shards, and the first turn, which is not measured."""
-        fences = await self.ledger.lease("bench", LEASE_MS, SHARDS)
-        self.core.handle(ShardsHeld(fences=fences), BEGUN_MS)
+        fences = await self.ledger.leases.renew("bench", LEASE_MS, SHARDS)
+        self.core.handle(PartitionsHeld(fences=fences), BEGUN_MS)
         self.core.handle(Wake(), BEGUN_MS)
 
     def take_decided(self) -> list[Placement]:

@@ -15,7 +15,6 @@ from colo_common.ports import Refused
 from colo_scheduler.ledger.memory import MemoryLedger
 from colo_scheduler.ledger.port import CALL_MAX, HOLDS_MAX, Hold, Ledger, NodeCommit, encode_hold
 from colo_scheduler.ledger.redis import RedisLedger
-from colo_scheduler.ledger.shards import Fence
 from tests.support.builders import a_placement
 
 
@@ -266,34 +265,10 @@ async def test_the_ledger_says_that_it_is_ready(ledger: Ledger) -> None:
 # ---- shards
 
 
-async def test_the_first_scheduler_takes_all_shards_and_keeps_their_fences(ledger: Ledger) -> None:
-    held = await ledger.lease("one", 60_000, 8)
-    assert [shard for shard, _ in held] == list(range(8))
-    assert len({fence for _, fence in held}) == 8
-    assert await ledger.lease("one", 60_000, 8) == held
-
-
-async def test_a_second_scheduler_gets_its_half_as_soon_as_the_first_renews(ledger: Ledger) -> None:
-    first = dict(await ledger.lease("one", 60_000, 8))
-    assert await ledger.lease("two", 60_000, 8) == ()
-    kept = dict(await ledger.lease("one", 60_000, 8))
-    taken = dict(await ledger.lease("two", 60_000, 8))
-    assert (len(kept), len(taken)) == (4, 4)
-    assert kept.items() <= first.items()
-    assert not kept.keys() & taken.keys()
-    assert all(fence > first[shard] for shard, fence in taken.items())
-
-
-async def test_who_leaves_gives_everything_up_at_once(ledger: Ledger) -> None:
-    await ledger.lease("one", 60_000, 4)
-    assert await ledger.lease("one", 0, 4) == ()
-    assert len(await ledger.lease("two", 60_000, 4)) == 4
-
-
 async def test_a_commit_under_an_old_fence_gets_nothing(ledger: Ledger) -> None:
-    old = await ledger.lease("one", 60_000, 1)
-    await ledger.lease("one", 0, 1)
-    new = await ledger.lease("two", 60_000, 1)
+    old = await ledger.leases.renew("one", 60_000, 1)
+    await ledger.leases.renew("one", 0, 1)
+    new = await ledger.leases.renew("two", 60_000, 1)
     (answer,) = await ledger.commit([reserve("n1", 0, reservation("j/t/0"))], old)
     assert [refused.reason for refused in answer.refused] == [Reason.SHARD_LOST]
     assert (await ledger.rows(["n1"]))[0].holds == ()
@@ -302,10 +277,10 @@ async def test_a_commit_under_an_old_fence_gets_nothing(ledger: Ledger) -> None:
 
 
 async def test_a_call_that_was_accepted_is_accepted_again_although_its_shard_was_lost_since(ledger: Ledger) -> None:
-    fences = await ledger.lease("one", 60_000, 1)
+    fences = await ledger.leases.renew("one", 60_000, 1)
     call = [reserve("n1", 0, reservation("j/t/0"))]
     await ledger.commit(call, fences)
-    await ledger.lease("one", 0, 1)
+    await ledger.leases.renew("one", 0, 1)
     (answer,) = await ledger.commit(call, fences)
     assert answer.accepted == (("j/t/0", 1),)
 
@@ -313,17 +288,6 @@ async def test_a_call_that_was_accepted_is_accepted_again_although_its_shard_was
 async def test_a_shard_that_nobody_holds_admits_no_fence(ledger: Ledger) -> None:
     (answer,) = await ledger.commit([reserve("n1", 0, reservation("j/t/0"))], [(0, 0)])
     assert [refused.reason for refused in answer.refused] == [Reason.SHARD_LOST]
-
-
-async def test_a_lease_that_was_not_renewed_in_time_is_anybodys(ledger: Ledger) -> None:
-    await ledger.lease("one", 1, 4)
-    if isinstance(ledger, TimedLedger):
-        ledger.now += 2
-    taken: tuple[Fence, ...] = ()
-    async with asyncio.timeout(5):
-        while len(taken) < 4:
-            taken = await ledger.lease("two", 60_000, 4)
-    assert all(fence > 4 for _, fence in taken)
 
 
 class TestRedisAlone:
@@ -439,20 +403,6 @@ class TestRedisAlone:
         assert (len(row.holds), row.changes) == (1, -1)
         (deleted,) = await ledger.release([("j/t/0", 1)])
         assert (deleted.attempts, deleted.changes) == ((("j/t/0", 1),), -1)
-        await ledger.close()
-
-    @pytest.mark.parametrize("broken", ["shards", "schedulers", "fence"])
-    async def test_a_lease_is_refused_before_anything_of_it_is_written(self, redis_url: str, broken: str) -> None:
-        prefix = f"test:{uuid.uuid4().hex}"
-        client = redis_client(redis_url, name="test")
-        ledger = RedisLedger(client, prefix=prefix)
-        await client.set(f"{prefix}:{broken}", b"rubbish")
-        with pytest.raises(Refused, match=broken):
-            await ledger.lease("one", 60_000, 2)
-        assert await client.keys(f"{prefix}:*") == [f"{prefix}:{broken}".encode()]
-        await client.delete(f"{prefix}:{broken}")
-        await client.hset(f"{prefix}:schedulers", "gone", b"rubbish")
-        assert len(await ledger.lease("one", 60_000, 2)) == 2
         await ledger.close()
 
     async def test_more_entries_than_one_call_may_have_are_refused(self, redis_url: str) -> None:

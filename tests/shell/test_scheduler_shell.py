@@ -23,6 +23,7 @@ from colo_common.events.requests import (
 from colo_common.events.started import StartedReplicas, StartedReply
 from colo_common.events.trace import placement_trace, span_of
 from colo_common.events.wire import decode, decode_request, encode_reply
+from colo_common.model.partition import Fence
 from colo_common.model.placement import Attempt
 from colo_common.model.reasons import EndCause
 from colo_common.ports import Refused, Row, Unavailable
@@ -34,7 +35,6 @@ from colo_scheduler.commit.jobs_asked import StartedKnown
 from colo_scheduler.commit.starts import PART, Starts
 from colo_scheduler.ledger.memory import MemoryLedger
 from colo_scheduler.ledger.port import NodeAnswer, NodeCommit, NodeRow, Released
-from colo_scheduler.ledger.shards import Fence
 from colo_scheduler.main import scheduler_service
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.reservations.rows import LoadReservations, ReservationsLoaded

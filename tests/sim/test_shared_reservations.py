@@ -19,6 +19,7 @@ from colo_common.events.job import PlacementsRequested
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
 from colo_common.events.requests import CreateReservation, DeleteReservation
 from colo_common.events.reservation import ReservationChanged
+from colo_common.model.partition import PartitionsHeld
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import EndCause
 from colo_common.model.reservation import AllocatePolicy
@@ -27,7 +28,6 @@ from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger.memory import MemoryLedger
 from colo_scheduler.ledger.port import CommitLedger, LedgerAnswered, NodeRow
 from colo_scheduler.ledger.reservation_names import name_of
-from colo_scheduler.ledger.shards import ShardsHeld
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.reservations.remainder import remainder_of
 from tests.support.builders import GIB, a_node
@@ -94,9 +94,9 @@ class Shared:
         self._on_way: list[tuple[int, Peer, Fact]] = []
         self.peers = [Peer(self, "one"), Peer(self, "other")]
         for _ in range(2):
-            fences = [now(self.ledger.lease(peer.name, LEASE_MS, 2)) for peer in self.peers]
+            fences = [now(self.ledger.leases.renew(peer.name, LEASE_MS, 2)) for peer in self.peers]
         for peer, held in zip(self.peers, fences, strict=True):
-            peer.inbox += [ShardsHeld(fences=held), *(a_node(node, topology_of(2)) for node in NODES)]
+            peer.inbox += [PartitionsHeld(fences=held), *(a_node(node, topology_of(2)) for node in NODES)]
         self.let_pass(0)
         for peer in self.peers:
             peer.turn(100)

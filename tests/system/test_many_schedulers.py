@@ -58,7 +58,7 @@ def overcommitted(core: NotedFleet, rows: tuple[NodeRow, ...]) -> list[str]:
 async def owners_of(client: Redis) -> dict[bytes, int]:
     """How many shards each scheduler holds."""
     owners: dict[bytes, int] = {}
-    for value in (await client.hgetall("colo:v1:ledger:shards")).values():
+    for value in (await client.hgetall("colo:v1:ledger:leases")).values():
         owner = value.split()[0]
         owners[owner] = owners.get(owner, 0) + 1
     return owners

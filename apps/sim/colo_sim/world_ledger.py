@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from colo_common.adapters.leases_memory import MemoryLeases
+from colo_common.model.partition import Fence
 from colo_common.model.placement import Attempt
 from colo_common.ports import PortError, Unavailable
 from colo_scheduler.ledger.memory import MemoryLedger
 from colo_scheduler.ledger.port import NodeAnswer, NodeCommit, NodeRow, Released
-from colo_scheduler.ledger.shards import Fence
 from colo_sim.event_queue import EventQueue, at_once
 from colo_sim.world_boot import Boot
 
-__all__ = ["LedgerConnection", "WorldLedger"]
+__all__ = ["LeaseConnection", "LedgerConnection", "WorldLedger"]
 
 
 class WorldLedger:
@@ -27,6 +28,23 @@ class WorldLedger:
         return at_once(self.truth.rows(sorted(at_once(self.truth.changes()))))
 
 
+class LeaseConnection:
+    """The Leases port of one process: the memory twin over the network of the world."""
+
+    def __init__(self, boot: Boot, leases: MemoryLeases, fault: Callable[[], PortError | None]) -> None:
+        self._boot = boot
+        self._leases = leases
+        self._fault = fault
+
+    async def renew(self, owner: str, ttl_ms: int, partitions: int) -> tuple[Fence, ...]:
+        """See Leases.renew."""
+        await self._boot.call("call the leases")
+        fault = self._fault()
+        if fault is not None:
+            raise fault
+        return await self._leases.renew(owner, ttl_ms, partitions)
+
+
 class LedgerConnection:
     """The Ledger port of one scheduler. With network faults a call may take effect and still raise Unavailable.
 
@@ -38,6 +56,7 @@ class LedgerConnection:
         self._ledger = ledger
         self._truth = ledger.truth
         self._written = written
+        self.leases = LeaseConnection(boot, ledger.truth.leases, lambda: ledger.fault)
 
     async def commit(
         self, commits: Sequence[NodeCommit], fences: Sequence[Fence] = (), owner: str = ""
@@ -55,11 +74,6 @@ class LedgerConnection:
         released = await self._truth.release(attempts)
         await self._receive_answer()
         return released
-
-    async def lease(self, owner: str, ttl_ms: int, shards: int) -> tuple[Fence, ...]:
-        """See Ledger.lease."""
-        await self._send_call()
-        return await self._truth.lease(owner, ttl_ms, shards)
 
     async def confirm(self, attempts: Sequence[Attempt]) -> None:
         """See Ledger.confirm."""

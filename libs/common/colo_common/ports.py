@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from colo_common.events.audit import RequestAudited
 from colo_common.events.effects import Write
 from colo_common.events.service import DeadLettered
+from colo_common.model.partition import Fence
 
 __all__ = [
     "Answerer",
@@ -20,6 +21,9 @@ __all__ = [
     "AuditLog",
     "DeadLetters",
     "Delivery",
+    "Fenced",
+    "FencedStore",
+    "Leases",
     "Outgoing",
     "PoisonMessage",
     "PortError",
@@ -70,6 +74,10 @@ class StoreConflict(PortError):
         self.id = id_
         self.expected = expected
         self.found = found
+
+
+class Fenced(Exception):
+    """Another instance holds the partition by now. Nothing was written; who gets this must not go on as its holder."""
 
 
 class Clock(Protocol):
@@ -302,6 +310,27 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Close the connections."""
+        ...
+
+
+class FencedStore(Store, Protocol):
+    """A store that can refuse the writes of an instance that lost its partition."""
+
+    async def write_fenced(self, writes: Sequence[Write], service: str, fences: Sequence[Fence]) -> None:
+        """As `write`; raises Fenced when one of the fences is not the newest of its partition of the service."""
+        ...
+
+
+class Leases(Protocol):
+    """The leases of one service's partitions. Raises Unavailable or Refused."""
+
+    async def renew(self, owner: str, ttl_ms: int, partitions: int) -> tuple[Fence, ...]:
+        """Renew the owner's partitions and take free ones, up to its fair share of all that are alive; those it holds afterwards.
+
+        A lease lasts `ttl_ms` from now; a partition is free without a holder, or when its holder did not renew it in time. One that
+        changes hands gets a higher fence. `ttl_ms` 0 gives everything up. Refused when the live instances have another number of
+        partitions.
+        """
         ...
 
 

@@ -24,6 +24,7 @@ from colo_common.events.requests import (
 from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.freshness import FORGET_NODE_MS
+from colo_common.model.partition import Partitions, PartitionsHeld
 from colo_common.model.placement import Attempt
 from colo_scheduler.audit import StateAudit
 from colo_scheduler.cluster.arrival import arrived
@@ -56,7 +57,6 @@ from colo_scheduler.ledger.port import (
     ReleaseHolds,
 )
 from colo_scheduler.ledger.reservation_names import name_of
-from colo_scheduler.ledger.shards import Shards, ShardsHeld
 from colo_scheduler.placement.choice import Choice
 from colo_scheduler.placement.decide import ClassDecision, Stages, Unwatched, decide, turns
 from colo_scheduler.placement.explain import Report, full_report
@@ -79,7 +79,7 @@ __all__ = ["Event", "SchedulerCore"]
 class SchedulerCore:
     """Decides where waiting replicas go. `counts` are its counters, by name; `stages` receives the stages of decisions.
 
-    With `shards` above 0 the core decides only the placement requests of the shards that ShardsHeld gave to it.
+    With `shards` above 0 the core decides only the placement requests of the shards that PartitionsHeld gave to it.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class SchedulerCore:
         self.policy = policy or SchedulerPolicy()
         self.counts: Counter[str] = Counter()
         self.cluster = Cluster(self.policy.facts_max_age_ms, self.policy.tie_rotation, NodeSignals(self.policy.signals))
-        self.shards = Shards(shards)
+        self.shards = Partitions(shards)
         self.queue = RequestQueue(self.policy.waiting_max, self.policy.backoff)
         self.paused = PausedRequests(self.policy.waiting_max)
         self._stages = stages or Unwatched()
@@ -147,7 +147,7 @@ class SchedulerCore:
                 return self._placement_request(event.placement_requests, now_ms)
             case PendingReply():
                 return self._pending(event.placement_requests, now_ms)
-            case ShardsHeld():
+            case PartitionsHeld():
                 return self._shards_held(event, now_ms)
             case ReplicasWithdrawn():
                 for attempt in event.attempts:
@@ -284,7 +284,7 @@ class SchedulerCore:
             [(placement_request.replica, placement_request.attempt) for placement_request in placement_requests], now_ms
         )
 
-    def _shards_held(self, event: ShardsHeld, now_ms: int) -> list[Effect]:
+    def _shards_held(self, event: PartitionsHeld, now_ms: int) -> list[Effect]:
         """Drop the requests of lost shards; for new shards ask for changed ledger rows and for pending requests."""
         new, lost = self.shards.take(event)
         self._asking.shared(event, has_new=bool(new), now_ms=now_ms)

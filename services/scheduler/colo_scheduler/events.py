@@ -9,6 +9,7 @@ from colo_common.events.placement import PlacementsReleased
 from colo_common.events.requests import PendingReply
 from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import RestrictionsChanged
+from colo_common.model.partition import PartitionsHeld
 from colo_scheduler.commit.jobs_asked import StartedKnown
 from colo_scheduler.ledger.port import (
     HoldsReleased,
@@ -18,7 +19,6 @@ from colo_scheduler.ledger.port import (
     LedgerRefused,
     LedgerRows,
 )
-from colo_scheduler.ledger.shards import ShardsHeld
 from colo_scheduler.reservations.rows import JobsOver, ReservationsLoaded
 
 __all__ = ["Event", "LedgerEvent"]
@@ -40,7 +40,7 @@ Event = (
     | PlacementsReleased
     | RestrictionsChanged
     | LedgerEvent
-    | ShardsHeld
+    | PartitionsHeld
     | ReservationsLoaded
     | ReservationChanged
     | JobsOver

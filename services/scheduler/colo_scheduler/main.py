@@ -12,6 +12,7 @@ from msgspec import structs
 from colo_common.events.requests import ExplainPlacement, ListHolds, PlanJob
 from colo_common.model.freshness import FORGET_NODE_MS
 from colo_common.ports import Bus, Clock, SpanSink, Store
+from colo_common.runtime.lease_keeper import LEASE_TTL_MS
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.process import ServiceProcess, run
 from colo_common.runtime.service import Service
@@ -20,7 +21,7 @@ from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger.port import Ledger
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.reservations.api import QUESTIONS
-from colo_scheduler.settings import LEASE_TTL_MS, SchedulerSettings
+from colo_scheduler.settings import SchedulerSettings
 from colo_scheduler.shell import HEARS, HEARS_SHARED, SchedulerShell
 from colo_scheduler.tracing import StageTimes
 

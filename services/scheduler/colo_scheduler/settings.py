@@ -1,18 +1,14 @@
 """The settings of the scheduler's process."""
 
-from typing import Final
-
 from msgspec import Struct, field
 
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.partition import check_partitions
+from colo_common.runtime.lease_keeper import LEASE_TTL_MS, check_lease_ttl
 from colo_common.runtime.settings import Common
-from colo_scheduler.ledger.shards import check_shards
 from colo_scheduler.policy import SchedulerPolicy, check_policy
 
-__all__ = ["LEASE_TTL_MS", "SchedulerSettings"]
-
-LEASE_TTL_MS: Final = 3_000
-_LEASE_TTL_LEAST_MS: Final = 300
+__all__ = ["SchedulerSettings"]
 
 
 class SchedulerSettings(Struct, frozen=True, kw_only=True):
@@ -29,9 +25,8 @@ class SchedulerSettings(Struct, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         """Raise InvalidInput for a value that breaks a rule."""
-        check_shards(self.shards)
+        check_partitions(self.shards, "shards")
         if self.common.forget_node_ms < 0:
             raise InvalidInput("forget_node_ms", "must not be negative", self.common.forget_node_ms)
-        if self.lease_ttl_ms < _LEASE_TTL_LEAST_MS:
-            raise InvalidInput("lease_ttl_ms", f"must be at least {_LEASE_TTL_LEAST_MS}", self.lease_ttl_ms)
+        check_lease_ttl(self.lease_ttl_ms)
         check_policy(self.policy)

@@ -4,7 +4,6 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Final, TypeVar, assert_never
 
 import structlog
@@ -19,10 +18,12 @@ from colo_common.events.placement import PlacementsReleased
 from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.invalid import InvariantBroken
+from colo_common.model.partition import Fence, PartitionsHeld
 from colo_common.model.reasons import Reason
 from colo_common.ports import Bus, Clock, PortError, Refused, Store
 from colo_common.runtime.backoff import Backoff
 from colo_common.runtime.core import Subscription
+from colo_common.runtime.lease_keeper import LEASE_TTL_MS, LeaseKeeper
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
 from colo_common.runtime.retry import Retrier
 from colo_scheduler.commit.jobs_asked import AskPending, AskStarted
@@ -46,7 +47,6 @@ from colo_scheduler.ledger.port import (
     RefreshLedger,
     ReleaseHolds,
 )
-from colo_scheduler.ledger.shards import Fence, ShardsHeld
 from colo_scheduler.reservations.rows import AskJobs, JobsOver, LoadReservations
 from colo_scheduler.reservations.store import jobs_over, load_reservations
 from colo_scheduler.tracing import StageTimes
@@ -119,7 +119,7 @@ class SchedulerShell:
         metrics: Metrics,
         rng: random.Random,
         owner: str = "",
-        lease_ttl_ms: int = 0,
+        lease_ttl_ms: int = LEASE_TTL_MS,
         store: Store | None = None,
         page: int = PAGE,
     ) -> None:
@@ -145,8 +145,8 @@ class SchedulerShell:
         self._jobs_to_ask: tuple[str, ...] = ()
         self._ask_jobs = asyncio.Event()
         self._owner = owner
-        self._lease_ttl_ms = lease_ttl_ms
-        if not core.shards.count:
+        self._leases = LeaseKeeper(ledger.leases, owner, core.shards.count, lease_ttl_ms) if core.shards.count else None
+        if self._leases is None:
             self._pending.ask()
         self._log = structlog.get_logger("scheduler")
         self._counted: Counter[str] = Counter()
@@ -331,19 +331,18 @@ class SchedulerShell:
 
     async def leave(self) -> Sequence[Struct]:
         """Release all shards to the other schedulers at once."""
-        if not self._core.shards.count:
+        if self._leases is None:
             return []
-        with suppress(PortError):
-            await self._ledger.lease(self._owner, 0, self._core.shards.count)
-        return [ShardsHeld(fences=())]
+        await self._leases.leave()
+        return [PartitionsHeld(fences=())]
 
     # ---- beside the service
 
     async def run(self, stop: asyncio.Event, inject: Inject) -> None:
         """Keep leases and counters, and ask for pending requests and started attempts whenever that is due, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            if self._core.shards.count:
-                tasks.create_task(self._keep_leasing(stop, inject))
+            if self._leases is not None:
+                tasks.create_task(self._keep_leasing(self._leases, stop, inject))
             tasks.create_task(self._pending.keep(inject))
             tasks.create_task(self._starts.keep(inject))
             tasks.create_task(self._keep_asking_jobs(inject))
@@ -357,31 +356,14 @@ class SchedulerShell:
         await asyncio.sleep(_LEAVE_AFTER_S)
         self._leaving.set()
 
-    async def _keep_leasing(self, stop: asyncio.Event, inject: Inject) -> None:
-        """Renew the leases three times in their lifetime; a lease that was not renewed in time is lost."""
-        held: tuple[Fence, ...] = ()
-        loop = asyncio.get_running_loop()
-        ttl_s = self._clock.real_s(self._lease_ttl_ms)
-        lost_at_s = loop.time() + ttl_s
-        while not stop.is_set():
-            asked_s = loop.time()
-            try:
-                fences = await self._ledger.lease(self._owner, round(ttl_s * 1_000), self._core.shards.count)
-            except PortError as error:
-                self._log.info("lease-not-renewed", error=str(error))
-                fences = held if loop.time() < lost_at_s else ()
-            else:
-                lost_at_s = asked_s + ttl_s
-            if stop.is_set():
-                return
-            if fences != held:
-                self._log.info("shards-held", shards=len(fences))
-                held = fences
-                await inject(ShardsHeld(fences=fences))
-            self._shards_held.set(len(held))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(ttl_s / 3):
-                    await stop.wait()
+    async def _keep_leasing(self, leases: LeaseKeeper, stop: asyncio.Event, inject: Inject) -> None:
+        """Tell the core which shards are its own, until the service leaves."""
+
+        async def changed(fences: tuple[Fence, ...]) -> None:
+            self._shards_held.set(len(fences))
+            await inject(PartitionsHeld(fences=fences))
+
+        await leases.run(changed, stop)
 
     async def _keep_asking_jobs(self, inject: Inject) -> None:
         """Ask about jobs whenever that is due. Nothing waits for the answer: while the jobs service is away the core asks later."""

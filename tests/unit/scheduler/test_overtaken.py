@@ -8,6 +8,7 @@ from colo_common.events.effects import Effect, Publish, Wake
 from colo_common.events.enforcement import NodeRecovered
 from colo_common.events.job import PlacementsRequested, ReplicasWithdrawn
 from colo_common.events.placement import ApplyPlacements, NodeRelease, PlacementsDecided, PlacementsReleased
+from colo_common.model.partition import PartitionsHeld
 from colo_common.model.reasons import Reason
 from colo_scheduler.commit.jobs_asked import StartedKnown
 from colo_scheduler.core import SchedulerCore
@@ -27,7 +28,6 @@ from colo_scheduler.ledger.port import (
     NodeCommit,
     NodeRow,
 )
-from colo_scheduler.ledger.shards import ShardsHeld
 from tests.support.builders import GIB, a_node, a_placement, a_topology
 from tests.support.scheduler_story import a_placement_request, an_allocatable, now
 
@@ -168,9 +168,9 @@ def test_a_want_that_a_rival_served_to_its_end_waits_no_more() -> None:
 @pytest.mark.parametrize("is_late", [False, True], ids=["refused", "too late"])
 def test_a_want_whose_shard_was_lost_meanwhile_is_left_to_others_whatever_the_refusal_was(is_late: bool) -> None:
     two = Two(shards=1)
-    two.core.handle(ShardsHeld(fences=((0, 1),)), 0)
+    two.core.handle(PartitionsHeld(fences=((0, 1),)), 0)
     (call,) = two.decide(("j/t/0", 1_000))
-    two.core.handle(ShardsHeld(fences=()), 0)
+    two.core.handle(PartitionsHeld(fences=()), 0)
     two.tell(LedgerRefused(effect=call, is_late=is_late))
     assert len(two.core.queue) == 0
 
@@ -190,12 +190,12 @@ def test_a_call_that_was_sent_again_after_a_rival_wrote_does_not_hide_what_the_r
 @pytest.mark.parametrize("reason", [Reason.SHARD_LOST, Reason.ALREADY_HELD, Reason.OLDER_ATTEMPT])
 def test_a_refusal_does_not_hide_what_a_rival_took(reason: Reason) -> None:
     two = Two(shards=1)
-    two.core.handle(ShardsHeld(fences=((0, 1),)), 0)
+    two.core.handle(PartitionsHeld(fences=((0, 1),)), 0)
     (call,) = two.decide(("j/t/0", 1_000))
     two.rival("r/t/0", 3_500)
     (reserve,) = call.reserves
     answer = NodeAnswer(node="n1", revision=reserve.expect + 1, changes=1, refused=(refused("j/t/0", reason),))
-    two.core.handle(ShardsHeld(fences=((0, 2),)), 0)
+    two.core.handle(PartitionsHeld(fences=((0, 2),)), 0)
     assert ("n1",) in loaded(two.tell(LedgerAnswered(answers=(answer,))))
     assert two.decide(("k/t/0", 1_000)) == []
 

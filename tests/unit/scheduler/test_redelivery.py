@@ -11,6 +11,7 @@ from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.job import PlacementsRequested
 from colo_common.events.placement import ApplyPlacements, PlacementsDecided
 from colo_common.events.requests import PendingReply
+from colo_common.model.partition import PartitionsHeld, partition_of
 from colo_common.model.placement import Attempt
 from colo_common.model.reasons import EndCause
 from colo_scheduler.commit.jobs_asked import AskStarted, StartedKnown
@@ -29,7 +30,6 @@ from colo_scheduler.ledger.port import (
     Released,
     ReleaseHolds,
 )
-from colo_scheduler.ledger.shards import ShardsHeld, shard_of
 from tests.support.builders import GIB, a_node, a_placement
 from tests.support.scheduler_story import a_placement_request, an_allocatable
 
@@ -252,9 +252,9 @@ def test_a_place_that_another_clock_decided_keeps_no_other_from_being_asked_for(
 def test_holds_of_another_scheduler_keep_none_of_ours_waiting() -> None:
     core = SchedulerCore(shards=2)
     core.handle(LedgerLoaded(), 0)
-    core.handle(ShardsHeld(fences=((0, 1),)), 0)
-    ours = next(f"j{number}/t/0" for number in range(100) if shard_of(f"j{number}", 2) == 0)
-    theirs = next(f"k{number}" for number in range(100) if shard_of(f"k{number}", 2) == 1)
+    core.handle(PartitionsHeld(fences=((0, 1),)), 0)
+    ours = next(f"j{number}/t/0" for number in range(100) if partition_of(f"j{number}", 2) == 0)
+    theirs = next(f"k{number}" for number in range(100) if partition_of(f"k{number}", 2) == 1)
     assert wake(core, core.policy.ask_again_ms) == []
     names = [*(f"{theirs}/t/{number}" for number in range(25_000)), ours]
     placements = [structs.replace(a_placement(name, node="n1"), decided_at_ms=5_000) for name in names]
@@ -264,7 +264,7 @@ def test_holds_of_another_scheduler_keep_none_of_ours_waiting() -> None:
     assert {each for _, each in asked} == {(ours, 1)}
     assert asked[0][0] <= 15_500
     # Whoever gets their shard asks for theirs.
-    core.handle(ShardsHeld(fences=((0, 1), (1, 1))), 70_000)
+    core.handle(PartitionsHeld(fences=((0, 1), (1, 1))), 70_000)
     parts = [wake(core, 70_000 + core.policy.ask_again_ms + 50 * number) for number in range(10)]
     assert [len(part) for part in parts] == [5_000] * 5 + [1] + [0] * 4
 

@@ -8,6 +8,7 @@ from colo_common.events.job import PlacementsRequested
 from colo_common.events.placement import ApplyPlacements, NodeRelease, PlacementsDecided, PlacementsReleased
 from colo_common.events.requests import PendingReply
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.partition import Partitions, PartitionsHeld, partition_of
 from colo_common.model.reasons import Reason
 from colo_scheduler.commit.jobs_asked import AskPending, AskStarted, StartedKnown
 from colo_scheduler.core import SchedulerCore
@@ -23,7 +24,6 @@ from colo_scheduler.ledger.port import (
     NodeRow,
     RefreshLedger,
 )
-from colo_scheduler.ledger.shards import Shards, ShardsHeld, shard_of
 from colo_scheduler.policy import SchedulerPolicy
 from tests.support.builders import GIB, a_node, a_placement
 from tests.support.scheduler_story import a_placement_request, an_allocatable
@@ -36,7 +36,7 @@ def a_core(*fences: tuple[int, int], shards: int = 2) -> SchedulerCore:
     core.handle(a_node("n1"), 0)
     core.handle(an_allocatable("n1", ((16_000, 64 * GIB), (16_000, 64 * GIB))), 0)
     core.handle(LedgerLoaded(), 0)
-    core.handle(ShardsHeld(fences=fences), 0)
+    core.handle(PartitionsHeld(fences=fences), 0)
     core.handle(Wake(), 0)
     return core
 
@@ -50,7 +50,7 @@ def wanted(*jobs: str) -> PlacementsRequested:
 
 
 def of_shard(shard: int, count: int = 2) -> str:
-    return next(job for job in JOBS if shard_of(job, count) == shard)
+    return next(job for job in JOBS if partition_of(job, count) == shard)
 
 
 def test_only_wants_of_own_shards_are_decided_and_the_commit_names_their_fences() -> None:
@@ -58,7 +58,7 @@ def test_only_wants_of_own_shards_are_decided_and_the_commit_names_their_fences(
     core.handle(wanted(*JOBS), 0)
     (commit,) = commits(core.handle(Wake(), 0))
     placed = {one.placement.job for reserve in commit.reserves for one in reserve.holds}
-    assert placed == {job for job in JOBS if shard_of(job, 2) == 1}
+    assert placed == {job for job in JOBS if partition_of(job, 2) == 1}
     assert commit.fences == ((1, 7),)
     core.check()
 
@@ -73,12 +73,12 @@ def test_a_scheduler_that_is_alone_names_no_fences_and_decides_everything() -> N
 
 def test_taking_a_shard_asks_what_others_placed_and_what_waits_and_asks_again_later() -> None:
     core = a_core()
-    effects = core.handle(ShardsHeld(fences=((0, 1), (1, 2))), 100)
+    effects = core.handle(PartitionsHeld(fences=((0, 1), (1, 2))), 100)
     assert [type(effect) for effect in effects] == [RefreshLedger, AskPending]
     core.handle(Wake(), 100)
     assert core.deadline_ms() == 100 + core.policy.ask_again_ms
     assert AskPending() in core.handle(Wake(), 100 + core.policy.ask_again_ms)
-    assert core.handle(ShardsHeld(fences=((0, 1), (1, 2))), 9_000) == []
+    assert core.handle(PartitionsHeld(fences=((0, 1), (1, 2))), 9_000) == []
 
 
 def test_what_waits_is_asked_for_now_and_then_by_who_holds_shards() -> None:
@@ -87,15 +87,15 @@ def test_what_waits_is_asked_for_now_and_then_by_who_holds_shards() -> None:
     core.handle(Wake(), core.policy.ask_again_ms)
     asked = [at_ms for at_ms in range(0, 1_000_000, 1_000) if AskPending() in core.handle(Wake(), at_ms)]
     assert asked == [300_000, 600_000, 900_000]
-    core.handle(ShardsHeld(fences=()), 1_000_000)
+    core.handle(PartitionsHeld(fences=()), 1_000_000)
     assert AskPending() not in core.handle(Wake(), 2_000_000)
 
 
 def test_wants_of_a_shard_that_is_lost_wait_here_no_more() -> None:
     core = a_core((0, 1), (1, 2))
     core.handle(wanted(*JOBS), 0)
-    core.handle(ShardsHeld(fences=((0, 1),)), 0)
-    assert len(core.queue) == sum(shard_of(job, 2) == 0 for job in JOBS)
+    core.handle(PartitionsHeld(fences=((0, 1),)), 0)
+    assert len(core.queue) == sum(partition_of(job, 2) == 0 for job in JOBS)
     core.check()
 
 
@@ -105,7 +105,7 @@ def test_a_fenced_commit_is_decided_again_only_where_the_shard_is_still_ours(is_
     core = a_core((0, 1))
     core.handle(wanted(job), 0)
     (commit,) = commits(core.handle(Wake(), 0))
-    core.handle(ShardsHeld(fences=((0, 5),) if is_kept else ()), 0)
+    core.handle(PartitionsHeld(fences=((0, 5),) if is_kept else ()), 0)
     refused = HoldRefused(replica=f"{job}/t/0", attempt=1, reason=Reason.SHARD_LOST)
     core.handle(LedgerAnswered(answers=(NodeAnswer(node="n1", revision=0, changes=0, refused=(refused,)),)), 0)
     core.check()
@@ -117,7 +117,7 @@ def test_a_fenced_commit_is_decided_again_only_where_the_shard_is_still_ours(is_
 def test_a_place_whose_scheduler_ended_before_it_told_is_told_by_the_one_that_takes_over() -> None:
     job = of_shard(0)
     core = a_core()
-    core.handle(ShardsHeld(fences=((0, 3),)), 10_000)
+    core.handle(PartitionsHeld(fences=((0, 3),)), 10_000)
     placement = a_placement(f"{job}/t/0", node="n1")
     row = NodeRow(node="n1", revision=1, changes=1, holds=(Hold(placement=placement, generation=1),))
     core.handle(LedgerRows(rows=(row,)), 10_000)
@@ -136,7 +136,7 @@ def test_an_order_that_was_never_sent_is_sent_by_the_one_that_takes_over(is_star
     unmanaged = Hold(placement=a_placement(f"{of_shard(1)}/t/0", node="n1"), generation=1)
     row = NodeRow(node="n1", revision=1, changes=1, holds=(held, unmanaged))
     core.handle(LedgerRows(rows=(row,)), 10_000)
-    core.handle(ShardsHeld(fences=((0, 3),)), 10_000)
+    core.handle(PartitionsHeld(fences=((0, 3),)), 10_000)
     effects = core.handle(Wake(), 10_000 + core.policy.ask_again_ms)
     assert [effect.attempts for effect in effects if isinstance(effect, AskStarted)] == [(attempt,)]
     assert core.handle(StartedKnown(waiting=(attempt,)), 15_000) == []
@@ -176,4 +176,4 @@ def test_schedulers_that_share_begin_at_other_nodes() -> None:
 @pytest.mark.parametrize("count", [-1, 257])
 def test_an_absurd_number_of_shards_is_refused(count: int) -> None:
     with pytest.raises(InvalidInput, match="from 0 \\(not shared\\) to 256"):
-        Shards(count)
+        Partitions(count)

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
+from colo_common.adapters.leases_memory import MemoryLeases
 from colo_common.adapters.store_limits import check_batch
 from colo_common.events.effects import Write
-from colo_common.ports import PortError, Row, StoreConflict
+from colo_common.model.partition import Fence
+from colo_common.ports import Fenced, PortError, Row, StoreConflict
 
 __all__ = ["MemoryStore"]
 
@@ -15,6 +17,8 @@ class MemoryStore:
     def __init__(self) -> None:
         self._kinds: dict[str, dict[str, Row]] = {}
         self.fault: PortError | None = None
+        #: The leases of services, by which `write_fenced` judges; a service that has none holds nothing.
+        self.leases: dict[str, MemoryLeases] = {}
 
     async def get(self, kind: str, id_: str) -> Row | None:
         """The row, or None."""
@@ -41,6 +45,14 @@ class MemoryStore:
             after = None if write.value is None else Row(id=write.id, value=write.value, version=found + 1)
             changed[key] = after
         self._apply(changed)
+
+    async def write_fenced(self, writes: Sequence[Write], service: str, fences: Sequence[Fence]) -> None:
+        """As `write`, once the fences are the newest."""
+        self._check_fault()
+        fenced = self.leases.get(service, MemoryLeases()).fenced(fences)
+        if fenced is not None:
+            raise Fenced(f"partition {fenced} is held by another instance")
+        await self.write(writes)
 
     async def ready(self) -> str:
         """Empty, or the text of the fault."""

@@ -6,11 +6,14 @@ from typing import Final
 import redis.asyncio
 import structlog
 
+from colo_common.adapters.lease_scripts import FENCED
+from colo_common.adapters.leases_redis import lease_prefix
 from colo_common.adapters.redis_client import REDIS_ERRORS, redis_client, redis_error
 from colo_common.adapters.redis_scripts import Argument, Script, ScriptCalls
 from colo_common.adapters.store_limits import check_batch
 from colo_common.events.effects import Write
-from colo_common.ports import Refused, Row, StoreConflict
+from colo_common.model.partition import Fence
+from colo_common.ports import Fenced, Refused, Row, StoreConflict
 
 __all__ = ["RedisStore", "key_of_kind"]
 
@@ -18,8 +21,7 @@ __all__ = ["RedisStore", "key_of_kind"]
 # it, and a writer puts it aside under "<key>:unreadable", where an operator finds it. `seen` holds the versions that the call
 # itself has written, so that a row may be written twice in one call.
 # The answer is {0} or {number of the refused write, version found}.
-_WRITE: Final = Script.of(
-    """
+_WRITE_TEXT: Final = """
 local seen = {}
 local count = tonumber(ARGV[1])
 local plan = {}
@@ -63,6 +65,14 @@ for i = 1, count do
 end
 return {0}
 """
+_WRITE: Final = Script.of(_WRITE_TEXT)
+# The last two arguments are the prefix of the leases and the fences.
+_WRITE_FENCED: Final = Script.of(
+    f"""
+local prefix, fences = ARGV[#ARGV - 1], ARGV[#ARGV]
+{FENCED}
+if fenced then return {{-1, tonumber(fenced)}} end
+{_WRITE_TEXT}"""
 )
 
 _SCAN_COUNT: Final = 1_000
@@ -115,6 +125,14 @@ class RedisStore:
 
     async def write(self, writes: Sequence[Write]) -> None:
         """Write all or nothing, in order, in one script call. Calls made at the same moment share a pipeline."""
+        await self._write(writes, _WRITE, ())
+
+    async def write_fenced(self, writes: Sequence[Write], service: str, fences: Sequence[Fence]) -> None:
+        """As `write`; the same script call compares the fences first."""
+        named = " ".join(f"{partition} {fence}" for partition, fence in fences)
+        await self._write(writes, _WRITE_FENCED, (lease_prefix(service), named))
+
+    async def _write(self, writes: Sequence[Write], script: Script, more: Sequence[Argument]) -> None:
         check_batch(writes)
         if not writes:
             return
@@ -125,9 +143,11 @@ class RedisStore:
             operation = "delete" if write.value is None else "set"
             arguments += [number, write.id, write.expect, operation, write.value or b""]
         try:
-            answer: list[int] = await self._scripts.run(_WRITE, arguments, keys=tuple(numbers))
+            answer: list[int] = await self._scripts.run(script, [*arguments, *more], keys=tuple(numbers))
         except REDIS_ERRORS as error:
             raise redis_error(error, f"write {writes[0].kind}/{writes[0].id} and {len(writes) - 1} more") from error
+        if answer[0] < 0:
+            raise Fenced(f"partition {answer[1]} is held by another instance")
         if answer[0]:
             refused = writes[answer[0] - 1]
             raise StoreConflict(refused.kind, refused.id, refused.expect, answer[1])

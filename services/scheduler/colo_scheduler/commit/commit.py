@@ -14,6 +14,7 @@ from colo_common.events.job import PlacementRequest
 from colo_common.model.constraints import CpuExclusive
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvariantBroken
+from colo_common.model.partition import Partitions
 from colo_common.model.placement import Attempt, Placement
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.cluster import Cluster
@@ -40,7 +41,6 @@ from colo_scheduler.ledger.port import (
     NodeRow,
 )
 from colo_scheduler.ledger.reservation_names import name_of
-from colo_scheduler.ledger.shards import Shards
 from colo_scheduler.placement.choice import Choice
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.requests.queue import RequestQueue
@@ -108,7 +108,7 @@ class Commits:
         queue: RequestQueue,
         over: Over,
         counts: Counter[str],
-        shards: Shards,
+        shards: Partitions,
     ) -> None:
         self._policy = policy
         self._cluster = cluster

@@ -13,11 +13,11 @@ from typing import Final
 
 from msgspec import Struct
 
+from colo_common.model.partition import Partitions
 from colo_common.model.placement import Attempt
 from colo_scheduler.commit.held import HeldAttempt, Over
 from colo_scheduler.commit.jobs_asked import AskStarted
 from colo_scheduler.ledger.reservation_names import name_of
-from colo_scheduler.ledger.shards import Shards
 
 __all__ = ["PUBLISHED_WITHIN_MS", "Redelivery"]
 
@@ -48,7 +48,7 @@ class _Asked(Struct, gc=False):
 class Redelivery:
     """The committed attempts that are not known to run. Attempts of other schedulers' shards are not asked for."""
 
-    def __init__(self, held: Mapping[Attempt, HeldAttempt], over: Over, shards: Shards) -> None:
+    def __init__(self, held: Mapping[Attempt, HeldAttempt], over: Over, shards: Partitions) -> None:
         self._held = held
         self._over = over
         self._shards = shards

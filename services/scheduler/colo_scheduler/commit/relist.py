@@ -5,10 +5,10 @@ scheduler that holds shards asks every `ask_every_ms`. `redelivery.py` asks whic
 """
 
 from colo_common.events.effects import Effect
+from colo_common.model.partition import PartitionsHeld
 from colo_scheduler.commit.commit import Commits
 from colo_scheduler.commit.jobs_asked import AskPending
 from colo_scheduler.commit.redelivery import PUBLISHED_WITHIN_MS
-from colo_scheduler.ledger.shards import ShardsHeld
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.requests.queue import RequestQueue
 
@@ -26,7 +26,7 @@ class Asking:
         self._again_at_ms: int | None = None
         self._next_at_ms: int | None = None
 
-    def shared(self, event: ShardsHeld, *, has_new: bool, now_ms: int) -> None:
+    def shared(self, event: PartitionsHeld, *, has_new: bool, now_ms: int) -> None:
         """These shards are held now. The caller asks for new shards at once, and `wake` asks once more `ask_again_ms` later.
 
         Only the second answer has the requests published after the last owner stopped and before this scheduler subscribed.

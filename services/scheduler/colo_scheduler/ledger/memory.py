@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from colo_common.adapters.leases_memory import MemoryLeases
+from colo_common.model.partition import Fence
 from colo_common.model.placement import Attempt, attempt_key
-from colo_common.model.quantity import ceil_div
 from colo_common.model.reasons import Reason
 from colo_scheduler.ledger.port import (
     Hold,
@@ -16,7 +17,6 @@ from colo_scheduler.ledger.port import (
     decode_hold,
     encode_hold,
 )
-from colo_scheduler.ledger.shards import Fence
 
 __all__ = ["MemoryLedger"]
 
@@ -34,10 +34,7 @@ class MemoryLedger:
     """The ledger of one process. Finished attempts are remembered for ever. `now_ms` is the clock of leases."""
 
     def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
-        self._now_ms = now_ms
-        self._alive: dict[str, int] = {}
-        self._shards: dict[int, tuple[str, int, int]] = {}
-        self._fence = 0
+        self.leases = MemoryLeases(now_ms)
         self._nodes: dict[str, _Node] = {}
         self._held: dict[str, str] = {}
         self._newest: dict[str, int] = {}
@@ -49,31 +46,8 @@ class MemoryLedger:
     ) -> tuple[NodeAnswer, ...]:
         """See Ledger.commit."""
         check_call(reserves)
-        is_fenced = any(self._shards.get(shard, ("", -1, 0))[1] != fence for shard, fence in fences)
+        is_fenced = self.leases.fenced(fences) is not None
         return tuple(self._commit_node(reserve, is_fenced, owner) for reserve in reserves)
-
-    async def lease(self, owner: str, ttl_ms: int, shards: int) -> tuple[Fence, ...]:
-        """See Ledger.lease."""
-        now_ms = self._now_ms()
-        self._alive[owner] = now_ms + ttl_ms
-        if ttl_ms == 0:
-            del self._alive[owner]
-        self._alive = {who: until_ms for who, until_ms in self._alive.items() if until_ms >= now_ms}
-        most = ceil_div(shards, len(self._alive)) if ttl_ms else 0
-        mine: dict[int, int] = {}
-        for shard in range(shards):
-            who, fence, _ = self._shards.get(shard, ("", 0, 0))
-            if who == owner and len(mine) < most:
-                mine[shard] = fence
-            elif who == owner:
-                del self._shards[shard]
-        for shard in range(shards):
-            who, _, until_ms = self._shards.get(shard, ("", 0, -1))
-            if who != owner and until_ms < now_ms and len(mine) < most:
-                self._fence += 1
-                mine[shard] = self._fence
-        self._shards |= {shard: (owner, fence, now_ms + ttl_ms) for shard, fence in mine.items()}
-        return tuple(sorted(mine.items()))
 
     async def release(self, attempts: Sequence[Attempt]) -> tuple[Released, ...]:
         """See Ledger.release."""

@@ -15,9 +15,10 @@ import msgspec
 from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.partition import Fence
 from colo_common.model.placement import Attempt, Placement
 from colo_common.model.reasons import Reason
-from colo_scheduler.ledger.shards import Fence
+from colo_common.ports import Leases
 
 __all__ = [
     "CALL_MAX",
@@ -239,12 +240,9 @@ class Ledger(Protocol):
         """
         ...
 
-    async def lease(self, owner: str, ttl_ms: int, shards: int) -> tuple[Fence, ...]:
-        """Renew the owner's shards and take free ones, up to its fair share of all that are alive; those it holds afterwards.
-
-        A lease lasts `ttl_ms` from now; a shard is free without a holder, or when its holder did not renew it in time. A shard that
-        changes hands gets a higher fence. `ttl_ms` 0 gives every shard up.
-        """
+    @property
+    def leases(self) -> Leases:
+        """The leases by which `commit` judges fences."""
         ...
 
     async def confirm(self, attempts: Sequence[Attempt]) -> None:

@@ -3,7 +3,7 @@
 Keys: `<prefix>:node:<node>` holds "rev", "by" (the owner of that revision), "h:<attempt>" (its hold) and "c:<attempt>" (it was
 started); `<prefix>:held` has the node on which an attempt is held, `<prefix>:newest` the newest held attempt of a replica,
 `<prefix>:changes` how often a row was written; `<prefix>:over:<replica>` is "<attempt> <node>" of the newest finished attempt, for
-a day.
+a day. The leases of the shards have the same prefix.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,12 +12,13 @@ from typing import Any, Final
 import msgspec
 import redis.asyncio
 
+from colo_common.adapters.leases_redis import RedisLeases
 from colo_common.adapters.redis_client import REDIS_ERRORS, redis_client, redis_error
 from colo_common.adapters.redis_scripts import Argument, Script, ScriptCalls
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.partition import Fence
 from colo_common.model.placement import Attempt, attempt_key
 from colo_common.model.reasons import Reason
-from colo_scheduler.ledger.leases import LEASE
 from colo_scheduler.ledger.port import (
     CALL_MAX,
     Hold,
@@ -31,7 +32,6 @@ from colo_scheduler.ledger.port import (
     encode_hold,
 )
 from colo_scheduler.ledger.scripts import COMMIT, CONFIRM, FORGET, RELEASE
-from colo_scheduler.ledger.shards import Fence
 
 __all__ = ["RedisLedger"]
 
@@ -42,7 +42,6 @@ _UNREADABLE: Final = b"?"
 _COMMIT: Final = Script.of(COMMIT)
 _CONFIRM: Final = Script.of(CONFIRM)
 _FORGET: Final = Script.of(FORGET)
-_LEASE: Final = Script.of(LEASE)
 _RELEASE: Final = Script.of(RELEASE)
 
 
@@ -54,6 +53,7 @@ class RedisLedger:
         self._client = client
         self._prefix = prefix
         self._calls = ScriptCalls(client, min_replicas=min_replicas)
+        self.leases = RedisLeases(client, prefix=prefix, min_replicas=min_replicas)
 
     @classmethod
     def of(cls, url: str, *, name: str) -> "RedisLedger":
@@ -96,11 +96,6 @@ class RedisLedger:
         return tuple(
             Released(node=name, changes=changes[name], attempts=tuple(deleted[name])) for name in sorted(deleted)
         )
-
-    async def lease(self, owner: str, ttl_ms: int, shards: int) -> tuple[Fence, ...]:
-        """See Ledger.lease. The owner's name has no spaces."""
-        raw: list[int] = await self._run(_LEASE, [self._prefix, owner, ttl_ms, shards], "lease shards")
-        return tuple(sorted(zip(raw[::2], raw[1::2], strict=True)))
 
     async def confirm(self, attempts: Sequence[Attempt]) -> None:
         """See Ledger.confirm."""
@@ -171,6 +166,7 @@ class RedisLedger:
 
     async def close(self) -> None:
         """Close the connections."""
+        await self.leases.close()
         await self._calls.close()
         await self._client.aclose()
         await self._client.connection_pool.disconnect()

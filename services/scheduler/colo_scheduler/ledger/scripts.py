@@ -8,7 +8,7 @@ replica, `<prefix>:over:<replica>` its newest finished one.
 
 from typing import Final
 
-from colo_scheduler.ledger.leases import FENCED
+from colo_common.adapters.lease_scripts import FENCED
 
 __all__ = ["COMMIT", "CONFIRM", "FORGET", "RELEASE"]
 
@@ -19,9 +19,11 @@ __all__ = ["COMMIT", "CONFIRM", "FORGET", "RELEASE"]
 # holds, and for each hold: replica, attempt, value.
 # Answer, for each node: {revision, changes, {verdict, node it is held on, verdict, ...}}.
 COMMIT: Final = (
-    FENCED
+    """
+local prefix, fences, owner = ARGV[1], ARGV[2], ARGV[3]
+"""
+    + FENCED
     + """
-local prefix, owner = ARGV[1], ARGV[3]
 local held, newest, changed = prefix .. ':held', prefix .. ':newest', prefix .. ':changes'
 
 local function is_hash(key)

@@ -22,6 +22,7 @@ from colo_common.events.placement import PlacementsReleased
 from colo_common.events.reservation import ReservationChanged
 from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.partition import Partitions, PartitionsHeld
 from colo_common.model.placement import Attempt, Placement, attempt_key
 from colo_common.model.reservation import ReservationSpec
 from colo_scheduler.cluster.cluster import Cluster
@@ -29,7 +30,6 @@ from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.commit.commit import Commits, CommitTurn, load_rows, placement_of
 from colo_scheduler.ledger.port import HoldsReleased, LedgerAnswered, LedgerRows
 from colo_scheduler.ledger.reservation_names import name_of
-from colo_scheduler.ledger.shards import Shards, ShardsHeld
 from colo_scheduler.placement.choice import Choice
 from colo_scheduler.placement.decide import ClassDecision
 from colo_scheduler.placement.explain import Report
@@ -80,7 +80,7 @@ class ReservationController:
         queue: RequestQueue,
         commits: Commits,
         counts: Counter[str],
-        shards: Shards,
+        shards: Partitions,
         end: Callable[[Attempt], None],
     ) -> None:
         self.book = ReservationBook()
@@ -281,7 +281,7 @@ class ReservationController:
                 self._plan_to_ask(now_ms)
             case ReservationChanged():
                 self._received(event)
-            case ShardsHeld():
+            case PartitionsHeld():
                 self._is_unqueued = True
             case JobsOver():
                 self.jobs_over(event, now_ms)

@@ -1,0 +1,86 @@
+"""Leases of partitions in Redis: one script renews leases, gives up partitions beyond the fair share, and takes free ones.
+
+Keys: `<prefix>:leases` holds "<owner> <fence> <until ms>" of each partition, `<prefix>:members` "<until ms> <partitions>" of each
+live instance, `<prefix>:fence` the newest fence. Times are the server's own, so that the clocks of instances need not agree. A
+fence is at least the server's time: in a store that was emptied the next fence is still higher than all before.
+"""
+
+from typing import Final
+
+__all__ = ["FENCED", "LEASE"]
+
+# ARGV: prefix, owner, milliseconds (0: leave), number of partitions. Answer: {partition, fence, partition, fence, ...}.
+LEASE: Final = """
+local prefix, owner, ttl, count = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local key, members_key = prefix .. ':leases', prefix .. ':members'
+local fence_key = prefix .. ':fence'
+-- Everything is looked at before the first write: a call is done whole or not at all.
+for _, hash in ipairs({key, members_key}) do
+  local kind = redis.call('TYPE', hash).ok
+  if kind ~= 'hash' and kind ~= 'none' then return redis.error_reply('WRONGTYPE ' .. hash .. ' is a ' .. kind .. ', no hash') end
+end
+local newest_fence = redis.pcall('GET', fence_key) or '0'
+if type(newest_fence) == 'table' or not string.match(newest_fence, '^%d+$') or #newest_fence > 15 then
+  return redis.error_reply('ERR ' .. fence_key .. ' is no number of at most 15 digits')
+end
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local alive, gone = 0, {}
+local members = redis.call('HGETALL', members_key)
+for i = 1, #members, 2 do
+  local till, parts = string.match(members[i + 1], '^(%d+) (%d+)$')
+  if members[i] ~= owner then
+    if not till or tonumber(till) < now then
+      gone[#gone + 1] = members[i]
+    elseif tonumber(parts) ~= count and ttl > 0 then
+      return redis.error_reply('ERR partitions must be ' .. parts .. ', as the other instances have it, and not ' .. ARGV[4])
+    else
+      alive = alive + 1
+    end
+  end
+end
+for _, name in ipairs(gone) do redis.call('HDEL', members_key, name) end
+local until_ms = string.format('%d', now + ttl)
+if ttl > 0 then
+  redis.call('HSET', members_key, owner, until_ms .. ' ' .. ARGV[4])
+  alive = alive + 1
+else
+  redis.call('HDEL', members_key, owner)
+end
+local most = ttl > 0 and math.ceil(count / math.max(1, alive)) or 0
+local mine, free = {}, {}
+for partition = 0, count - 1 do
+  local who, fence, till = string.match(redis.call('HGET', key, partition) or '', '^(%S+) (%d+) (%d+)$')
+  if who == owner then
+    mine[#mine + 1] = {partition, tonumber(fence)}
+  elseif not who or tonumber(till) < now then
+    free[#free + 1] = partition
+  end
+end
+while #mine > most do redis.call('HDEL', key, table.remove(mine)[1]) end
+local newest = tonumber(newest_fence)
+for _, partition in ipairs(free) do
+  if #mine >= most then break end
+  newest = math.max(newest + 1, now)
+  mine[#mine + 1] = {partition, newest}
+  redis.call('SET', fence_key, string.format('%d', newest))
+end
+local out = {}
+for _, one in ipairs(mine) do
+  redis.call('HSET', key, one[1], owner .. ' ' .. string.format('%d', one[2]) .. ' ' .. until_ms)
+  out[#out + 1] = one[1]
+  out[#out + 1] = one[2]
+end
+return out
+"""
+
+# `prefix` and `fences`, which is "" or "partition fence partition fence ...", are locals of the script that this is put into.
+# Sets `fenced` to the first partition whose fence is not the newest, else it is nil.
+FENCED: Final = """
+local fenced = nil
+for partition, fence in string.gmatch(fences, '(%d+) (%d+)') do
+  local lease = redis.pcall('HGET', prefix .. ':leases', partition) or ''
+  -- A lease that cannot be read is nobody's.
+  if type(lease) == 'table' or string.match(lease, '^%S+ (%d+) ') ~= fence then fenced = fenced or partition end
+end
+"""

@@ -1,0 +1,49 @@
+"""The memory twin of the leases: the same shares, fences and refusals, proven by the same contract suite."""
+
+from collections.abc import Callable, Sequence
+
+from colo_common.model.partition import Fence
+from colo_common.model.quantity import ceil_div
+from colo_common.ports import Refused
+
+__all__ = ["MemoryLeases"]
+
+
+class MemoryLeases:
+    """The leases of one process. `now_ms` is the clock of their ends."""
+
+    def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
+        self._now_ms = now_ms
+        self._members: dict[str, tuple[int, int]] = {}
+        self._leases: dict[int, tuple[str, int, int]] = {}
+        self._newest = 0
+
+    async def renew(self, owner: str, ttl_ms: int, partitions: int) -> tuple[Fence, ...]:
+        """See Leases.renew."""
+        now_ms = self._now_ms()
+        others = {who: member for who, member in self._members.items() if who != owner and member[0] >= now_ms}
+        for _, count in others.values():
+            if count != partitions and ttl_ms:
+                raise Refused(
+                    f"lease partitions: partitions must be {count}, as the other instances have it, and not {partitions}"
+                )
+        self._members = {**others, owner: (now_ms + ttl_ms, partitions)} if ttl_ms else others
+        most = ceil_div(partitions, len(self._members)) if ttl_ms else 0
+        mine: dict[int, int] = {}
+        for partition in range(partitions):
+            who, fence, _ = self._leases.get(partition, ("", 0, 0))
+            if who == owner and len(mine) < most:
+                mine[partition] = fence
+            elif who == owner:
+                del self._leases[partition]
+        for partition in range(partitions):
+            who, _, until_ms = self._leases.get(partition, ("", 0, -1))
+            if who != owner and until_ms < now_ms and len(mine) < most:
+                self._newest = max(self._newest + 1, now_ms)
+                mine[partition] = self._newest
+        self._leases |= {partition: (owner, fence, now_ms + ttl_ms) for partition, fence in mine.items()}
+        return tuple(sorted(mine.items()))
+
+    def fenced(self, fences: Sequence[Fence]) -> int | None:
+        """The first partition whose fence is not the newest, or None."""
+        return next((one for one, fence in fences if self._leases.get(one, ("", -1, 0))[1] != fence), None)

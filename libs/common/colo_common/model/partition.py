@@ -1,0 +1,68 @@
+"""Partitions: the parts into which the instances of a service divide their work. A lease gives a partition to one instance.
+
+A lease carries a fence, a number that is higher with every change of hands. What changes the truth names the fences of its
+partitions, and is refused when a fence is not the newest: an instance that lost a partition unnoticed changes nothing.
+"""
+
+import zlib
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec import Struct
+
+from colo_common.model.invalid import InvalidInput
+
+__all__ = ["PARTITIONS_MAX", "Fence", "Partitions", "PartitionsHeld", "check_partitions", "partition_of"]
+
+PARTITIONS_MAX: Final = 256
+
+Fence = tuple[int, int]
+"""A partition and the fence under which it is held."""
+
+
+class PartitionsHeld(Struct, frozen=True, kw_only=True):
+    """Event of the shell: this instance alone holds these partitions, until the next PartitionsHeld."""
+
+    fences: tuple[Fence, ...]
+
+
+class Partitions:
+    """The partitions of one instance. With `count` 0 the work is not shared: everything is its own."""
+
+    def __init__(self, count: int) -> None:
+        check_partitions(count)
+        self.count = count
+        self._fences: dict[int, int] = {}
+
+    def owns(self, key: str) -> bool:
+        """Whether this instance decides about the key."""
+        return not self.count or partition_of(key, self.count) in self._fences
+
+    def take(self, event: PartitionsHeld) -> tuple[frozenset[int], frozenset[int]]:
+        """Hold exactly these partitions; those that are new (also under a new fence) and those that are lost."""
+        before, self._fences = self._fences, dict(event.fences)
+        new = frozenset(partition for partition, fence in self._fences.items() if before.get(partition) != fence)
+        return new, frozenset(before.keys() - self._fences.keys())
+
+    def fence_of(self, key: str) -> int:
+        """The fence of the key's partition; 0 when the work is not shared, or the partition is not held."""
+        return self._fences.get(partition_of(key, self.count), 0) if self.count else 0
+
+    def fences_of(self, keys: Iterable[str]) -> tuple[Fence, ...]:
+        """The fences that a change about these keys must name, in ascending partition."""
+        if not self.count:
+            return ()
+        partitions = sorted({partition_of(key, self.count) for key in dict.fromkeys(keys)})
+        # One that was lost meanwhile has no fence any more; 0 is never the newest.
+        return tuple((partition, self._fences.get(partition, 0)) for partition in partitions)
+
+
+def partition_of(key: str, count: int) -> int:
+    """The partition of a job or a node, from 0 to count - 1: CRC-32 of its name modulo the number of partitions."""
+    return zlib.crc32(key.encode()) % count
+
+
+def check_partitions(count: int, field: str = "partitions") -> None:
+    """Raise InvalidInput unless the number is from 0 (not shared) to PARTITIONS_MAX."""
+    if not 0 <= count <= PARTITIONS_MAX:
+        raise InvalidInput(field, f"must be from 0 (not shared) to {PARTITIONS_MAX}", count)

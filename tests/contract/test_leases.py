@@ -1,0 +1,157 @@
+"""The promises of the leases of partitions, and of the writes that they fence, in memory and in a real Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+from msgspec import Struct
+
+from colo_common.adapters.leases_memory import MemoryLeases
+from colo_common.adapters.leases_redis import RedisLeases, lease_prefix
+from colo_common.adapters.redis_client import redis_client
+from colo_common.adapters.store_memory import MemoryStore
+from colo_common.adapters.store_redis import RedisStore
+from colo_common.events.effects import Write
+from colo_common.model.partition import Fence
+from colo_common.ports import Fenced, FencedStore, Leases, Refused, StoreConflict
+
+MINUTE_MS = 60_000
+
+
+class Place(Struct):
+    """The leases of one service, and the store whose writes they fence. `clock` is the memory twin's."""
+
+    service: str
+    leases: Leases
+    store: FencedStore
+    clock: list[int] | None = None
+
+    def write(self, id_: str, expect: int) -> list[Write]:
+        return [Write(kind=self.service, id=id_, value=b"v", expect=expect)]
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
+    service = f"test-{uuid.uuid4().hex}"
+    if request.param == "memory":
+        clock = [0]
+        leases, store = MemoryLeases(lambda: clock[0]), MemoryStore()
+        store.leases[service] = leases
+        yield Place(service, leases, store, clock)
+        return
+    client = redis_client(request.getfixturevalue("redis_url"), name="test")
+    real, rows = RedisLeases(client, prefix=lease_prefix(service)), RedisStore(client)
+    yield Place(service, real, rows)
+    await real.close()
+    await rows.close()
+
+
+@pytest.fixture
+def leases(place: Place) -> Leases:
+    return place.leases
+
+
+async def test_the_first_instance_takes_all_partitions_and_keeps_their_fences(leases: Leases) -> None:
+    held = await leases.renew("one", MINUTE_MS, 8)
+    assert [partition for partition, _ in held] == list(range(8))
+    assert len({fence for _, fence in held}) == 8
+    assert await leases.renew("one", MINUTE_MS, 8) == held
+
+
+async def test_a_second_instance_gets_its_half_as_soon_as_the_first_renews(leases: Leases) -> None:
+    first = dict(await leases.renew("one", MINUTE_MS, 8))
+    assert await leases.renew("two", MINUTE_MS, 8) == ()
+    kept = dict(await leases.renew("one", MINUTE_MS, 8))
+    taken = dict(await leases.renew("two", MINUTE_MS, 8))
+    assert (len(kept), len(taken)) == (4, 4)
+    assert kept.items() <= first.items()
+    assert not kept.keys() & taken.keys()
+    assert min(taken.values()) > max(first.values())
+
+
+async def test_one_partition_stays_with_its_holder_until_that_leaves(leases: Leases) -> None:
+    ((_, fence),) = await leases.renew("one", MINUTE_MS, 1)
+    assert await leases.renew("two", MINUTE_MS, 1) == ()
+    assert await leases.renew("one", MINUTE_MS, 1) == ((0, fence),)
+    assert await leases.renew("one", 0, 1) == ()
+    ((_, higher),) = await leases.renew("two", MINUTE_MS, 1)
+    assert higher > fence
+
+
+async def test_a_lease_that_was_not_renewed_in_time_is_anybodys(place: Place) -> None:
+    old = await place.leases.renew("one", 1, 4)
+    if place.clock is not None:
+        place.clock[0] += 2
+    taken: tuple[Fence, ...] = ()
+    async with asyncio.timeout(5):
+        while len(taken) < 4:
+            taken = await place.leases.renew("two", MINUTE_MS, 4)
+    assert min(fence for _, fence in taken) > max(fence for _, fence in old)
+
+
+async def test_instances_with_another_number_of_partitions_are_refused_and_change_nothing(leases: Leases) -> None:
+    held = await leases.renew("one", MINUTE_MS, 8)
+    with pytest.raises(Refused, match="partitions must be 8, as the other instances have it, and not 4"):
+        await leases.renew("two", MINUTE_MS, 4)
+    assert await leases.renew("one", MINUTE_MS, 8) == held
+    # Alone, and after a restart with other settings, it may have another number.
+    await leases.renew("one", 0, 8)
+    assert len(await leases.renew("two", MINUTE_MS, 4)) == 4
+
+
+async def test_a_write_under_the_newest_fence_is_made_and_one_under_an_older_writes_nothing(place: Place) -> None:
+    old = await place.leases.renew("one", MINUTE_MS, 2)
+    await place.store.write_fenced(place.write("a", 0), place.service, old)
+    await place.leases.renew("one", 0, 2)
+    with pytest.raises(Fenced, match="partition 0"):
+        await place.store.write_fenced(place.write("a", 1), place.service, old)
+    new = await place.leases.renew("two", MINUTE_MS, 2)
+    # Also where only one of its fences is old, and before the versions are looked at.
+    with pytest.raises(Fenced, match="partition 1"):
+        await place.store.write_fenced(place.write("a", 7), place.service, (new[0], old[1]))
+    row = await place.store.get(place.service, "a")
+    assert row is not None
+    assert row.version == 1
+    with pytest.raises(StoreConflict):
+        await place.store.write_fenced(place.write("a", 7), place.service, new)
+    await place.store.write_fenced(place.write("a", 1), place.service, new)
+
+
+async def test_a_partition_that_nobody_holds_admits_no_fence(place: Place) -> None:
+    with pytest.raises(Fenced):
+        await place.store.write_fenced(place.write("a", 0), place.service, ((0, 0),))
+    assert await place.store.load(place.service) == ()
+
+
+async def test_in_an_emptied_store_the_next_fence_is_still_higher(redis_url: str) -> None:
+    client = redis_client(redis_url, name="test")
+    prefix = f"test:{uuid.uuid4().hex}"
+    leases = RedisLeases(client, prefix=prefix)
+    before = await leases.renew("one", MINUTE_MS, 4)
+    await client.delete(*(f"{prefix}:{key}" for key in ("leases", "members", "fence")))
+    await asyncio.sleep(0.01)
+    after = await leases.renew("one", MINUTE_MS, 4)
+    assert min(fence for _, fence in after) > max(fence for _, fence in before)
+    await leases.close()
+    await client.aclose()
+    await client.connection_pool.disconnect()
+
+
+@pytest.mark.parametrize("broken", ["leases", "members", "fence"])
+async def test_keys_that_are_none_of_ours_are_refused_and_stay(redis_url: str, broken: str) -> None:
+    client = redis_client(redis_url, name="test")
+    prefix = f"test:{uuid.uuid4().hex}"
+    leases = RedisLeases(client, prefix=prefix)
+    await client.set(f"{prefix}:{broken}", b"rubbish")
+    with pytest.raises(Refused, match=broken):
+        await leases.renew("one", MINUTE_MS, 4)
+    assert await client.keys(f"{prefix}:*") == [f"{prefix}:{broken}".encode()]
+    await client.delete(f"{prefix}:{broken}")
+    await client.hset(f"{prefix}:members", "gone", b"rubbish")
+    assert len(await leases.renew("one", MINUTE_MS, 4)) == 4
+    await leases.close()
+    await client.aclose()
+    await client.connection_pool.disconnect()
