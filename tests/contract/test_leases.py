@@ -17,6 +17,7 @@ from colo_common.adapters.store_redis import RedisStore
 from colo_common.events.effects import Write
 from colo_common.model.partition import Fence
 from colo_common.ports import Fenced, FencedStore, Leases, Refused, StoreConflict
+from tests.support.waiting import eventually
 
 MINUTE_MS = 60_000
 
@@ -132,7 +133,12 @@ async def test_in_an_emptied_store_the_next_fence_is_still_higher(redis_url: str
     leases = RedisLeases(client, prefix=prefix)
     before = await leases.renew("one", MINUTE_MS, 4)
     await client.delete(*(f"{prefix}:{key}" for key in ("leases", "members", "fence")))
-    await asyncio.sleep(0.01)
+
+    async def is_later() -> bool:
+        seconds, microseconds = await client.time()
+        return bool(seconds * 1_000 + microseconds // 1_000 > max(fence for _, fence in before))
+
+    await eventually(is_later, "the next milliseconds")
     after = await leases.renew("one", MINUTE_MS, 4)
     assert min(fence for _, fence in after) > max(fence for _, fence in before)
     await leases.close()

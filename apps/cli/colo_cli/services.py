@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["SERVICE_COLUMNS", "service_rows", "services"]
 
 SERVICE_COLUMNS: Final = (
-    "SERVICE", "READY", "UP FOR>", "BEHIND>", "IN WORK>", "INBOX>", "DEAD LETTERS>", "+HOST", "+PID>", "+BOOT", "+VERSION",
-    "+HANDLED>", "WHY NOT",
+    "SERVICE", "READY", "UP FOR>", "BEHIND>", "IN WORK>", "INBOX>", "DEAD LETTERS>", "HOLDS>", "+HELD FOR>", "+HOST",
+    "+PID>", "+BOOT", "+VERSION", "+HANDLED>", "WHY NOT",
 )  # fmt: skip
 
 
@@ -46,12 +46,19 @@ def services(*, output: ListOutput = "table", watch: Watch = False, api: str | N
     return watched(watch, show)
 
 
+def holds(held: tuple[int, ...], partitions: int) -> str:
+    """How much of the divided work an instance holds; one that holds nothing stands by. "-": the work is not divided."""
+    if not partitions:
+        return "-"
+    return f"{len(held)}/{partitions}" if held else "stands by"
+
+
 def service_rows(entry: "ServiceEntry") -> Iterator[list[str]]:
     """A row for each instance; one row for a service that has none. What is behind belongs to all instances together."""
     behind = "-" if entry.pending is None else str(entry.pending)
     in_work = "-" if entry.unacknowledged is None else str(entry.unacknowledged)
     if not entry.instances:
-        yield [entry.service, "no", "-", behind, in_work, "-", str(entry.dead_letters), *("-",) * 5, entry.why]
+        yield [entry.service, "no", "-", behind, in_work, "-", str(entry.dead_letters), *("-",) * 7, entry.why]
     for one in entry.instances:
         why = "; ".join(f"{part}: {problem}" for part, problem in sorted(one.problems.items()))
         yield [
@@ -62,6 +69,8 @@ def service_rows(entry: "ServiceEntry") -> Iterator[list[str]]:
             in_work,
             str(one.inbox_items),
             str(one.dead_letters),
+            holds(one.held, one.partitions),
+            ago(0, one.held_for_ms) if one.held else "-",
             one.host,
             str(one.pid),
             one.boot_id,

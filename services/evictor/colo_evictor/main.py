@@ -12,7 +12,8 @@ __all__ = ["main"]
 
 
 async def build(process: ServiceProcess, settings: EvictorSettings) -> None:
-    """Add the service and its gauges to the process."""
+    """Add the service and its gauges to the process, which serves while it alone holds the evictions of the cluster."""
+    leases = process.hold(settings.lease_ttl_ms)
     core = EvictorCore(settings.policy, settings.forget_node_ms, needs_holds=True)
     service = evictor_service(
         core,
@@ -20,7 +21,9 @@ async def build(process: ServiceProcess, settings: EvictorSettings) -> None:
         process.store,
         process.clock,
         metrics=process.metrics,
+        boot_id=leases.owner if leases is not None else "",
         more_problems=lambda: {"placements": core.problem()},
+        leases=leases,
     )
     process.add(service)
     process.background(list_holds(process.bus, process.clock, service))

@@ -15,6 +15,7 @@ from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Bus, Clock, Row, Store
 from colo_common.runtime.core import Core, Subscription
+from colo_common.runtime.lease_keeper import LeaseKeeper
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
 from colo_evictor.core import ROW_KIND, EvictorRowReloaded, EvictorRowsLoaded, ReloadEvictorRow, StoredNode
@@ -43,8 +44,12 @@ def evictor_service(
     boot_id: str = "",
     seed: int | None = None,
     more_problems: Callable[[], Mapping[str, str]] | None = None,
+    leases: LeaseKeeper | None = None,
 ) -> Service:
-    """The service on the given ports; `list_holds` belongs beside it."""
+    """The service on the given ports; `list_holds` belongs beside it.
+
+    With `leases` it serves for one term, and `store` must name its fences.
+    """
     return Service(
         name="evictor",
         core=core,
@@ -58,6 +63,8 @@ def evictor_service(
         boot_id=boot_id,
         seed=seed,
         more_problems=more_problems,
+        leases=leases,
+        ends_with_lease=leases is not None,
     )
 
 

@@ -45,6 +45,13 @@ def _of_service(entry: ServiceEntry) -> list[Finding]:
     found = []
     if not entry.is_ready:
         found.append(Finding(what=f"{entry.service} is not ready: {entry.why}", do="colo get services"))
+    total = max((one.partitions for one in entry.instances), default=0)
+    orphans = total - len({partition for one in entry.instances for partition in one.held})
+    if orphans > 0:
+        what = f"{orphans} of {total} partitions of {entry.service} have no owner"
+        if total == 1:
+            what = f"no instance of {entry.service} serves: {len(entry.instances)} stand by"
+        found.append(Finding(what=what, do="colo get services"))
     if entry.pending is not None and entry.pending > LAG_MOST:
         what = f"{entry.service} is {entry.pending} messages behind"
         found.append(Finding(what=what, do="colo get services -o wide"))

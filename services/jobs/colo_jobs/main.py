@@ -11,7 +11,8 @@ __all__ = ["build", "main"]
 
 
 async def build(process: ServiceProcess, settings: JobsSettings) -> None:
-    """Add the service to the process."""
+    """Add the service to the process, which serves while it alone holds all jobs: the limits of a queue are over all of them."""
+    leases = process.hold(settings.lease_ttl_ms)
     process.add(
         jobs_service(
             JobsCore(settings.policy()),
@@ -20,6 +21,8 @@ async def build(process: ServiceProcess, settings: JobsSettings) -> None:
             clock=process.clock,
             metrics=process.metrics,
             telemetry=process.telemetry,
+            boot_id=leases.owner if leases is not None else "",
+            leases=leases,
         )
     )
 

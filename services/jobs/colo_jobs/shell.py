@@ -27,6 +27,7 @@ from colo_common.events.waiting import ExplainWait
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Bus, Clock, Row, Store
 from colo_common.runtime.core import Core, Subscription
+from colo_common.runtime.lease_keeper import LeaseKeeper
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
 from colo_common.runtime.telemetry import Telemetry
@@ -191,8 +192,9 @@ def jobs_service(
     telemetry: Telemetry | None = None,
     boot_id: str = "",
     seed: int | None = None,
+    leases: LeaseKeeper | None = None,
 ) -> Service:
-    """The whole service on the given ports."""
+    """The whole service on the given ports. With `leases` it serves for one term, and `store` must name its fences."""
     shell = JobsShell(store, clock, telemetry)
     metrics = metrics or Metrics()
     metrics.registry.register(_Counts(core))
@@ -210,4 +212,6 @@ def jobs_service(
         metrics=metrics,
         boot_id=boot_id,
         seed=seed,
+        leases=leases,
+        ends_with_lease=leases is not None,
     )

@@ -14,13 +14,16 @@ __all__ = ["main"]
 
 async def build(process: ServiceProcess, settings: OvercommitSettings) -> None:
     """Add the service, its reconciliation and its gauges to the process."""
+    leases = process.hold(settings.lease_ttl_ms)
     core = OvercommitCore(settings.policy(), settings.forget_node_ms, settings.guard())
     service = overcommit_service(
         core,
         process.bus,
         process.clock,
         metrics=process.metrics,
+        boot_id=leases.owner if leases is not None else "",
         more_problems=lambda: {"fleet": core.guard.problem()},
+        leases=leases,
     )
     process.add(service)
     process.background(watch_bus(process.bus, service))

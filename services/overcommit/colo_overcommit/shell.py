@@ -12,6 +12,7 @@ from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import RestrictionsChanged
 from colo_common.ports import Bus, Clock
 from colo_common.runtime.core import Core, Subscription
+from colo_common.runtime.lease_keeper import LeaseKeeper
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
 from colo_overcommit.fleet_guard import BusReachable
@@ -42,6 +43,7 @@ def overcommit_service(
     boot_id: str = "",
     seed: int | None = None,
     more_problems: Callable[[], Mapping[str, str]] | None = None,
+    leases: LeaseKeeper | None = None,
 ) -> Service:
     """The service on the given ports; `list_holds` and `watch_bus` belong beside it."""
     return Service(
@@ -55,6 +57,8 @@ def overcommit_service(
         boot_id=boot_id,
         seed=seed,
         more_problems=more_problems,
+        leases=leases,
+        ends_with_lease=leases is not None,
     )
 
 

@@ -85,6 +85,7 @@ def scheduler_service(
         more_problems=shell.problems,
         metrics=metrics,
         seed=seed,
+        leases=shell.leases,
     )
     return service, shell
 

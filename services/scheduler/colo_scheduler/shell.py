@@ -145,8 +145,9 @@ class SchedulerShell:
         self._jobs_to_ask: tuple[str, ...] = ()
         self._ask_jobs = asyncio.Event()
         self._owner = owner
-        self._leases = LeaseKeeper(ledger.leases, owner, core.shards.count, lease_ttl_ms) if core.shards.count else None
-        if self._leases is None:
+        #: None: this scheduler is alone.
+        self.leases = LeaseKeeper(ledger.leases, owner, core.shards.count, lease_ttl_ms) if core.shards.count else None
+        if self.leases is None:
             self._pending.ask()
         self._log = structlog.get_logger("scheduler")
         self._counted: Counter[str] = Counter()
@@ -331,9 +332,9 @@ class SchedulerShell:
 
     async def leave(self) -> Sequence[Struct]:
         """Release all shards to the other schedulers at once."""
-        if self._leases is None:
+        if self.leases is None:
             return []
-        await self._leases.leave()
+        await self.leases.leave()
         return [PartitionsHeld(fences=())]
 
     # ---- beside the service
@@ -341,8 +342,8 @@ class SchedulerShell:
     async def run(self, stop: asyncio.Event, inject: Inject) -> None:
         """Keep leases and counters, and ask for pending requests and started attempts whenever that is due, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            if self._leases is not None:
-                tasks.create_task(self._keep_leasing(self._leases, stop, inject))
+            if self.leases is not None:
+                tasks.create_task(self._keep_leasing(self.leases, stop, inject))
             tasks.create_task(self._pending.keep(inject))
             tasks.create_task(self._starts.keep(inject))
             tasks.create_task(self._keep_asking_jobs(inject))

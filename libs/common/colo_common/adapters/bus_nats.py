@@ -63,6 +63,9 @@ class NatsBus:
         )
         self._streams_by_subject: dict[str, str] = {}
         self._not_answering_yet = 0
+        #: Whether this member gets every request to its service and not a share: only the holder of the work answers then, and a
+        #: former holder that stands still takes no request from it.
+        self.answers_alone = False
 
     def start(self) -> None:
         """Start connecting, in the background."""
@@ -139,10 +142,11 @@ class NatsBus:
             micro = nats.micro.service.Service(client, config)
             await micro.start()
         running: set[asyncio.Task[None]] = set()
+        is_answering = False
         try:
             for subject, answerer in answerers.items():
                 # The members of a service share its requests; how each of them is, every member answers.
-                is_for_each = subject.startswith(f"{PREFIX}.req.service.")
+                is_for_each = self.answers_alone or subject.startswith(f"{PREFIX}.req.service.")
                 await micro.add_endpoint(
                     name="-".join(subject.split(".")[-2:]),
                     subject=subject,
@@ -152,9 +156,11 @@ class NatsBus:
             # A connection that is lost here subscribes again by itself when it is back.
             with suppress(*NATS_ERRORS):
                 await client.flush()
+            is_answering = True
             self._not_answering_yet -= 1
             await asyncio.get_running_loop().create_future()
         finally:
+            self._not_answering_yet -= not is_answering
             for task in tuple(running):
                 task.cancel()
             if client.is_connected:

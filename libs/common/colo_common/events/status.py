@@ -15,7 +15,8 @@ class ServiceStatus(Struct, frozen=True, kw_only=True):
     """One instance. `problems` has one sentence for each part that is not ready, by part; it is empty when the instance is ready.
 
     `host`, `pid` and `boot_id` tell instances of a service apart. `started_at_ms` and `now_ms` are by the instance's clock.
-    `inbox_items` wait for its core, `outgoing_messages` for the bus; counts are since its start.
+    `inbox_items` wait for its core, `outgoing_messages` for the bus; counts are since its start. Of the `partitions` into which the
+    instances divide the work (0: it is not shared) it holds the numbers in `held`, and these since `held_for_ms` of real time.
     """
 
     service: str
@@ -31,3 +32,6 @@ class ServiceStatus(Struct, frozen=True, kw_only=True):
     handled: int
     dead_letters: int
     refusals: int
+    held: tuple[int, ...] = ()
+    partitions: int = 0
+    held_for_ms: int = 0

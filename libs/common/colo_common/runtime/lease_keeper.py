@@ -9,7 +9,7 @@ import structlog
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.partition import Fence, check_partitions
-from colo_common.ports import Leases, PortError
+from colo_common.ports import Fenced, Leases, PortError
 
 __all__ = ["LEASE_TTL_MS", "LeaseKeeper", "check_lease_ttl"]
 
@@ -51,6 +51,10 @@ class LeaseKeeper:
         self.owner = owner
         self.partitions = partitions
         self.held: tuple[Fence, ...] = ()
+        #: The fences under which a service in its term writes; they stay as they are when the lease is lost.
+        self.term: tuple[Fence, ...] = ()
+        #: When `held` last changed, in seconds of the event loop.
+        self.since_s = 0.0
         #: Why no lease can be had, or "".
         self.problem = ""
         self._stays_when_away = stays_when_away
@@ -63,6 +67,10 @@ class LeaseKeeper:
         """Whether what is `held` is held at this moment."""
         return asyncio.get_running_loop().time() < self._until_s
 
+    def held_for_ms(self) -> int:
+        """For how long exactly these partitions are held; 0 when none is."""
+        return round((asyncio.get_running_loop().time() - self.since_s) * 1_000) if self.held else 0
+
     async def run(self, changed: Callable[[tuple[Fence, ...]], Awaitable[None]], stop: asyncio.Event) -> None:
         """Keep the leases until `stop` is set; `changed` is called with what is held whenever that changes."""
         published: tuple[Fence, ...] = ()
@@ -74,6 +82,7 @@ class LeaseKeeper:
             if held != published:
                 self._log.info("partitions-held", partitions=len(held), of=self.partitions)
                 self.held = published = held
+                self.since_s = asyncio.get_running_loop().time()
                 await changed(held)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._ttl_s / _RENEWALS):
@@ -93,6 +102,13 @@ class LeaseKeeper:
         else:
             self.problem = ""
             self._until_s = asked_s + self._ttl_s
+
+    async def confirm(self) -> None:
+        """Return when the term still stands. Raises Fenced when it is over, which a process that stood still learns here."""
+        if not self.is_current:
+            await self.renew()
+        if self.held != self.term:
+            raise Fenced("another instance holds the partition")
 
     async def leave(self) -> None:
         """Give everything up at once, so that other instances need not wait for the end of the leases."""

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
@@ -96,8 +96,13 @@ class Sender:
         reply: Callable[[str, bytes], None],
         *,
         never_waits: bool = False,
+        confirm: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`never_waits`: the core goes on although the bus takes nothing, and the oldest batches are dropped and counted."""
+        """`never_waits`: the core goes on although the bus takes nothing, and the oldest batches are dropped and counted.
+
+        `confirm` is awaited before each call of the bus, and raises Fenced when this instance must not publish any more.
+        """
+        self._confirm = confirm
         self._bus = bus
         self._store = store
         self._retrier = retrier
@@ -135,6 +140,13 @@ class Sender:
             while self._backlog > _BACKLOG_MOST and self._outgoing_batches[0] is not outgoing_batch:
                 self._drop_oldest()
         self._start()
+
+    async def hand_back(self) -> None:
+        """Hand back the inputs of everything that is not sent yet: whoever gets them sends it."""
+        with suppress(PortError):
+            for outgoing_batch in self._outgoing_batches:
+                for delivery in outgoing_batch.done:
+                    await delivery.nak()
 
     @property
     def is_full(self) -> bool:
@@ -254,6 +266,8 @@ class Sender:
         started_s = time.perf_counter()
         while messages:
             try:
+                if self._confirm is not None:
+                    await self._confirm()
                 await self._bus.publish(messages)
             except PoisonMessage as error:
                 await self._wait_for_earlier()

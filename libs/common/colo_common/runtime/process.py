@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import structlog
@@ -17,14 +18,16 @@ from colo_common.adapters.bus_nats import NatsBus
 from colo_common.adapters.clock import SystemClock
 from colo_common.adapters.clock_pace import ClockPace
 from colo_common.model.invalid import InvalidInput
-from colo_common.ports import AuditLog, Bus, Clock, DeadLetters, PortError, Refused, Store, Survey, Unavailable
+from colo_common.ports import AuditLog, Bus, Clock, DeadLetters, Fenced, PortError, Refused, Store, Survey, Unavailable
 from colo_common.runtime import logs
 from colo_common.runtime.access import nats_access_of, redis_access_of
 from colo_common.runtime.build import build_version
+from colo_common.runtime.lease_keeper import LeaseKeeper
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
 from colo_common.runtime.settings import Common, common_of, keys_of, load
 from colo_common.runtime.telemetry import Exporter, Telemetry
+from colo_common.runtime.term import HeldStore, ServiceTerm
 
 if TYPE_CHECKING:
     import ssl
@@ -69,6 +72,8 @@ class ServiceProcess:
         self._closers: list[Callable[[], Awaitable[None]]] = []
         self._redis: redis.asyncio.Redis | None = None
         self._store: Store | None = None
+        self._nats = bus
+        self.term: ServiceTerm | None = None
 
     @property
     def survey(self) -> Survey:
@@ -90,9 +95,26 @@ class ServiceProcess:
         if self._store is None:
             from colo_common.adapters.store_redis import RedisStore
 
-            self._store = RedisStore(self.redis, min_replicas=self.common.redis_min_replicas)
-            self._closers.append(self._store.close)
+            store = RedisStore(self.redis, min_replicas=self.common.redis_min_replicas)
+            self._store = store if self.term is None else HeldStore(store, self.name, self.term.leases)
+            self._closers.append(store.close)
         return self._store
+
+    def hold(self, ttl_ms: int) -> LeaseKeeper | None:
+        """Serve only while this process alone holds the work of its service, and stand by while another one does.
+
+        To be called first of all in `build`. `ttl_ms` is how long a lease lasts; with 0 this process is alone: None is returned.
+        """
+        if not ttl_ms:
+            return None
+        from colo_common.adapters.leases_redis import RedisLeases, lease_prefix
+
+        leases = RedisLeases(self.redis, prefix=lease_prefix(self.name), min_replicas=self.common.redis_min_replicas)
+        self._closers.append(leases.close)
+        keeper = LeaseKeeper(leases, token_hex(6), 1, ttl_ms, stays_when_away=True)
+        self._nats.answers_alone = True
+        self.term = ServiceTerm(self.name, keeper, self.bus, self.survey, self.clock)
+        return keeper
 
     def add(self, service: Service) -> None:
         """Run this service."""
@@ -108,6 +130,8 @@ class ServiceProcess:
 
     async def problems(self) -> Mapping[str, str]:
         """Why the process is not ready: the problems of all its services."""
+        if self.term is not None and not self.term.is_on:
+            return {"nats": await self.bus.ready(), **self.term.problems()}
         found: dict[str, str] = {}
         for service in self.services:
             for part, problem in (await service.problems()).items():
@@ -115,15 +139,29 @@ class ServiceProcess:
         return found or {"nats": await self.bus.ready()}
 
     async def serve(self) -> None:
-        """Run everything until `stop` is set or something raises; then stop the rest, within 10 s, and raise it."""
+        """Run everything until `stop` is set or something raises; then stop the rest, within 10 s, and raise it.
+
+        A process that must `hold` its work stands by first, and raises Fenced when it lost it.
+        """
+        if self.term is None:
+            await self._serve()
+            return
+        try:
+            if await self.term.begin(self.stop):
+                await self._serve()
+        finally:
+            await self.term.end()
+
+    async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
         services = [loop.create_task(service.run(self.stop), name=service.name) for service in self.services]
         background = [loop.create_task(work) for work in self._background]
         background.append(loop.create_task(self.telemetry.run(self.bus, self.clock)))
         background.append(loop.create_task(_measure_lag(self.metrics)))
         stopped = loop.create_task(self.stop.wait())
+        lost = () if self.term is None or self.term.lost is None else (self.term.lost,)
         try:
-            waiting: set[asyncio.Task[Any]] = {stopped, *services, *background}
+            waiting: set[asyncio.Future[Any]] = {stopped, *services, *background, *lost}
             while not stopped.done():
                 done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
@@ -171,7 +209,12 @@ def run(
         loaded = load(settings, name, words, os.environ if environ is None else environ)
         if is_sched_batch:
             _use_sched_batch()
-        return asyncio.run(_main(name, loaded, build))
+        while True:
+            try:
+                return asyncio.run(_main(name, loaded, build))
+            except Fenced:
+                # Begin again from what is stored, with nothing of the old view.
+                continue
     except (InvalidInput, Refused) as error:
         sys.stderr.write(f"colo {name}: {error}\n")
         return 2
@@ -233,7 +276,7 @@ async def _main(name: str, settings: Settings, build: Callable[[ServiceProcess, 
             log.warning("nats-not-there-yet", error=str(error))
         _tune_gc()
         await process.serve()
-    except (InvalidInput, Refused):
+    except (InvalidInput, Refused, Fenced):
         raise
     except Exception as error:
         log.critical("process-crashed", error=f"{type(error).__name__}: {error}", exc_info=True)

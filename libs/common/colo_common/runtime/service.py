@@ -10,12 +10,13 @@ from typing import Any, Final
 import structlog
 from msgspec import DecodeError, Struct
 
-from colo_common.ports import Bus, Clock, Delivery, PortError, Store
+from colo_common.ports import Bus, Clock, Delivery, Fenced, PortError, Store
 from colo_common.runtime.batch import outbox_kind, outbox_removal
 from colo_common.runtime.core import Core, Loader, ManyPerformer, Performer, Subscription
 from colo_common.runtime.core_runner import CoreRunner
 from colo_common.runtime.inbox import Inbox, Item, Local
 from colo_common.runtime.intake import Intake
+from colo_common.runtime.lease_keeper import LeaseKeeper
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
 from colo_common.runtime.outgoing import OutgoingBatch, Sender
 from colo_common.runtime.record import Recorder
@@ -79,13 +80,16 @@ class Service:
         drain_s: float = _DRAIN_S,
         more_problems: Callable[[], Mapping[str, str]] | None = None,
         never_waits: bool = False,
+        leases: LeaseKeeper | None = None,
+        ends_with_lease: bool = False,
     ) -> None:
         """`perform` performs the service's own effects one by one; `perform_many`, if given, all of a round at once instead.
 
         `load` returns events for the core before any message is received, `leave` returns its last events when the service stops.
         `answers_for` are the parameters of the subjects of `answers`, such as the node. `more_problems` names parts of the
         service's own and why each is not ready, "" when it is. `never_waits`: the core goes on however long the bus takes nothing,
-        as one must that protects a machine; the oldest of its messages are dropped at a limit.
+        as one must that protects a machine; the oldest of its messages are dropped at a limit. `leases`: which partitions this
+        instance holds; `ends_with_lease`: `run` hands its inputs back and raises Fenced as soon as the term is over.
         """
         self.name = name
         self.core = core
@@ -111,15 +115,26 @@ class Service:
         self._inbox = Inbox(inbox, batch)
         self._intake = Intake(self._inbox, self.boot_id, self._metrics, self._full)
         recorder = Recorder(store, self._store_retrier, self._metrics) if store is not None else None
-        stamp = Stamp(name, self.boot_id, clock)
+        self._leases = leases
+        self._term = term = leases if ends_with_lease else None
+        stamp = Stamp(name, self.boot_id, clock, fence=None if term is None else lambda: term.term[0][1])
         self._core_runner = CoreRunner(
             name, core, clock, stamp, recorder, perform, self._intake, self._metrics, perform_many
         )
         self._trials = Trials(store, name, self.boot_id) if store is not None else None
-        self._sender = Sender(bus, store, self._bus_retrier, self._metrics, self._intake.reply, never_waits=never_waits)
+        self._sender = Sender(
+            bus,
+            store,
+            self._bus_retrier,
+            self._metrics,
+            self._intake.reply,
+            never_waits=never_waits,
+            confirm=None if term is None else term.confirm,
+        )
         self._tasks: set[asyncio.Task[None]] = set()
         self._listeners: list[asyncio.Task[None]] = []
         self._failure: BaseException | None = None
+        self._in_hand: Sequence[Item] = ()
         self._loaded = False
         self._overdue = False
         self._end_s = 0.0
@@ -171,6 +186,13 @@ class Service:
                 raise
             main.uncancel()
             self._log.warning("left-unfinished", why="an effect did not end in the time to drain")
+        except Fenced as error:
+            self._log.warning("term-over", why=str(error))
+            await self._end_tasks(self._listeners)
+            await _hand_back(self._in_hand)
+            await self._hand_back()
+            await self._sender.hand_back()
+            raise
         except Exception as error:
             self._log.critical("service-crashed", error=f"{type(error).__name__}: {error}", exc_info=True)
             raise
@@ -192,7 +214,13 @@ class Service:
             await self._sender.room()
 
     async def _run_items(self, items: Sequence[Item]) -> None:
-        """Handle the items as one batch; after a crash first those that may have caused it, each alone."""
+        """Handle the items as one batch; after a crash first those that may have caused it, each alone.
+
+        Raises Fenced when the term is over.
+        """
+        self._in_hand = items
+        if self._term is not None:
+            await self._term.confirm()
         trials = self._trials
         if trials is None:
             suspects = [item for item in items if isinstance(item, Delivery) and item.deliveries > _DELIVERIES_MOST]
@@ -251,6 +279,7 @@ class Service:
                     self._metrics,
                     problems=self.problems,
                     inbox_items=lambda: len(self._inbox),
+                    leases=self._leases,
                 )
                 answerers |= status.answerers()
             self._spawn(self._bus.answer(self.name, answerers, is_listed=self._discoverable))
@@ -306,12 +335,8 @@ class Service:
 
     async def _hand_back(self) -> None:
         """Nak the messages that were not handled, so that another instance gets them at once."""
-        for item in await self._inbox.take(len(self._inbox), 0) if len(self._inbox) else ():
-            if isinstance(item, Delivery):
-                try:
-                    await item.nak()
-                except PortError:
-                    return
+        if len(self._inbox):
+            await _hand_back(await self._inbox.take(len(self._inbox), 0))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(work)
@@ -325,11 +350,19 @@ class Service:
             self._failure = task.exception()
             self._inbox.interrupt()
 
-    async def _end_tasks(self) -> None:
-        tasks = tuple(self._tasks)
+    async def _end_tasks(self, which: Sequence["asyncio.Task[None]"] = ()) -> None:
+        """Cancel these tasks, or all."""
+        tasks = tuple(which or self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _hand_back(items: Sequence[Item]) -> None:
+    with suppress(PortError):
+        for item in items:
+            if isinstance(item, Delivery):
+                await item.nak()
 
 
 def _given_up(delivery: Delivery, trials: Trials | None) -> str:

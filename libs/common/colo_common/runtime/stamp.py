@@ -1,7 +1,7 @@
 """Turns Publish effects into messages: the envelope of every fact, its subject, its bytes, its headers."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import ValidationError, msgpack, structs
@@ -34,12 +34,15 @@ class _Kind(NamedTuple):
 
     durable: bool
     subject: str
+    is_order: bool
 
 
 class Stamp:
     """Gives each message of one start of one service its number and times."""
 
-    def __init__(self, service: str, boot_id: str, clock: Clock) -> None:
+    def __init__(self, service: str, boot_id: str, clock: Clock, fence: Callable[[], int] | None = None) -> None:
+        """`fence`: of the term in which orders are given; their `generation` names it, and who obeys them refuses older ones."""
+        self._fence = fence
         self._service = service
         self.boot_id = boot_id
         self._clock = clock
@@ -59,6 +62,8 @@ class Stamp:
             seq=self._seq,
             sent_us=self._clock.wall_us(),
         )
+        if self._fence is not None and kind.is_order:
+            fact = structs.replace(fact, generation=self._fence())
         # Every durable message has an id, so that the stream drops it when it is sent again from the outbox or after a lost answer.
         msg_id = _header_text(publish.id) or (f"{self._service}:{self.boot_id}:{self._seq}" if kind.durable else "")
         return Outgoing(
@@ -72,7 +77,7 @@ class Stamp:
     def _kind_of(self, body: type[Fact]) -> _Kind:
         row = event_of(body)
         subject = "" if row.subject.parameters else row.subject.of()
-        kind = self._kinds[body] = _Kind(row.stream is not None, subject)
+        kind = self._kinds[body] = _Kind(row.stream is not None, subject, row.subject.kind == "cmd")
         return kind
 
     def dead_letter(self, delivery: Delivery, reason: str) -> Outgoing:

@@ -11,6 +11,7 @@ from colo_common.events.status import GetServiceStatus, ServiceStatus
 from colo_common.events.wire import encode_reply
 from colo_common.ports import Answerer, Clock
 from colo_common.runtime.build import build_version
+from colo_common.runtime.lease_keeper import LeaseKeeper
 from colo_common.runtime.metrics import ServiceMetrics
 
 __all__ = ["StatusAnswer"]
@@ -28,6 +29,7 @@ class StatusAnswer:
         *,
         problems: Callable[[], Awaitable[Mapping[str, str]]],
         inbox_items: Callable[[], int],
+        leases: LeaseKeeper | None = None,
     ) -> None:
         self._service = service
         self._boot_id = boot_id
@@ -35,6 +37,7 @@ class StatusAnswer:
         self._metrics = metrics
         self._problems = problems
         self._inbox_items = inbox_items
+        self._leases = leases
         self._version = build_version()
         self._started_at_ms = clock.now_ms()
 
@@ -45,6 +48,8 @@ class StatusAnswer:
     async def _answer(self, data: bytes, headers: Mapping[str, str]) -> bytes:
         del data, headers
         problems = await self._problems()
+        leases = self._leases
+        held = () if leases is None else leases.held
         return encode_reply(
             ServiceStatus(
                 service=self._service,
@@ -60,6 +65,9 @@ class StatusAnswer:
                 handled=_count_of(self._metrics.handled),
                 dead_letters=_count_of(self._metrics.dead_letters),
                 refusals=_count_of(self._metrics.refusals),
+                held=tuple(partition for partition, _ in held),
+                partitions=0 if leases is None else leases.partitions,
+                held_for_ms=0 if leases is None else leases.held_for_ms(),
             )
         )
 

@@ -1,0 +1,155 @@
+"""A term: the time in which a process alone holds the partitions of its service and runs it. Before, it stands by.
+
+A term that ends because the lease was lost ends like a crash: nothing is recorded or published any more, the inputs go back to the
+bus, and the process begins again from what is stored. So nothing of an old view survives in memory.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from colo_common.events.effects import Write
+from colo_common.events.registry import request_subject
+from colo_common.events.status import GetServiceStatus, ServiceStatus
+from colo_common.events.wire import decode_reply, encode_request
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.partition import Fence
+from colo_common.ports import Bus, Clock, Fenced, FencedStore, PortError, Row, Survey
+from colo_common.runtime.lease_keeper import LeaseKeeper
+from colo_common.runtime.metrics import Metrics, ServiceMetrics
+from colo_common.runtime.status import StatusAnswer
+
+__all__ = ["HeldStore", "ServiceTerm"]
+
+_ASK_S: Final = 0.5
+_ASK_EVERY_S: Final = 1.0
+
+
+class HeldStore:
+    """The store of a service in its term: every write names the fences of the partitions, and raises Fenced when they are old."""
+
+    def __init__(self, store: FencedStore, service: str, leases: LeaseKeeper) -> None:
+        self._store = store
+        self._service = service
+        self._leases = leases
+
+    async def get(self, kind: str, id_: str) -> Row | None:
+        """See Store.get."""
+        return await self._store.get(kind, id_)
+
+    async def load(self, kind: str) -> tuple[Row, ...]:
+        """See Store.load."""
+        return await self._store.load(kind)
+
+    async def write(self, writes: Sequence[Write]) -> None:
+        """See Store.write."""
+        fences = self._leases.term
+        if not fences:
+            raise Fenced("no partition is held")
+        await self._store.write_fenced(writes, self._service, fences)
+
+    async def ready(self) -> str:
+        """See Store.ready."""
+        return await self._store.ready()
+
+    async def close(self) -> None:
+        """See Store.close."""
+        await self._store.close()
+
+
+class ServiceTerm:
+    """Waits for the partition of a service and watches over it. `lost` raises Fenced when the term is over."""
+
+    def __init__(self, service: str, leases: LeaseKeeper, bus: Bus, survey: Survey, clock: Clock) -> None:
+        self.leases = leases
+        self._service = service
+        self._bus = bus
+        self._survey = survey
+        self._clock = clock
+        self._begun = asyncio.Event()
+        self._never = asyncio.Event()
+        self._has_holder = False
+        self._keeping: asyncio.Task[None] | None = None
+        self.lost: asyncio.Future[None] | None = None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the term has begun."""
+        return self._begun.is_set()
+
+    def problems(self) -> Mapping[str, str]:
+        """Why an instance that stands by could not take over, or "": it is ready while another one serves."""
+        why = "" if self._has_holder else "nobody holds the work of this service yet"
+        return {"leases": self.leases.problem or why}
+
+    async def begin(self, stop: asyncio.Event) -> bool:
+        """Stand by until the partition is held; False when `stop` was set before."""
+        loop = asyncio.get_running_loop()
+        self.lost = loop.create_future()
+        self._keeping = loop.create_task(self.leases.run(self._changed, self._never))
+        waits = (loop.create_task(self._begun.wait()), loop.create_task(stop.wait()))
+        standing_by: asyncio.Task[None] = loop.create_task(self._stand_by())
+        try:
+            await asyncio.wait((*waits, self._keeping, standing_by), return_when=asyncio.FIRST_COMPLETED)
+            if self._keeping.done():
+                self._keeping.result()
+            if standing_by.done():
+                standing_by.result()
+        finally:
+            for task in (*waits, standing_by):
+                task.cancel()
+            await asyncio.gather(*waits, standing_by, return_exceptions=True)
+        return not stop.is_set()
+
+    async def end(self) -> None:
+        """Give the partition up. Called when everything is sent: the lease is renewed until then."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
+        await self.leases.leave()
+
+    async def _changed(self, held: tuple[Fence, ...]) -> None:
+        if not self._begun.is_set():
+            if held:
+                self.leases.term = held
+                self._begun.set()
+        elif held != self.leases.term and self.lost is not None and not self.lost.done():
+            self.lost.set_exception(Fenced("another instance holds the partition"))
+
+    async def _stand_by(self) -> None:
+        """Answer how this instance is, and look who serves, until cancelled."""
+        status = StatusAnswer(
+            self._service,
+            self.leases.owner,
+            self._clock,
+            ServiceMetrics(Metrics(), self._service),
+            problems=self._own_problems,
+            inbox_items=lambda: 0,
+            leases=self.leases,
+        )
+        answering = asyncio.get_running_loop().create_task(self._bus.answer(self._service, status.answerers()))
+        try:
+            while True:
+                self._has_holder = await self._is_held()
+                await asyncio.sleep(_ASK_EVERY_S)
+        finally:
+            answering.cancel()
+            await asyncio.gather(answering, return_exceptions=True)
+
+    def _own_problems(self) -> Awaitable[Mapping[str, str]]:
+        async def found() -> Mapping[str, str]:
+            return {**self.problems(), "nats": await self._bus.ready()}
+
+        return found()
+
+    async def _is_held(self) -> bool:
+        """Whether an instance answers that holds something."""
+        question = GetServiceStatus(service=self._service)
+        with suppress(PortError):
+            for data in await self._survey.ask_all(request_subject(question), encode_request(question), _ASK_S):
+                with suppress(InvalidInput):
+                    answer = decode_reply(GetServiceStatus, data)
+                    if isinstance(answer, ServiceStatus) and answer.held:
+                        return True
+        return False

@@ -1,0 +1,172 @@
+"""A service that serves for one term: what becomes of its inputs and its messages when another instance holds its work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from msgspec import Struct
+
+from colo_common.adapters.leases_memory import MemoryLeases
+from colo_common.events.effects import Effect, Publish
+from colo_common.events.eviction import EvictReplica
+from colo_common.events.job import QueueChanged, ReplicasWithdrawn
+from colo_common.model.reasons import Reason
+from colo_common.ports import Fenced, Outgoing, Unavailable
+from colo_common.runtime.lease_keeper import LeaseKeeper
+from colo_common.runtime.service import Service
+from colo_common.runtime.term import HeldStore
+from tests.shell.scripted_core import WITHDRAWN, ScriptedCore, World, changed, message, row, settled, withdrawn
+from tests.support.vloop import run_virtual
+
+TTL_MS = 3_000
+
+
+def react(event: Struct) -> Sequence[Effect]:
+    match event:
+        case ReplicasWithdrawn(attempts=((replica, _),)):
+            return [row(replica), changed(replica)]
+    return []
+
+
+class Instance:
+    """One of several on the same bus and store. Its leases are renewed by hand: it stands still in between."""
+
+    def __init__(self, world: World, leases: MemoryLeases, name: str) -> None:
+        self.keeper = LeaseKeeper(leases, name, 1, TTL_MS, stays_when_away=True)
+        self._world = world
+        self._name = name
+        self.core = ScriptedCore(react)
+
+    async def takes_over(self) -> bool:
+        """Whether it holds the work now, so that its term begins."""
+        await self.keeper.renew()
+        self.keeper.term = self.keeper.held
+        return bool(self.keeper.held)
+
+    def service(self) -> Service:
+        return self._world.service(
+            [WITHDRAWN],
+            core=self.core,
+            boot_id=self._name,
+            store=HeldStore(self._world.store, "told", self.keeper),
+            leases=self.keeper,
+            ends_with_lease=True,
+        )
+
+
+class Two:
+    """A world with two instances of one service."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        loop = asyncio.get_running_loop()
+        self.leases = MemoryLeases(lambda: round(loop.time() * 1_000))
+        self.world.store.leases["told"] = self.leases
+        self.one, self.other = (Instance(self.world, self.leases, name) for name in ("one", "other"))
+
+
+def test_one_that_stood_still_hands_its_inputs_back_and_the_other_handles_each_once() -> None:
+    async def story() -> None:
+        two = Two()
+        assert await two.one.takes_over()
+        assert not await two.other.takes_over()
+        running = asyncio.create_task(two.one.service().run(two.world.stop))
+        await settled()
+        await asyncio.sleep(2 * TTL_MS / 1_000)
+        # Nobody asked for the first one's lease in time.
+        assert await two.other.takes_over()
+        await two.world.bus.say(*(message(withdrawn(name)) for name in ("a", "b")))
+        with pytest.raises(Fenced):
+            await running
+        assert two.one.core.handled == []
+        assert two.world.lines == ["nak evt.replica.withdrawn"] * 2
+        async with two.world.running(two.other.service()):
+            await asyncio.sleep(1)
+        assert [fact.queue for fact in two.world.facts(QueueChanged)] == ["a", "b"]
+        assert await two.world.store.load("outbox-told") == ()
+
+    run_virtual(story())
+
+
+def test_a_write_of_one_that_believes_to_hold_is_refused_and_nothing_of_it_is_published() -> None:
+    async def story() -> None:
+        two = Two()
+        assert await two.one.takes_over()
+        running = asyncio.create_task(two.one.service().run(two.world.stop))
+        await settled()
+        # The lease is gone in the store, and the first one has not been told: as between its last look and its write.
+        await two.leases.renew("one", 0, 1)
+        assert await two.other.takes_over()
+        assert two.one.keeper.is_current
+        await two.world.bus.say(message(withdrawn("a")))
+        with pytest.raises(Fenced, match="partition 0 is held by another instance"):
+            await running
+        assert [type(event) for event in two.one.core.handled] == [ReplicasWithdrawn]
+        assert two.world.lines == ["nak evt.replica.withdrawn"]
+        assert await two.world.store.load("job") == ()
+        async with two.world.running(two.other.service()):
+            await asyncio.sleep(1)
+        assert [fact.queue for fact in two.world.facts(QueueChanged)] == ["a"]
+
+    run_virtual(story())
+
+
+def test_one_that_stood_still_unnoticed_goes_on_under_its_fence() -> None:
+    async def story() -> None:
+        two = Two()
+        assert await two.one.takes_over()
+        held = two.one.keeper.held
+        async with two.world.running(two.one.service()):
+            await asyncio.sleep(10 * TTL_MS / 1_000)
+            await two.world.bus.say(message(withdrawn("a")))
+            await asyncio.sleep(1)
+            assert [fact.queue for fact in two.world.facts(QueueChanged)] == ["a"]
+        assert two.one.keeper.held == held
+
+    run_virtual(story())
+
+
+def test_what_a_killed_one_recorded_is_published_by_its_successor() -> None:
+    async def story() -> None:
+        two = Two()
+        assert await two.one.takes_over()
+
+        async def takes_nothing(messages: Sequence[Outgoing]) -> None:
+            raise Unavailable("the bus takes nothing")
+
+        two.world.bus.publish = takes_nothing  # type: ignore[method-assign]
+        running = asyncio.create_task(two.one.service().run(two.world.stop))
+        await settled()
+        await two.world.bus.say(message(withdrawn("a")))
+        await asyncio.sleep(1)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert len(await two.world.store.load("outbox-told")) == 1
+        del two.world.bus.publish
+        await asyncio.sleep(2 * TTL_MS / 1_000)
+        assert await two.other.takes_over()
+        async with two.world.running(two.other.service()):
+            await asyncio.sleep(1)
+        assert "a" in [fact.queue for fact in two.world.facts(QueueChanged)]
+
+    run_virtual(story())
+
+
+def test_orders_name_the_fence_of_the_term() -> None:
+    order = EvictReplica(
+        node="n1", generation=7, eviction="ev-1", replica="j/t/0", attempt=1, grace_ms=0, reason=Reason.NODE_DRAINED
+    )
+
+    async def story() -> None:
+        two = Two()
+        assert await two.one.takes_over()
+        two.one.core.react = lambda event: [Publish(fact=order)]
+        async with two.world.running(two.one.service()):
+            await two.world.bus.say(message(withdrawn("a")))
+            await asyncio.sleep(1)
+        (ordered,) = two.world.facts(EvictReplica)
+        assert ordered.generation == two.one.keeper.held[0][1]
+
+    run_virtual(story())
