@@ -306,7 +306,6 @@ class EvictorCore:
         order = EvictReplica(
             at_ms=requested.at_ms,
             node=requested.node,
-            generation=requested.at_ms,
             eviction=requested.eviction,
             replica=requested.replica,
             attempt=requested.attempt,

@@ -81,6 +81,7 @@ class Executor:
         self.policy = policy
         self.active: dict[str, ReplicaAttempt] = {}
         self.waiting: dict[str, Placement] = {}
+        self._generations: dict[type[Fact], int] = {}
         self.ended = Ended(policy.ended_kept)
         self.suspension = Suspension(node)
         self._drifts = DriftReporter(node)
@@ -94,12 +95,14 @@ class Executor:
             case ApplyPlacements():
                 return self._command(event, event.node, now_ms) + self._apply_all(event, now_ms)
             case StopReplicas():
+                self._check_generation(event)
                 effects = self._command(event, event.node, now_ms)
                 for stop in event.stops:
                     intent = self._intent(EndCause.STOPPED, stop.reason, stop.grace_ms, now_ms)
                     effects += self._stop(stop.replica, stop.attempt, intent, now_ms)
                 return effects
             case EvictReplica():
+                self._check_generation(event)
                 effects = self._command(event, event.node, now_ms)
                 intent = self._intent(EndCause.EVICTED, event.reason, event.grace_ms, now_ms, event.eviction)
                 return effects + self._stop(event.replica, event.attempt, intent, now_ms)
@@ -163,6 +166,15 @@ class Executor:
         # An old command does not prove that the control plane lives now, and neither does one with a clock far from this one.
         is_of_now = abs(now_ms - fact.at_ms) < self.policy.command_lease_ms
         return [RenewLease()] if is_of_now else []
+
+    def _check_generation(self, order: StopReplicas | EvictReplica) -> None:
+        """Refuse an order of an earlier term than the newest one that gave orders of its kind since this executor started."""
+        newest = self._generations.get(type(order), 0)
+        if order.node != self.node:
+            return  # which is refused as a whole
+        if order.generation < newest:
+            raise InvalidInput("generation", f"must be at least {newest}: its sender was replaced", order.generation)
+        self._generations[type(order)] = order.generation
 
     def _intent(self, cause: EndCause, reason: Reason, grace_ms: int, now_ms: int, eviction: str = "") -> StopIntent:
         grace_ms = max(0, min(grace_ms, self.policy.grace_most_ms))

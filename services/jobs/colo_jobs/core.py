@@ -332,7 +332,7 @@ class JobsCore:
         )
         first = attempt_key(stops[0].replica, stops[0].attempt)
         return Publish(
-            fact=StopReplicas(at_ms=now_ms, node=node, generation=now_ms, stops=stops),
+            fact=StopReplicas(at_ms=now_ms, node=node, stops=stops),
             id=f"jobs:stop:{node}:{first}:orphan:{fact.boot_id}:{fact.seq}",
         )
 

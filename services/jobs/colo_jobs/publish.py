@@ -172,7 +172,6 @@ def _stop_order(txn: JobTransaction, node: str, stops: list[Stop]) -> Publish:
     )
     first, last = (attempt_key(order.replica, order.attempt) for order in (orders[0], orders[-1]))
     return Publish(
-        # The service's clock never goes back, so a later order has no lower generation, even after a restart.
-        fact=StopReplicas(at_ms=txn.now_ms, node=node, generation=txn.now_ms, stops=orders),
+        fact=StopReplicas(at_ms=txn.now_ms, node=node, stops=orders),
         id=f"jobs:stop:{node}:{first}:{last}:{len(orders)}:{stops[0].trigger}",
     )

@@ -151,21 +151,23 @@ class Conversation:
         )
 
     def _stop(self, args: Args) -> StopReplicas:
-        args.only("attempt", "grace")
+        args.only("attempt", "grace", "generation")
         stop = ReplicaStop(
             replica=args.word(0),
             attempt=args.number("attempt", 1),
             grace_ms=args.number("grace", 5000),
             reason=Reason.CANCELLED,
         )
-        return StopReplicas(at_ms=self.now_ms, node=NODE, generation=self._next(), stops=(stop,))
+        return StopReplicas(
+            at_ms=self.now_ms, node=NODE, generation=args.number("generation", self._next()), stops=(stop,)
+        )
 
     def _evict(self, args: Args) -> EvictReplica:
-        args.only("attempt", "grace", "eviction")
+        args.only("attempt", "grace", "eviction", "generation")
         return EvictReplica(
             at_ms=self.now_ms,
             node=NODE,
-            generation=self._next(),
+            generation=args.number("generation", self._next()),
             eviction=args.text("eviction", "e1"),
             replica=args.word(0),
             attempt=args.number("attempt", 1),

@@ -13,10 +13,10 @@ __all__ = ["EvictReplica", "EvictionFinished", "EvictionRequested", "NodeDrained
 
 
 class EvictReplica(Fact, frozen=True, kw_only=True):
-    """Order to one node: end this attempt with SIGTERM, then SIGKILL after `grace_ms`."""
+    """Order to one node: end this attempt with SIGTERM, then SIGKILL after `grace_ms`. `generation`: as of StopReplicas."""
 
     node: NodeName
-    generation: Number
+    generation: Number = 0
     eviction: str
     replica: ReplicaName
     attempt: Number

@@ -111,10 +111,14 @@ class ReplicaStop(Struct, frozen=True, kw_only=True):
 
 
 class StopReplicas(Fact, frozen=True, kw_only=True):
-    """Order to one node: stop these attempts because their job or task no longer needs them."""
+    """Order to one node: stop these attempts because their job or task no longer needs them.
+
+    `generation` is the fence of the term in which the order was given (0: the instance is alone, without a lease). Once a node got
+    an order of a term it refuses those of earlier ones.
+    """
 
     node: NodeName
-    generation: Number
+    generation: Number = 0
     stops: tuple[ReplicaStop, ...]
 
 

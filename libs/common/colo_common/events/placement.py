@@ -38,7 +38,11 @@ class PlacementsDecided(Fact, frozen=True, kw_only=True):
 
 
 class ApplyPlacements(Fact, frozen=True, kw_only=True):
-    """Order to one node: run these. An older `generation` of the same replica attempt is dropped."""
+    """Order to one node: run these. `generation` is the revision of the ledger's row that holds them.
+
+    Orders of several schedulers overtake one another, so a node obeys by attempt: it keeps the highest attempt of a replica and
+    drops older ones. The ledger refused already what a scheduler committed under an old fence.
+    """
 
     node: NodeName
     generation: Number

@@ -96,13 +96,10 @@ class Sender:
         reply: Callable[[str, bytes], None],
         *,
         never_waits: bool = False,
-        confirm: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`never_waits`: the core goes on although the bus takes nothing, and the oldest batches are dropped and counted.
-
-        `confirm` is awaited before each call of the bus, and raises Fenced when this instance must not publish any more.
-        """
-        self._confirm = confirm
+        """`never_waits`: the core goes on although the bus takes nothing, and the oldest batches are dropped and counted."""
+        #: Awaited before each call of the bus; raises Fenced when this instance must not publish any more.
+        self.confirm: Callable[[], Awaitable[None]] | None = None
         self._bus = bus
         self._store = store
         self._retrier = retrier
@@ -266,8 +263,8 @@ class Sender:
         started_s = time.perf_counter()
         while messages:
             try:
-                if self._confirm is not None:
-                    await self._confirm()
+                if self.confirm is not None:
+                    await self.confirm()
                 await self._bus.publish(messages)
             except PoisonMessage as error:
                 await self._wait_for_earlier()

@@ -122,15 +122,8 @@ class Service:
             name, core, clock, stamp, recorder, perform, self._intake, self._metrics, perform_many
         )
         self._trials = Trials(store, name, self.boot_id) if store is not None else None
-        self._sender = Sender(
-            bus,
-            store,
-            self._bus_retrier,
-            self._metrics,
-            self._intake.reply,
-            never_waits=never_waits,
-            confirm=None if term is None else term.confirm,
-        )
+        self._sender = Sender(bus, store, self._bus_retrier, self._metrics, self._intake.reply, never_waits=never_waits)
+        self._sender.confirm = None if term is None else term.confirm
         self._tasks: set[asyncio.Task[None]] = set()
         self._listeners: list[asyncio.Task[None]] = []
         self._failure: BaseException | None = None
