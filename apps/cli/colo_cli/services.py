@@ -47,10 +47,8 @@ def services(*, output: ListOutput = "table", watch: Watch = False, api: str | N
 
 
 def holds(held: tuple[int, ...], partitions: int) -> str:
-    """How much of the divided work an instance holds; one that holds nothing stands by. "-": the work is not divided."""
-    if not partitions:
-        return "-"
-    return f"{len(held)}/{partitions}" if held else "stands by"
+    """How many partitions of the work an instance holds; one that holds none stands by. "-": the work is not divided."""
+    return f"{len(held)}/{partitions}" if partitions else "-"
 
 
 def service_rows(entry: "ServiceEntry") -> Iterator[list[str]]:

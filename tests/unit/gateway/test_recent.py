@@ -104,6 +104,16 @@ def test_the_gateway_is_not_blamed_for_a_service_that_speaks_for_itself() -> Non
     assert service_entry("gateway", [cut], [], 0).why == "nats: is not connected"
 
 
+def test_work_that_nobody_holds_is_a_finding() -> None:
+    holder, standing_by = structs.replace(STATUS, held=(0,), partitions=1), structs.replace(STATUS, partitions=1)
+    assert findings_of([service_entry("jobs", [holder, standing_by], [], 0)], FLEET, [], NOTHING) == ()
+    (found,) = findings_of([service_entry("jobs", [standing_by, standing_by], [], 0)], FLEET, [], NOTHING)
+    assert (found.what, found.do) == ("no instance of jobs serves: 2 stand by", "colo get services")
+    half = structs.replace(STATUS, service="scheduler", held=tuple(range(8)), partitions=16)
+    (found,) = findings_of([service_entry("scheduler", [half], [], 0)], FLEET, [], NOTHING)
+    assert found.what == "8 of 16 partitions of scheduler have no owner"
+
+
 def test_each_condition_is_one_finding_with_a_command() -> None:
     assert findings_of([service_entry("jobs", [STATUS], [], 0)], FLEET, [], NOTHING) == ()
     recent = Recent()
