@@ -10,8 +10,11 @@ __all__ = ["restrictions_changed"]
 
 
 def restrictions_changed(args: Args, now_ms: int) -> RestrictionsChanged:
-    """restrict REVISION KIND:SCOPE:TARGET... by=ana why=upgrade until=5000 batch-only=1 grace=500 evicts=1: the whole table."""
-    args.only("by", "why", "until", "batch-only", "grace", "evicts")
+    """The whole table: restrict REVISION KIND:SCOPE:TARGET...
+
+    With by=ana why=upgrade until=5000 batch-only=1 grace=500 evicts=1 suspends=1, which then hold for every row.
+    """
+    args.only("by", "why", "until", "batch-only", "grace", "evicts", "suspends")
     until, grace = args.number("until", 0), args.number("grace", -1)
     parts = [word.split(":") for word in args.words[1:]]
     table = tuple(
@@ -26,6 +29,7 @@ def restrictions_changed(args: Args, now_ms: int) -> RestrictionsChanged:
             batch_only=args.number("batch-only", 0) == 1,
             grace_ms=None if grace < 0 else grace,
             evicts=args.number("evicts", 0) == 1,
+            suspends=args.number("suspends", 0) == 1,
         )
         for kind, scope, target in parts
     )

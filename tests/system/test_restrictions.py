@@ -238,7 +238,17 @@ async def test_a_paused_job_is_suspended_and_its_waiting_replicas_get_no_place(c
     other = await typed(colo, "explain", "job", late)
     assert "its queue is paused by ana" in other.out
     assert (await colo.get(f"/v1/jobs/{late}"))["summary"]["waiting"] == 1
+    # What runs goes on until the pause is changed to one with what runs.
+    assert await batch_used_mcpu(colo) > 1000
+    changed = await typed(colo, "pause", "default", "--running", "--as", "ana")
+    assert changed.out == "queue default paused with what runs by ana (changed)\n"
+    await eventually(idle, "the paused queue uses no CPU", limit_s=LIMIT_S)
+    assert "its queue is paused with what runs by ana" in (await typed(colo, "explain", "job", job)).out
+    refused = await typed(colo, "pause", "--job", job, "--running")
+    assert (refused.code, refused.out) == (2, "")
+    assert "running: goes with a pause of a queue only" in refused.err
     assert (await typed(colo, "resume", "default")).code == 0
+    await eventually(both_run, "the replicas run on", limit_s=LIMIT_S)
 
     async def placed() -> bool:
         return bool(await on_node(colo, late))

@@ -17,6 +17,7 @@ _MEANING: Final = {
     "cgroup-cpuset": "batch work cannot be kept in its NUMA zones",
     "cgroup-memory": "batch memory cannot be limited",
     "cgroup-hugetlb": "huge pages are not offered",
+    "cgroup-freezer": "a pause stops each process of a group by a signal instead of all at once",
     "psi": "stall time is unknown; usage decides alone",
     "numa": "one zone: placement has no zones to choose from",
     "resctrl-l3": "the last-level cache is shared by all",

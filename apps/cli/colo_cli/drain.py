@@ -1,10 +1,12 @@
 """The command `colo drain NODE`."""
 
 import urllib.parse
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from cyclopts import Parameter
 
 from colo_cli.client import Client
-from colo_cli.output import bytes_text, counted, cpu_text, print_data, print_table
+from colo_cli.output import bytes_text, counted, cpu_text, print_data, print_table, print_text
 from colo_cli.restrictions import As, Output, ask_to_restrict, print_changes
 
 __all__ = ["drain"]
@@ -17,6 +19,7 @@ def drain(
     /,
     *,
     dry_run: bool = False,
+    unmet: Annotated[bool, Parameter(negative=())] = False,
     batch_only: bool = False,
     grace: str | None = None,
     reason: str = "",
@@ -32,6 +35,8 @@ def drain(
     Args:
         node: The node's name.
         dry_run: Only show what would leave and where it would fit now; nothing changes.
+        unmet: Only show what the node does not meet any more, and what would find no other place, each with the reason; nothing
+            changes.
         batch_only: Online work stays, and new online work may come.
         grace: The time between SIGTERM and SIGKILL for all; without it, each replica's own.
         reason: Why, in a line; everybody who asks about the node reads it.
@@ -43,9 +48,17 @@ def drain(
     client = Client(api)
     path = f"/v1/nodes/{urllib.parse.quote(node, safe='')}/drain"
     preview = client.get(path, batch_only="true" if batch_only else "")
-    if dry_run:
+    if dry_run or unmet:
+        if unmet:
+            preview = {
+                **preview,
+                "leaving": [each for each in preview["leaving"] if each["unmet"] or not each["fits_on"]],
+            }
         if output != "table":
             print_data(preview, output)
+            return 0
+        if unmet:
+            _print_unmet(preview)
             return 0
         _print_preview(preview, "would leave")
         print("nothing was changed")
@@ -82,6 +95,21 @@ def _print_preview(preview: dict[str, Any], what: str) -> None:
     print_table(["REPLICA", "STATE", "BAND", "CPU>", "MEMORY>", "WOULD GO TO", "UNMET"], rows, "")
     if len(leaving) > _SHOWN_MOST:
         print(f"and {len(leaving) - _SHOWN_MOST} more; --output json lists them")
+    if preview["partial"]:
+        print(preview["partial"])
+
+
+def _print_unmet(preview: dict[str, Any]) -> None:
+    rows = preview["leaving"]
+    if not rows:
+        print("nothing: the node meets what runs there, and all of it would find another place now")
+        return
+    for each in rows[:_SHOWN_MOST]:
+        waits = f"would wait: {each['waits_for'] or 'no other node takes it now'}"
+        place = f"would go to {each['fits_on']}" if each["fits_on"] else waits
+        print_text(f"{each['replica']}: {'; '.join(filter(None, (each['unmet'], place)))}")
+    if len(rows) > _SHOWN_MOST:
+        print(f"and {len(rows) - _SHOWN_MOST} more; --output json lists them")
     if preview["partial"]:
         print(preview["partial"])
 

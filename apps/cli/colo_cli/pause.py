@@ -1,6 +1,8 @@
 """The commands `colo pause` and `colo resume`, of a node, a job or a queue."""
 
-from typing import Any
+from typing import Annotated, Any
+
+from cyclopts import Parameter
 
 from colo_cli.client import Client
 from colo_cli.failure import Failure
@@ -17,6 +19,7 @@ def pause(
     node: str = "",
     job: str = "",
     queue: str = "",
+    running: Annotated[bool, Parameter(negative=())] = False,
     reason: str = "",
     for_: str | None = None,
     by: As = "",
@@ -26,13 +29,15 @@ def pause(
     """Pause batch work of a node, a job or a queue.
 
     Of a node: no batch work starts there, and what runs is suspended. Of a job: its waiting replicas get no place, its running
-    batch replicas are suspended. Of a queue: its waiting replicas get no place, what runs goes on. Online work is not suspended.
+    batch replicas are suspended. Of a queue: its waiting replicas get no place; what runs goes on, and with --running its batch
+    replicas are suspended. Online work is not suspended.
 
     Args:
         target: The name of a node, a job or a queue; say which with a flag when several have the name.
         node: The node's name.
         job: The job's id, the beginning of it, or its name.
         queue: The queue's name.
+        running: Of a queue: suspend what runs as well.
         reason: Why, in a line; everybody who asks reads it.
         for_: The time after which it ends by itself, such as 30m; without it, until `colo resume`.
         by: Who asks; COLO_USER or your user name when absent.
@@ -40,7 +45,7 @@ def pause(
         api: Address of the gateway.
     """
     scope, name = _target(api, target, node, job, queue)
-    answer = ask_to_restrict(api, "pause", scope, name, reason=reason, by=by, **{"for": for_})
+    answer = ask_to_restrict(api, "pause", scope, name, reason=reason, by=by, running=running, **{"for": for_})
     print_changes(answer, f"{scope} {name} is paused already", output)
     return 0
 

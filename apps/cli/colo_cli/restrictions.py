@@ -48,7 +48,8 @@ def _show(answer: dict[str, Any], output: ListOutput, clock_speed: float) -> int
         [
             each["kind"]
             + (" (batch only)" if each.get("batch_only") else "")
-            + (" (evicts)" if each.get("evicts") else ""),
+            + (" (evicts)" if each.get("evicts") else "")
+            + (" (with what runs)" if each.get("suspends") else ""),
             f"{each['scope']} {each['target']}".strip() if "target" in each else each["scope"],
             each.get("by", "") or "-",
             each.get("reason", "") or "-",
@@ -128,7 +129,8 @@ def restriction_line(each: dict[str, Any]) -> str:
 
 
 def _kind_text(each: dict[str, Any]) -> str:
-    return _DONE[each["kind"]] + (" of batch work" if each.get("batch_only") else "")
+    running = " with what runs" if each.get("suspends") else ""
+    return _DONE[each["kind"]] + (" of batch work" if each.get("batch_only") else "") + running
 
 
 def _end_text(each: dict[str, Any]) -> str:

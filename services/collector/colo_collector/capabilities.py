@@ -64,6 +64,7 @@ def capabilities(probe: Probe) -> tuple[Capability, ...]:
         _cpu_file(probe, "cpu-idle", ("cpu.idle",), (5, 15)),
         _cpu_file(probe, "cpu-burst", _BURST_FILES, (5, 14)),
         _cpu_file(probe, "cpu-bvt", ("cpu.bvt_warp_ns",), None),
+        _freezer(probe),
         _memory_high(probe),
         *_resctrl(probe),
         _numa(probe),
@@ -73,6 +74,7 @@ def capabilities(probe: Probe) -> tuple[Capability, ...]:
     )
 
 
+_FREEZE_SINCE: Final = (5, 2)
 _BURST_FILES: Final = ("cpu.max.burst", "cpu.cfs_burst_us")
 
 
@@ -181,6 +183,19 @@ def _cpu_file(probe: Probe, name: str, files: tuple[str, ...], since: tuple[int,
     if mount.version == "v2" and since is not None and release is not None and release >= since and not has_child:
         return _present(name, f"kernel {probe.release} has it since {since[0]}.{since[1]}; no child group to look in")
     return _skipped(name, f"kernel lacks {' and '.join(files)}")
+
+
+def _freezer(probe: Probe) -> Capability:
+    """Whether all processes of a group can be stopped at once: the v1 controller, or cgroup.freeze, which v2 has since 5.2."""
+    mount = probe.hierarchy.controller("freezer")
+    if mount is not None:
+        return _present("cgroup-freezer", f"{mount.version} at {mount.mount_point}")
+    cpu, release = probe.hierarchy.controller("cpu"), _release(probe.release)
+    if cpu is None or cpu.version != "v2":
+        return _skipped("cgroup-freezer", "no mounted hierarchy has the freezer controller")
+    if release is None or release < _FREEZE_SINCE:
+        return _skipped("cgroup-freezer", "kernel lacks cgroup.freeze")
+    return _present("cgroup-freezer", f"v2 at {cpu.mount_point}")
 
 
 def _release(text: str) -> tuple[int, int] | None:

@@ -77,7 +77,9 @@ class WatchedNode(Struct, kw_only=True):
                 continue
             key = attempt_key(workload.replica, workload.attempt)
             placement = self.placed.get(key)
-            is_paused = placement is not None and restrictions.pause_of(placement.job, "") is not None
+            is_paused = (
+                placement is not None and restrictions.suspended_with(placement.job, placement.queue) is not None
+            )
             if placement is not None and key not in self.terminating and not is_paused:
                 requested_mcpu += placement.cpu_mcpu
                 used_mcpu += workload.cpu_used_mcpu

@@ -52,7 +52,7 @@ class Suspension:
         effects: list[Effect] = []
         if of_node != before:
             effects.append(RememberRestrictions(revision=event.revision, restrictions=of_node))
-            self._is_due = self._is_due or _without_jobs(of_node) != _without_jobs(before)
+            self._is_due = self._is_due or _of_place(of_node) != _of_place(before)
         self._tries = 0
         return effects + self.follow(active, now_ms)
 
@@ -132,7 +132,7 @@ class Suspension:
     def _suspends(self, placement: Placement) -> bool:
         if self.restrictions.suspension_of(self.node) is not None:
             return True
-        return self.restrictions.get(RestrictionKind.PAUSE, RestrictionScope.JOB, placement.job) is not None
+        return self.restrictions.suspended_with(placement.job, placement.queue) is not None
 
     def _confirm(self, now_ms: int) -> list[Effect]:
         if self._waits_for or not self._is_due:
@@ -149,13 +149,17 @@ class Suspension:
         return [Publish(fact=fact, id=name)]
 
     def _of_node(self) -> tuple[Restriction, ...]:
-        """The restrictions that concern this node, with the pauses of all jobs: their replicas may come later."""
-        of_jobs = [each for each in self.restrictions if each.scope is RestrictionScope.JOB]
-        return (*self.restrictions.on_node(self.node), *of_jobs)
+        """The restrictions that concern this node, with the pauses of all jobs and queues: their replicas may come later."""
+        return (*self.restrictions.on_node(self.node), *(each for each in self.restrictions if _is_of_work(each)))
 
 
-def _without_jobs(restrictions: tuple[Restriction, ...]) -> tuple[Restriction, ...]:
-    return tuple([each for each in restrictions if each.scope is not RestrictionScope.JOB])
+def _is_of_work(restriction: Restriction) -> bool:
+    """Whether it suspends work by its job or queue, on whichever node that runs."""
+    return restriction.scope is RestrictionScope.JOB or restriction.suspends
+
+
+def _of_place(restrictions: tuple[Restriction, ...]) -> tuple[Restriction, ...]:
+    return tuple([each for each in restrictions if not _is_of_work(each)])
 
 
 def _suspendable(active: Mapping[str, ReplicaAttempt]) -> list[tuple[Attempt, ReplicaAttempt]]:

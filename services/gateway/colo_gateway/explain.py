@@ -10,7 +10,7 @@ from colo_common.events.requests import DecisionRecord, JobDetail, ReplicaDetail
 from colo_common.model.lifecycle import REPLICA
 from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import SENTENCES, Reason
-from colo_common.model.restriction import RestrictionKind, Restrictions, RestrictionScope, restriction_text
+from colo_common.model.restriction import RestrictionKind, Restrictions, restriction_text
 from colo_common.model.shortage import most_text, shortage_text
 from colo_gateway.replies import ReplicaExplained
 
@@ -70,7 +70,8 @@ def _forbidden(job: JobDetail, detail: ReplicaDetail, restrictions: Restrictions
     if not len(restrictions) or detail.state in REPLICA.terminal:
         return ""
     pause = restrictions.pause_of(job.summary.job, job.summary.queue)
-    if pause is not None and (pause.scope is RestrictionScope.JOB or detail.state == "Pending"):
+    is_suspended = restrictions.suspended_with(job.summary.job, job.summary.queue) is not None
+    if pause is not None and (is_suspended or detail.state == "Pending"):
         return f"; its {pause.scope.value} is {restriction_text(pause)}"
     if detail.state == "Pending" or not detail.node:
         return ""

@@ -136,10 +136,11 @@ class Conversation:
         )
 
     def _apply(self, args: Args) -> ApplyPlacements:
-        args.only("attempt", "node", "mcpu", "qos", "band", "cpus")
+        args.only("attempt", "node", "mcpu", "qos", "band", "cpus", "queue")
         placements = tuple(
             replace(
                 a_placement(replica, attempt=args.number("attempt", 1), node=NODE, mcpu=args.number("mcpu", 1000)),
+                queue=args.text("queue", ""),
                 qos=QosClass(args.text("qos", "BE")),
                 band=PriorityBand(args.text("band", "batch")),
                 cpus=args.text("cpus", ""),

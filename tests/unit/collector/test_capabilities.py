@@ -12,8 +12,8 @@ from tests.unit.collector.machine import hierarchy_of
 
 NAMES = [
     "cgroup", "cgroup-cpu", "cgroup-cpuacct", "cgroup-cpuset", "cgroup-memory", "cgroup-hugetlb", "psi", "psi-cgroup",
-    "cpu-idle", "cpu-burst", "cpu-bvt", "memory-high", "resctrl-l3", "resctrl-mb", "resctrl-monitor", "numa", "root",
-    "cgroup-write", "online",
+    "cpu-idle", "cpu-burst", "cpu-bvt", "cgroup-freezer", "memory-high", "resctrl-l3", "resctrl-mb", "resctrl-monitor", "numa",
+    "root", "cgroup-write", "online",
 ]  # fmt: skip
 ALL_WRITABLE = frozenset({"cpu", "cpuset", "memory"})
 
@@ -51,9 +51,9 @@ def test_a_full_machine_lacks_only_what_is_of_vendor_kernels(cgroup: Literal["v1
     found = matrix(MachineSpec(sockets=2, cgroup=cgroup, has_resctrl=True))
     lacking = {name for name, (present, _) in found.items() if not present}
     expected = {
-        "v1": {"cpu-bvt", "memory-high", "psi-cgroup"},
+        "v1": {"cpu-bvt", "cgroup-freezer", "memory-high", "psi-cgroup"},
         "v2": {"cpu-bvt"},
-        "hybrid": {"cgroup-hugetlb", "cpu-bvt", "memory-high"},
+        "hybrid": {"cgroup-hugetlb", "cpu-bvt", "cgroup-freezer", "memory-high"},
     }
     assert lacking == expected[cgroup]
     assert found["cgroup"] == (True, cgroup)

@@ -368,6 +368,7 @@ class HoldEntry(Struct, frozen=True, kw_only=True):
     decided_at_ms: int = 0
     traceparent: str = ""
     is_reservation: bool = False
+    queue: str = ""
 
     @classmethod
     def of(cls, placement: Placement, *, is_reservation: bool = False) -> "HoldEntry":
@@ -383,6 +384,7 @@ class HoldEntry(Struct, frozen=True, kw_only=True):
             grace_ms=placement.run.grace_ms,
             decided_at_ms=placement.decided_at_ms,
             traceparent=placement.traceparent,
+            queue=placement.queue,
             is_reservation=is_reservation,
         )
 

@@ -65,7 +65,7 @@ class Placement(Struct, frozen=True, kw_only=True, gc=False):
     the allocatable that the decision used. `traceparent` (W3C) names the span of the placement's own trace.
     `cpus` is a kernel CPU list of the replica's own CPUs (LSE: shared with nobody; LSR: with BE only), empty for the shared pool.
     `cpu_exclusive` is the replica's preference about the cores or zones of these CPUs.
-    `reservation` names the reservation that the place was taken from.
+    `reservation` names the reservation that the place was taken from. `queue` is the job's; "": an older scheduler placed it.
     """
 
     replica: ReplicaName
@@ -87,6 +87,7 @@ class Placement(Struct, frozen=True, kw_only=True, gc=False):
     devices: tuple[DeviceShare, ...] = ()
     huge_pages: tuple[ZoneHugePages, ...] = ()
     reservation: str = ""
+    queue: str = ""
 
 
 def attempt_key(replica: str, attempt: int) -> str:

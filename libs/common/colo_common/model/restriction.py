@@ -33,7 +33,8 @@ class RestrictionKind(StrEnum):
     """cordon: no new work on the node, running work stays. drain: a cordon, and running work leaves in order with its grace.
 
     pause: of a node, no batch work starts there and its batch work is suspended; of a job, its waiting replicas get no place and
-    its running ones are suspended; of a queue, its waiting replicas get no place. quiesce: all batch work everywhere is suspended
+    its running ones are suspended; of a queue, its waiting replicas get no place, and its running ones are suspended if the
+    pause says so. quiesce: all batch work everywhere is suspended
     and none is placed. Online work is touched by a cordon (none is placed) and by a drain that is not `batch_only`, by no other.
     """
 
@@ -56,7 +57,8 @@ class Restriction(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One restriction in force since `since_ms`, by whom and why. `until_ms` None: until an operator lifts it.
 
     `batch_only`: a drain that leaves online work. `grace_ms` None: every replica leaves with its own grace. `evicts`: a
-    quiesce after which suspended batch work leaves, as in a drain.
+    quiesce after which suspended batch work leaves, as in a drain. `suspends`: a pause of a queue that also suspends its running
+    batch work.
     """
 
     kind: RestrictionKind
@@ -69,6 +71,7 @@ class Restriction(Struct, frozen=True, kw_only=True, omit_defaults=True):
     batch_only: bool = False
     grace_ms: Ms | None = None
     evicts: bool = False
+    suspends: bool = False
 
     @property
     def key(self) -> RestrictionKey:
@@ -87,8 +90,11 @@ _DONE: Final = {
 def restriction_text(restriction: Restriction) -> str:
     """What is done, by whom and why: "cordoned by ana: kernel upgrade", "drained of batch work by ana"."""
     of_batch = " of batch work" if restriction.kind is RestrictionKind.DRAIN and restriction.batch_only else ""
+    running = " with what runs" if restriction.suspends else ""
     by = f" by {restriction.by}" if restriction.by else ""
-    return f"{_DONE[restriction.kind]}{of_batch}{by}" + (f": {restriction.reason}" if restriction.reason else "")
+    return f"{_DONE[restriction.kind]}{of_batch}{running}{by}" + (
+        f": {restriction.reason}" if restriction.reason else ""
+    )
 
 
 class Restrictions:
@@ -161,6 +167,11 @@ class Restrictions:
         return self.get(RestrictionKind.PAUSE, RestrictionScope.JOB, job) or self.get(
             RestrictionKind.PAUSE, RestrictionScope.QUEUE, queue
         )
+
+    def suspended_with(self, job: str, queue: str) -> Restriction | None:
+        """Why running batch replicas of the job are suspended, on any node: a pause of the job, or such a one of its queue."""
+        pause = self.pause_of(job, queue)
+        return None if pause is None or (pause.scope is RestrictionScope.QUEUE and not pause.suspends) else pause
 
     def on_node(self, node: str) -> tuple[Restriction, ...]:
         """All restrictions of the node and of the fleet."""

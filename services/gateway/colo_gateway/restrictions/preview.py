@@ -7,10 +7,12 @@ from typing import Final
 from msgspec import Struct, structs
 
 from colo_common.events.fleet import PlacedReplica
-from colo_common.events.requests import JobDetail, JobPlanned
+from colo_common.events.requests import JobDetail, JobPlanned, PlannedTask
 from colo_common.model.colocation import COLOCATION_LABEL, admits_online
 from colo_common.model.node_selector import meets
 from colo_common.model.qos import PriorityBand
+from colo_common.model.reasons import SENTENCES
+from colo_common.model.shortage import most_text, shortage_text
 from colo_common.model.workload import JobSpec
 
 __all__ = ["DrainPreview", "LeavingReplica", "leaves", "leaving", "part_on_node"]
@@ -19,7 +21,8 @@ _BATCH: Final = (PriorityBand.FREE, PriorityBand.BATCH)
 
 
 class LeavingReplica(Struct, frozen=True, kw_only=True):
-    """A replica that would leave. `fits_on` is the node where it would go now, "" where it would have to wait.
+    """A replica that would leave. `fits_on` is the node where it would go now, "" where it would have to wait, and `waits_for` then
+    says what is short, where that is known.
 
     `unmet` says which wish of its job the node does not meet any more, "" when it meets all.
     """
@@ -32,6 +35,7 @@ class LeavingReplica(Struct, frozen=True, kw_only=True):
     memory_bytes: int
     fits_on: str = ""
     unmet: str = ""
+    waits_for: str = ""
 
 
 class DrainPreview(Struct, frozen=True, kw_only=True):
@@ -72,6 +76,7 @@ def leaving(
     places: dict[str, list[str]] = {}
     for place in plan.places if plan is not None else ():
         places.setdefault(place.replica.partition("/")[0], []).append(place.node)
+    tasks = {task.task: task for task in plan.tasks} if plan is not None else {}
     rows = []
     for each in replicas:
         free = places.get(_task_of(each.replica), [])
@@ -83,6 +88,7 @@ def leaving(
                 band=each.band,
                 cpu_mcpu=each.cpu_mcpu,
                 memory_bytes=each.memory_bytes,
+                waits_for="" if free else _waits_for(tasks.get(_task_of(each.replica))),
                 fits_on=free.pop(0) if free else "",
                 unmet=_unmet(each, detail, labels),
             )
@@ -107,6 +113,17 @@ def _unmet(replica: PlacedReplica, detail: JobDetail | None, labels: Mapping[str
                 f"asks for {requirement.key} {requirement.operator}, the node has {labels.get(requirement.key, 'none')}"
             )
     return ""
+
+
+def _waits_for(task: PlannedTask | None) -> str:
+    """What the other nodes lack for a replica of the task: "2.5 CPU short in node-05 (1.5 of 4)", or the commonest reason."""
+    if task is None:
+        return ""
+    near = task.nearest
+    if near is not None:
+        text = most_text if task.never else shortage_text
+        return text(node=near.node, reason=near.reason, need=near.need, have=near.have, unit=near.unit, zone=near.zone)
+    return SENTENCES[task.counts[0].reason] if task.counts else ""
 
 
 def _task_of(replica: str) -> str:

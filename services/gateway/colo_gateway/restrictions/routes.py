@@ -25,7 +25,7 @@ from colo_gateway.restrictions.rules import FOR_MOST_MS, GRACE_MOST_MS
 
 __all__ = ["RestrictionRoutes"]
 
-_FIELDS: Final = ("kind", "scope", "target", "by", "reason", "for", "grace", "batch_only", "evicts")
+_FIELDS: Final = ("kind", "scope", "target", "by", "reason", "for", "grace", "batch_only", "evicts", "running")
 _JOBS_PLANNED: Final = 20
 _PLACES_MOST: Final = 1_000
 _LIFT_KEYS: Final = ("kind", "scope", "target", "by", "reason")
@@ -178,6 +178,7 @@ def _asked(body: Mapping[str, Any]) -> SetRestriction:
         grace_ms=None if grace is None else parse_duration_ms(grace, "grace", max_ms=GRACE_MOST_MS),
         batch_only=_flag(given, "batch_only"),
         evicts=_flag(given, "evicts"),
+        suspends=_flag(given, "running"),
     )
     for_ms = None if for_ is None else parse_duration_ms(for_, "for", max_ms=FOR_MOST_MS)
     return SetRestriction(restriction=restriction, for_ms=for_ms)

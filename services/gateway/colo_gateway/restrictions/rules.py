@@ -37,6 +37,9 @@ def restriction_asked(asked: SetRestriction, now_ms: int) -> Restriction:
         raise InvalidInput("batch_only", "goes with a drain only", given.kind.value)
     if given.evicts and given.kind is not RestrictionKind.QUIESCE:
         raise InvalidInput("evicts", "goes with a quiesce only", given.kind.value)
+    if given.suspends and given.scope is not RestrictionScope.QUEUE:
+        rule = "goes with a pause of a queue only: a pause of a node or a job suspends what runs anyway"
+        raise InvalidInput("running", rule, given.scope.value)
     leaves = given.kind is RestrictionKind.DRAIN or given.evicts
     if given.grace_ms is not None and not leaves:
         raise InvalidInput("grace_ms", "goes with a drain, or with a quiesce that evicts", given.kind.value)

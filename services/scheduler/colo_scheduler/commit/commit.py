@@ -512,6 +512,7 @@ def placement_of(placement_request: PlacementRequest, node: Node, choice: Choice
         devices=held.devices if held else (),
         huge_pages=held.huge_pages if held else (),
         reservation=choice.reservation,
+        queue=placement_request.queue,
     )
 
 
