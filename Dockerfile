@@ -26,7 +26,7 @@ RUN SOURCE_DATE_EPOCH=0 /build/bin/pip wheel --no-build-isolation --no-deps --wh
     && find /opt/colo \( -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.a' \) -delete \
     && /opt/colo/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/colo/lib \
     && find /opt/colo/bin -mindepth 1 ! -name colo ! -name 'python*' -delete \
-    && mkdir -p /opt/colo/share \
+    && mkdir -p /opt/colo/share && cp image/ready.py /opt/colo/share/ \
     && /opt/colo/bin/python image/sbom.py image/requirements.lock > /opt/colo/share/sbom.cdx.json
 
 # ---------------------------------------------------------------- the image

@@ -54,6 +54,16 @@ purity:
 imports:
     {{ python }} -m tests.repo.import_graph --write
 
+[doc('list the metrics of the code anew: docs/metrics.md')]
+[group('check')]
+metrics:
+    {{ python }} -m tests.repo.metrics_page --write
+
+[doc('write the dashboards of Grafana anew: k8s/colo/files/dashboards')]
+[group('check')]
+dashboards:
+    {{ python }} k8s/dashboards.py
+
 # ---------------------------------------------------------------- test
 
 [doc('the fast suites, and the server suites where the servers are found')]
@@ -83,6 +93,12 @@ kernel-lab *COMMAND:
 [group('test')]
 kernel-lab-loop:
     pytest -n 0 -q -s -m lab tests/kernel/test_loop.py
+
+# Where there is no engine, no Compose or no image it says so and proves nothing. Images: see compose/README.md.
+[doc('the lab in containers: start, figures, alerts, scale, stop')]
+[group('test')]
+compose-test *ARGS:
+    pytest -n 0 -s -m compose tests/compose {{ ARGS }}
 
 [doc('compare with recorded vectors: just parity FILE...')]
 [group('test')]

@@ -72,6 +72,9 @@ class Harm:
     def __init__(self) -> None:
         self._nodes: dict[str, _Node] = {}
         self._spells: deque[Spell] = deque(maxlen=_SPELLS_MAX)
+        #: Sums over all nodes since the start: time in samples that could be measured, and harmed time in them.
+        self.measured_ms = 0
+        self.harmed_ms = 0
 
     def sampled(self, sample: NodeUsageSampled) -> None:
         """Take a sample; one that was taken already, or is older than the newest of its boot, changes nothing."""
@@ -90,8 +93,12 @@ class Harm:
         bucket.lived_ms += sample.interval_ms
         if sample.online_stall_us is None:
             bucket.unmeasured_ms += sample.interval_ms
-        elif is_harmed(sample.online_stall_us, sample.interval_ms):
+            node.spell = None
+            return
+        self.measured_ms += sample.interval_ms
+        if is_harmed(sample.online_stall_us, sample.interval_ms):
             bucket.harmed_ms += sample.interval_ms
+            self.harmed_ms += sample.interval_ms
             self._prolong(node, sample, sample.online_stall_us)
             return
         node.spell = None

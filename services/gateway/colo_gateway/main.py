@@ -23,6 +23,7 @@ from colo_gateway.door.oidc import OidcTokens
 from colo_gateway.door.rate import AddressLimits
 from colo_gateway.door.tls import keep_fresh, server_context
 from colo_gateway.door.token_file import TokenFile
+from colo_gateway.gateway_metrics import GatewayMetrics
 from colo_gateway.known_query import refuse_unknown_query
 from colo_gateway.restrictions.shell import restrictions_service
 from colo_gateway.settings import GatewaySettings
@@ -46,6 +47,7 @@ async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
     asker = Asker(process.bus, settings.ask_timeout_s)
     survey = ServiceSurvey(process.survey, _SURVEY_S)
     process.background(survey.watch())
+    process.metrics.register(GatewayMetrics(core.harm, survey))
     service = Service(
         name="gateway",
         core=core,

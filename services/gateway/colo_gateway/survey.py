@@ -22,15 +22,21 @@ _NO_ANSWER: Final = "nobody answers: it is stopped, still starting, or stuck"
 _STREAMS: Final = tuple(stream.value for stream in STREAMS if stream not in (Stream.CMD, Stream.NODE))
 _REST_S: Final = 1.0
 _IMPATIENT_S: Final = 0.2
+# The bus is asked about every consumer: seldom enough not to be seen, and often enough for an alert or a scaler.
+_PENDING_EVERY: Final = 5
 
 
 class ServiceSurvey:
-    """Surveys of the control services. `needed` is what the newest background survey found, for the readiness of the gateway."""
+    """Surveys of the control services. `needed` is what the newest background survey found, for the readiness of the gateway, and
+    `pending` how far each service was behind, at most some seconds ago.
+    """
 
     def __init__(self, bus: Survey, timeout_s: float) -> None:
         self._bus = bus
         self._timeout_s = timeout_s
         self._needed: dict[str, str] = dict.fromkeys(NEEDED, "has not been asked yet")
+        #: Messages that wait for each control service; empty while the bus does not say.
+        self.pending: Mapping[str, int] = {}
 
     def needed(self) -> Mapping[str, str]:
         """For each service that the API needs, "" or why it cannot be asked."""
@@ -38,11 +44,15 @@ class ServiceSurvey:
 
     async def watch(self) -> None:
         """Keep `needed` up to date until cancelled."""
+        turns = 0
         while True:
             found = await asyncio.gather(*(self._instances(service) for service in NEEDED))
             self._needed = {
                 service: "" if instances else _NO_ANSWER for service, instances in zip(NEEDED, found, strict=True)
             }
+            if turns % _PENDING_EVERY == 0:
+                self.pending = pending_of(await self._backlogs())
+            turns += 1
             await asyncio.sleep(_REST_S if all(found) else _IMPATIENT_S)
 
     async def entries(self, dead_letters: Mapping[str, int]) -> tuple[tuple[ServiceEntry, ...], tuple[str, ...]]:
@@ -77,6 +87,16 @@ class ServiceSurvey:
             return await self._bus.backlogs(_STREAMS, self._timeout_s)
         except PortError:
             return None
+
+
+def pending_of(backlogs: Sequence[Backlog] | None) -> dict[str, int]:
+    """Messages that wait for each control service; {} when the bus did not say."""
+    if backlogs is None:
+        return {}
+    return {
+        service: sum(each.pending for each in backlogs if each.consumer.startswith(f"colo-{service}-"))
+        for service in CONTROL_SERVICES
+    }
 
 
 def service_entry(

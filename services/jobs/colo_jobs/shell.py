@@ -161,17 +161,21 @@ class _Counts(Collector):
         for state, count in sorted(counters.jobs_ended.items()):
             ended.add_metric((state,), count)
         plain: list[Metric] = [
-            CounterMetricFamily(f"colo_jobs_{name}", meaning, value=getattr(counters, field))
-            for name, field, meaning in (
-                ("late_facts", "late", "facts about an attempt that is over"),
-                ("future_facts", "future", "facts about an attempt that was never requested"),
-                ("unknown_replica_facts", "unknown_replica", "facts about a replica of no known job"),
-                ("rows_unreadable", "unreadable_rows", "stored jobs that could not be read"),
-                ("submissions_refused_full", "queue_full", "submissions refused because a queue was full"),
-                ("jobs_submitted", "submitted", "jobs accepted"),
-                ("replica_evictions", "evictions", "attempts that were evicted"),
-                ("replica_losses", "losses", "attempts lost with a node or stopped by another program"),
-                ("replica_failures", "failures", "attempts that failed"),
+            CounterMetricFamily(name, meaning, value=getattr(counters, field))
+            for name, meaning, field in (
+                ("colo_jobs_late_facts_total", "facts about an attempt that is over", "late"),
+                ("colo_jobs_future_facts_total", "facts about an attempt that was never requested", "future"),
+                ("colo_jobs_unknown_replica_facts_total", "facts about a replica of no known job", "unknown_replica"),
+                ("colo_jobs_rows_unreadable_total", "stored jobs that could not be read", "unreadable_rows"),
+                (
+                    "colo_jobs_submissions_refused_full_total",
+                    "submissions refused because a queue was full",
+                    "queue_full",
+                ),
+                ("colo_jobs_jobs_submitted_total", "jobs accepted", "submitted"),
+                ("colo_jobs_replica_evictions_total", "attempts that were evicted", "evictions"),
+                ("colo_jobs_replica_losses_total", "attempts lost with a node or stopped by another program", "losses"),
+                ("colo_jobs_replica_failures_total", "attempts that failed", "failures"),
             )
         ]
         waiting = GaugeMetricFamily("colo_jobs_waiting_replicas", "replicas that need a place", labels=("queue",))

@@ -6,6 +6,7 @@ from functools import partial
 from colo_common.runtime.holds import list_holds
 from colo_common.runtime.process import ServiceProcess, run
 from colo_overcommit.core import OvercommitCore
+from colo_overcommit.fleet_metrics import FleetMetrics
 from colo_overcommit.settings import OvercommitSettings
 from colo_overcommit.shell import overcommit_service, watch_bus
 
@@ -37,6 +38,7 @@ async def build(process: ServiceProcess, settings: OvercommitSettings) -> None:
     )
     promised.labels("promised").set_function(partial(_promised, core))
     promised.labels("possible").set_function(partial(_possible, core))
+    process.metrics.register(FleetMetrics(core.nodes))
     withheld = process.metrics.gauge(
         "colo_overcommit_withheld_losses_nodes", "nodes that fell silent with too many others to be declared lost"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import logging
 import random
 
 import pytest
@@ -349,6 +350,7 @@ def test_a_parameter_that_the_subject_lacks_is_refused() -> None:
 
 def test_a_log_line_is_one_json_object_with_the_bound_keys() -> None:
     out = io.StringIO()
+    kept = {type(each) for each in logging.getLogger().handlers}
     try:
         logs.configure("info", "json", out, service="jobs")
         log = structlog.get_logger(source="test")
@@ -358,9 +360,11 @@ def test_a_log_line_is_one_json_object_with_the_bound_keys() -> None:
             raise InvariantBroken("defect")
         except InvariantBroken:
             log.error("crashed", exc_info=True)
+        logging.getLogger("somebody.elses").warning("away for %d s", 3)
     finally:
         structlog.reset_defaults()
-    first, second = (json.loads(line) for line in out.getvalue().splitlines())
+        logging.getLogger().handlers[:] = [each for each in logging.getLogger().handlers if type(each) in kept]
+    first, second, third = (json.loads(line) for line in out.getvalue().splitlines())
     assert first.pop("at").endswith("Z")
     assert first == {
         "event": "port-away",
@@ -371,3 +375,4 @@ def test_a_log_line_is_one_json_object_with_the_bound_keys() -> None:
         "error": "ValueError('x')",
     }
     assert "InvariantBroken: defect" in second["exception"]
+    assert (third["source"], third["event"], third["said"]) == ("somebody.elses", "library", "away for 3 s")

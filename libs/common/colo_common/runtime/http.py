@@ -51,7 +51,11 @@ def health_routes(metrics: Metrics, problems: Problems) -> list[web.RouteDef]:
         lines.append("readyz check failed" if failed else "readyz check passed")
         return web.Response(status=status, text="\n".join(lines) + "\n")
 
+    ready = metrics.gauge("colo_ready", "1 while this part of the process is ready, else 0", ("part",))
+
     async def exposition(_request: web.Request) -> web.Response:
+        for part, problem in (await problems()).items():
+            ready.labels(part).set(0 if problem else 1)
         return web.Response(body=metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
     return [

@@ -31,6 +31,22 @@ def configure(level: str = "info", style: str = "json", stream: TextIO | None = 
         logger_factory=structlog.WriteLoggerFactory(file=out),
         cache_logger_on_first_use=False,
     )
+    # What libraries log by themselves becomes lines of the same form; without a handler Python would print it bare.
+    root = logging.getLogger()
+    if not any(isinstance(each, _Forwarder) for each in root.handlers):
+        root.addHandler(_Forwarder(logging.WARNING))
+
+
+class _Forwarder(logging.Handler):
+    """Passes a line of a library on; one that cannot be formatted is passed on as it is."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        log = structlog.get_logger(source=record.name)
+        try:
+            text = record.getMessage()
+        except (TypeError, ValueError):
+            text = str(record.msg)
+        (log.error if record.levelno >= logging.ERROR else log.warning)("library", said=text)
 
 
 def _adder(always: dict[str, str]) -> structlog.typing.Processor:

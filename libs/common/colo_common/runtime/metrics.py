@@ -105,6 +105,10 @@ class Metrics:
             self.registry.register(found)
         return _as(Timing, found, name)
 
+    def register(self, collector: Collector) -> None:
+        """Add metrics that are computed together when the page is read."""
+        self.registry.register(collector)
+
     def text(self) -> bytes:
         """The exposition text of all metrics; its content type is CONTENT_TYPE."""
         return generate_latest(self.registry)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import structlog
 from msgspec import Struct
+from prometheus_client import ProcessCollector
 
 from colo_common.adapters.bus_nats import NatsBus
 from colo_common.adapters.clock import SystemClock
@@ -244,6 +245,8 @@ async def _main(name: str, settings: Settings, build: Callable[[ServiceProcess, 
     log = structlog.get_logger(source="process")
     version = build_version()
     metrics = Metrics(version)
+    # CPU time, memory and open files of this process, under the names that every dashboard knows.
+    ProcessCollector(registry=metrics.registry)
     bus = NatsBus(nats_access_of(common), name=f"colo-{name}", version=version)
     reached = metrics.gauge("colo_bus_connections", "how often NATS was reached since the start")
     reached.set_function(lambda: float(bus.connections))

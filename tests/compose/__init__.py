@@ -1,0 +1,1 @@
+"""The lab in containers, on a real engine (`just compose-test`)."""

@@ -1,0 +1,118 @@
+"""What compose/README.md says of the lab in containers."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.compose.conftest import Containers, eventually
+
+pytestmark = [pytest.mark.compose, pytest.mark.timeout(400)]
+
+FILES = Path(__file__).parents[2] / "k8s" / "colo" / "files"
+RULES = [
+    rule for group in yaml.safe_load((FILES / "rules" / "colo.yaml").read_text())["groups"] for rule in group["rules"]
+]
+IDLE_MIB = 80
+
+
+def queries() -> list[tuple[str, str]]:
+    """Every query of every dashboard, with its place."""
+    return [
+        (f"{path.stem}: {panel['title']}", target["expr"].replace("$instance", ".*"))
+        for path in sorted((FILES / "dashboards").glob("*.json"))
+        for panel in json.loads(path.read_text())["panels"]
+        for target in panel["targets"]
+    ]
+
+
+def asked(lab: Containers, query: str) -> list[object]:
+    answer = lab.get("PROMETHEUS_PORT", "/api/v1/query", query=query)
+    assert answer["status"] == "success", answer
+    return answer["data"]["result"]
+
+
+def test_the_first_placement_comes_in_time(containers: Containers):
+    print(f"\nfirst placement {containers.first_placement_s:.1f} s after `docker compose up --wait` (budget: 20 s)")
+    status = containers.get("API_PORT", "/v1/status")
+    assert {each["service"]: each["is_ready"] for each in status["services"]} == dict.fromkeys(
+        ("gateway", "jobs", "scheduler", "overcommit", "evictor"), True
+    )
+    assert status["fleet"]["nodes"]["fresh"] == 12
+
+
+def test_every_figure_of_the_dashboards_has_data(containers: Containers):
+    def empty() -> list[str]:
+        return [f"{place}: {query}" for place, query in queries() if not asked(containers, query)]
+
+    eventually(lambda: not empty(), "every query has data: " + "; ".join(empty()), 150)
+    print(f"\n{len(queries())} queries of four dashboards have data")
+
+
+def test_every_rule_is_evaluated_and_no_alert_fires(containers: Containers):
+    groups = containers.get("PROMETHEUS_PORT", "/api/v1/rules")["data"]["groups"]
+    found = {rule["name"]: rule for group in groups for rule in group["rules"]}
+    assert found.keys() == {rule.get("alert") or rule["record"] for rule in RULES}
+    eventually(
+        lambda: all(
+            rule["health"] == "ok"
+            for group in containers.get("PROMETHEUS_PORT", "/api/v1/rules")["data"]["groups"]
+            for rule in group["rules"]
+        ),
+        "every rule was evaluated",
+        60,
+    )
+    for rule in RULES:
+        if "record" in rule:
+            assert asked(containers, rule["record"]), rule["record"]
+    firing = [
+        each["labels"]["alertname"] for each in containers.get("PROMETHEUS_PORT", "/api/v1/alerts")["data"]["alerts"]
+    ]
+    assert not [name for name in firing if name not in ("ColoOnlineHarmFast", "ColoPromiseBrokenFast")], firing
+
+
+def test_schedulers_are_scaled_up_and_down(containers: Containers):
+    def schedulers() -> int:
+        services = containers.get("API_PORT", "/v1/services")["services"]
+        return next(len(each["instances"]) for each in services if each["service"] == "scheduler" and each["is_ready"])
+
+    containers.up("--scale", "scheduler=3", "--no-recreate")
+    eventually(lambda: schedulers() == 3, "three schedulers answer", 60)
+    eventually(lambda: len(asked(containers, 'colo_ready{part="scheduler"} == 1')) == 3, "three are measured", 60)
+    containers.up("--scale", "scheduler=1", "--no-recreate")
+    eventually(lambda: schedulers() == 1, "one scheduler answers", 60)
+
+
+def test_an_alert_fires_when_its_cause_is_there_and_ends_with_it(containers: Containers):
+    def state(name: str) -> set[str]:
+        alerts = containers.get("PROMETHEUS_PORT", "/api/v1/alerts")["data"]["alerts"]
+        return {each["state"] for each in alerts if each["labels"]["alertname"] == name}
+
+    containers.compose("stop", "--timeout", "2", "evictor")
+    eventually(lambda: state("ColoServiceAbsent") == {"firing"}, "ColoServiceAbsent fires", 120)
+    containers.compose("start", "evictor")
+    eventually(lambda: not state("ColoServiceAbsent"), "ColoServiceAbsent ends", 60)
+
+
+def test_a_service_is_small(containers: Containers):
+    lines = containers.docker("stats", "--no-stream", "--format", "{{.Name}} {{.CPUPerc}} {{.MemUsage}}").splitlines()
+    own = {
+        name.removeprefix(f"{containers.project}-"): rest
+        for name, _, rest in (line.partition(" ") for line in lines)
+        if name.startswith(containers.project)
+    }
+    print("\n" + "\n".join(f"{name:<16}{rest}" for name, rest in sorted(own.items())))
+    for name in ("jobs", "scheduler", "overcommit", "evictor", "gateway"):
+        used = re.search(r"([0-9.]+)MiB /", own[f"{name}-1"])
+        assert used is not None, own
+        assert float(used[1]) <= IDLE_MIB, (name, used[1])
+
+
+def test_log_lines_are_json(containers: Containers):
+    for name in ("jobs", "scheduler", "gateway", "sim"):
+        text = containers.compose("logs", "--no-log-prefix", name)
+        assert all(json.loads(line)["event"] for line in text.splitlines())

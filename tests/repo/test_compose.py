@@ -1,0 +1,82 @@
+"""compose.yaml keeps the promises of its README: loopback ports, no privilege, no secret, limits, health checks."""
+
+from __future__ import annotations
+
+import re
+
+import yaml
+
+from tests.repo.tree import ROOT, SERVICES
+
+FOLDER = ROOT / "compose"
+COMPOSE = yaml.safe_load((FOLDER / "compose.yaml").read_text())
+CONTAINERS = COMPOSE["services"]
+CAPABILITIES = {
+    "secrets": {"CHOWN", "DAC_OVERRIDE", "FOWNER"},
+    "executor": {"SETUID", "SETGID", "KILL", "DAC_OVERRIDE", "FOWNER", "SYS_NICE"},
+}
+
+
+def test_every_service_stands_by_itself_and_may_be_scaled():
+    assert set(SERVICES) <= CONTAINERS.keys()
+    for name in SERVICES:
+        assert CONTAINERS[name]["command"] == [name]
+        assert "container_name" not in CONTAINERS[name]
+        assert name == "gateway" or "ports" not in CONTAINERS[name]
+
+
+def test_ports_are_on_the_loopback_address_only():
+    ports = [port for each in CONTAINERS.values() for port in each.get("ports", ())]
+    assert len(ports) == 5
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_nobody_has_more_rights_than_named_here():
+    for name, each in CONTAINERS.items():
+        assert "privileged" not in each, name
+        assert each["cap_drop"] == ["ALL"], name
+        assert set(each.get("cap_add", ())) == CAPABILITIES.get(name, set()), name
+        assert each["security_opt"] == ["no-new-privileges:true"], name
+        assert each["read_only"] is True, name
+        assert each["deploy"]["resources"]["limits"].keys() == {"cpus", "memory"}, name
+    roots = {name for name, each in CONTAINERS.items() if str(each.get("user")).startswith("0")}
+    assert roots == {"secrets", "executor"}
+
+
+def test_everybody_who_serves_has_a_health_check_and_waits_for_its_servers():
+    without = {name for name, each in CONTAINERS.items() if "healthcheck" not in each}
+    assert without == {"secrets", "traces"}
+    for name in (*SERVICES, "sim", "feed"):
+        conditions = {server: each["condition"] for server, each in CONTAINERS[name]["depends_on"].items()}
+        assert conditions == {
+            "secrets": "service_completed_successfully",
+            "nats": "service_healthy",
+            "redis": "service_healthy",
+        }
+
+
+def test_the_profiles_are_the_three_that_the_readme_names():
+    profiles = {profile for each in CONTAINERS.values() for profile in each.get("profiles", ())}
+    assert profiles == {"minimal", "observe", "real"}
+    assert "COMPOSE_PROFILES=observe" in (FOLDER / ".env").read_text()
+
+
+def test_no_secret_is_in_the_folder():
+    text = "".join(path.read_text() for path in sorted(FOLDER.rglob("*")) if path.is_file())
+    assert not re.findall(r"(?:password|requirepass|token)[\"']?\s*[:=]?\s+[\"']?[0-9a-zA-Z]{12,}", text, re.IGNORECASE)
+    assert "PRIVATE KEY" not in text
+
+
+def test_nats_and_redis_keep_what_they_acknowledge_and_speak_tls():
+    nats, redis = ((FOLDER / name).read_text() for name in ("nats.conf", "redis.conf"))
+    assert "sync_interval: always" in nats
+    assert "tls {" in nats
+    assert re.search(r"^appendonly yes$", redis, re.MULTILINE)
+    assert re.search(r"^port 0$", redis, re.MULTILINE)
+    assert re.search(r"^maxmemory-policy noeviction$", redis, re.MULTILINE)
+
+
+def test_prometheus_asks_every_service():
+    config = yaml.safe_load((FOLDER / "prometheus.yaml").read_text())
+    asked = {name for each in config["scrape_configs"][0]["dns_sd_configs"] for name in each["names"]}
+    assert asked == {*SERVICES, "sim", "feed"}
