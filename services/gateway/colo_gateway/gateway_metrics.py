@@ -1,12 +1,11 @@
 """What the gateway knows of everybody, as metrics: what online work felt, and how far each service is behind."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from colo_gateway.harm import Harm
-from colo_gateway.survey import ServiceSurvey
 
 __all__ = ["GatewayMetrics"]
 
@@ -14,9 +13,9 @@ __all__ = ["GatewayMetrics"]
 class GatewayMetrics(Collector):
     """Several gateways hear and ask the same: take the largest of them, never their sum."""
 
-    def __init__(self, harm: Harm, survey: ServiceSurvey) -> None:
+    def __init__(self, harm: Harm, pending: Callable[[], Mapping[str, int]]) -> None:
         self._harm = harm
-        self._survey = survey
+        self._pending = pending
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         """The metrics now."""
@@ -33,6 +32,6 @@ class GatewayMetrics(Collector):
         pending = GaugeMetricFamily(
             "colo_gateway_pending_messages", "messages that wait on the bus for a service", labels=("of",)
         )
-        for service, count in self._survey.pending.items():
+        for service, count in self._pending().items():
             pending.add_metric((service,), count)
         yield pending

@@ -47,7 +47,7 @@ async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
     asker = Asker(process.bus, settings.ask_timeout_s)
     survey = ServiceSurvey(process.survey, _SURVEY_S)
     process.background(survey.watch())
-    process.metrics.register(GatewayMetrics(core.harm, survey))
+    process.metrics.register(GatewayMetrics(core.harm, lambda: survey.pending))
     service = Service(
         name="gateway",
         core=core,
