@@ -11,7 +11,7 @@ import yaml
 
 from tests.compose.conftest import Containers, eventually
 
-pytestmark = [pytest.mark.compose, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.compose, pytest.mark.server, pytest.mark.timeout(400)]
 
 FILES = Path(__file__).parents[2] / "k8s" / "colo" / "files"
 RULES = [
