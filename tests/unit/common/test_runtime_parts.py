@@ -375,4 +375,4 @@ def test_a_log_line_is_one_json_object_with_the_bound_keys() -> None:
         "error": "ValueError('x')",
     }
     assert "InvariantBroken: defect" in second["exception"]
-    assert (third["source"], third["event"], third["said"]) == ("somebody.elses", "library", "away for 3 s")
+    assert (third["source"], third["event"], third["text"]) == ("somebody.elses", "library-says", "away for 3 s")

@@ -46,7 +46,7 @@ class _Forwarder(logging.Handler):
             text = record.getMessage()
         except (TypeError, ValueError):
             text = str(record.msg)
-        (log.error if record.levelno >= logging.ERROR else log.warning)("library", said=text)
+        (log.error if record.levelno >= logging.ERROR else log.warning)("library-says", text=text)
 
 
 def _adder(always: dict[str, str]) -> structlog.typing.Processor:
