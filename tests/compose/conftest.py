@@ -1,119 +1,14 @@
-"""One lab in containers for all questions, under a name of its own; nothing is left of it."""
+"""One lab in containers for all questions; nothing is left of it."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import shutil
-import socket
-import subprocess
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Iterator
 
 import pytest
 
-FOLDER: Final = Path(__file__).parents[2] / "compose"
-#: Pictures and traces are left out where their images are not there; everything else must be.
-OPTIONAL: Final = {"grafana": "GRAFANA_IMAGE", "traces": "TRACES_IMAGE"}
-
-
-class Containers:
-    """`docker compose` for a project of this run, with free ports."""
-
-    def __init__(self, docker: str) -> None:
-        self._docker = docker
-        self.project = f"colo-test-{os.getpid()}"
-        names = ("API_PORT", "NATS_PORT", "PROMETHEUS_PORT", "GRAFANA_PORT", "TRACES_PORT")
-        self.ports = dict(zip(names, free_ports(len(names)), strict=True))
-        ports = {name: str(port) for name, port in self.ports.items()}
-        self.environment = {**os.environ, **ports, "COLO_OTLP_ENDPOINT": ""}
-        self.first_placement_s = 0.0
-
-    def docker(self, *words: str, limit_s: float = 60) -> str:
-        """The output of a command of the engine. Fails the test with what it said on its errors."""
-        done = subprocess.run(
-            [self._docker, *words],
-            cwd=FOLDER,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=limit_s,
-        )
-        assert done.returncode == 0, f"docker {' '.join(words)}: {done.stderr[-2000:]}"
-        return done.stdout
-
-    def compose(self, *words: str, limit_s: float = 180) -> str:
-        """The output of a command of Compose, for this project."""
-        return self.docker("compose", "--profile", "observe", "-p", self.project, *words, limit_s=limit_s)
-
-    def services(self) -> list[str]:
-        """The services whose images are there."""
-        found = self.compose("config", "--services").split()
-        images = {name: each["image"] for name, each in self._config()["services"].items()}
-        return [name for name in found if name not in OPTIONAL or self._has(images[name])]
-
-    def up(self, *words: str) -> None:
-        """Start without building and pulling; return when everything is healthy."""
-        self.compose("up", "--detach", "--no-build", "--wait", "--wait-timeout", "150", *words, *self.services())
-
-    def get(self, port: str, path: str, **query: str) -> Any:
-        """The JSON that a published port answers."""
-        url = f"http://127.0.0.1:{self.ports[port]}{path}"
-        if query:
-            url += f"?{urllib.parse.urlencode(query)}"
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            return json.loads(answer.read())
-
-    def _config(self) -> Any:
-        return json.loads(self.compose("config", "--format", "json"))
-
-    def _has(self, image: str) -> bool:
-        return (
-            subprocess.run([self._docker, "image", "inspect", image], capture_output=True, check=False).returncode == 0
-        )
-
-
-def eventually(holds: Callable[[], Any], what: str, limit_s: float) -> Any:
-    """What `holds` returns as soon as it is true; a gateway that does not answer yet is no error."""
-    end_s = time.monotonic() + limit_s
-    while time.monotonic() < end_s:
-        with contextlib.suppress(OSError, urllib.error.URLError, KeyError):
-            if found := holds():
-                return found
-        time.sleep(0.1)
-    pytest.fail(f"not within {limit_s:g} s: {what}")
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, all different."""
-    with contextlib.ExitStack() as stack:
-        found = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in found:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in found]
-
-
-def engine() -> str:
-    """The `docker` program with Compose v2, an engine that answers and the images. Skips, and says what is missing."""
-    docker = os.environ.get("DOCKER") or shutil.which("docker")
-    if docker is None:
-        pytest.skip("NOT PROVED: there is no docker program")
-    for words, what in (
-        (("info",), "no Docker engine answers"),
-        (("compose", "version"), "Compose v2 is not installed"),
-        (("image", "inspect", os.environ.get("COLO_IMAGE", "colo:local")), "there is no image: just image"),
-    ):
-        done = subprocess.run([docker, *words], capture_output=True, text=True, check=False, timeout=60)
-        if done.returncode != 0:
-            pytest.skip(f"NOT PROVED: {what} (docker {' '.join(words)})")
-    return docker
+from tests.support.containers import Containers, answered, engine
+from tests.support.waiting import eventually_blocking
 
 
 @pytest.fixture(scope="session")
@@ -123,7 +18,11 @@ def containers() -> Iterator[Containers]:
     try:
         begun_s = time.monotonic()
         lab.up()
-        eventually(lambda: lab.get("API_PORT", "/v1/status")["fleet"]["held_cpu_mcpu"] > 0, "a placement", 90)
+        eventually_blocking(
+            lambda: answered(lambda: lab.get("API_PORT", "/v1/status")["fleet"]["held_cpu_mcpu"]),
+            "a placement",
+            limit_s=90,
+        )
         lab.first_placement_s = time.monotonic() - begun_s
         yield lab
     finally:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.compose.conftest import Containers, eventually
+from tests.support.containers import Containers, answered
+from tests.support.waiting import eventually_blocking
 
 pytestmark = [pytest.mark.compose, pytest.mark.server, pytest.mark.timeout(400)]
 
@@ -49,7 +50,7 @@ def test_every_figure_of_the_dashboards_has_data(containers: Containers):
     def empty() -> list[str]:
         return [f"{place}: {query}" for place, query in queries() if not asked(containers, query)]
 
-    eventually(lambda: not empty(), "every query has data: " + "; ".join(empty()), 150)
+    assert eventually_blocking(lambda: empty() == [], "every query has data", limit_s=150), empty()
     print(f"\n{len(queries())} queries of four dashboards have data")
 
 
@@ -57,22 +58,22 @@ def test_every_rule_is_evaluated_and_no_alert_fires(containers: Containers):
     groups = containers.get("PROMETHEUS_PORT", "/api/v1/rules")["data"]["groups"]
     found = {rule["name"]: rule for group in groups for rule in group["rules"]}
     assert found.keys() == {rule.get("alert") or rule["record"] for rule in RULES}
-    eventually(
+    assert eventually_blocking(
         lambda: all(
             rule["health"] == "ok"
             for group in containers.get("PROMETHEUS_PORT", "/api/v1/rules")["data"]["groups"]
             for rule in group["rules"]
         ),
         "every rule was evaluated",
-        60,
+        limit_s=60,
     )
     for rule in RULES:
         if "record" in rule:
             assert asked(containers, rule["record"]), rule["record"]
-    firing = [
-        each["labels"]["alertname"] for each in containers.get("PROMETHEUS_PORT", "/api/v1/alerts")["data"]["alerts"]
-    ]
-    assert not [name for name in firing if name not in ("ColoOnlineHarmFast", "ColoPromiseBrokenFast")], firing
+    alerts = containers.get("PROMETHEUS_PORT", "/api/v1/alerts")["data"]["alerts"]
+    firing = {each["labels"]["alertname"] for each in alerts if each["state"] == "firing"}
+    # Simulated online load may rise above what was promised, and a busy machine lets its simulation lag.
+    assert not firing - {"ColoOnlineHarmFast", "ColoPromiseBrokenFast"}
 
 
 def test_schedulers_are_scaled_up_and_down(containers: Containers):
@@ -81,10 +82,14 @@ def test_schedulers_are_scaled_up_and_down(containers: Containers):
         return next(len(each["instances"]) for each in services if each["service"] == "scheduler" and each["is_ready"])
 
     containers.up("--scale", "scheduler=3", "--no-recreate")
-    eventually(lambda: schedulers() == 3, "three schedulers answer", 60)
-    eventually(lambda: len(asked(containers, 'colo_ready{part="scheduler"} == 1')) == 3, "three are measured", 60)
+    assert eventually_blocking(lambda: answered(lambda: schedulers() == 3), "three schedulers answer", limit_s=60)
+    assert eventually_blocking(
+        lambda: answered(lambda: len(asked(containers, 'colo_ready{part="scheduler"} == 1')) == 3),
+        "three are measured",
+        limit_s=60,
+    )
     containers.up("--scale", "scheduler=1", "--no-recreate")
-    eventually(lambda: schedulers() == 1, "one scheduler answers", 60)
+    assert eventually_blocking(lambda: answered(lambda: schedulers() == 1), "one scheduler answers", limit_s=60)
 
 
 def test_an_alert_fires_when_its_cause_is_there_and_ends_with_it(containers: Containers):
@@ -93,9 +98,13 @@ def test_an_alert_fires_when_its_cause_is_there_and_ends_with_it(containers: Con
         return {each["state"] for each in alerts if each["labels"]["alertname"] == name}
 
     containers.compose("stop", "--timeout", "2", "evictor")
-    eventually(lambda: state("ColoServiceAbsent") == {"firing"}, "ColoServiceAbsent fires", 120)
+    assert eventually_blocking(
+        lambda: answered(lambda: state("ColoServiceAbsent") == {"firing"}), "ColoServiceAbsent fires", limit_s=120
+    )
     containers.compose("start", "evictor")
-    eventually(lambda: not state("ColoServiceAbsent"), "ColoServiceAbsent ends", 60)
+    assert eventually_blocking(
+        lambda: answered(lambda: not state("ColoServiceAbsent")), "ColoServiceAbsent ends", limit_s=60
+    )
 
 
 def test_a_service_is_small(containers: Containers):
