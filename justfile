@@ -64,6 +64,12 @@ metrics:
 dashboards:
     {{ python }} k8s/dashboards.py
 
+[doc('write the schema of the chart anew, and what kubectl applies (needs helm)')]
+[group('check')]
+chart:
+    {{ python }} k8s/schema.py
+    "${HELM:-helm}" template colo k8s/colo --namespace colo --skip-tests --kube-version 1.31.0 > k8s/base/colo.yaml
+
 # ---------------------------------------------------------------- test
 
 [doc('the fast suites, and the server suites where the servers are found')]

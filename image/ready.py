@@ -1,28 +1,40 @@
-"""Is the service of this container ready? Exit code 0 when /readyz says so. Sockets alone: it starts in a few milliseconds."""
+"""Are services ready? Exit code 0 when /readyz of each says so; else 1, and why. Sockets alone: it starts in a few milliseconds.
+
+Without words it asks this container's own service at COLO_HTTP_PORT; else each word is HOST:PORT.
+"""
 
 import os
 import socket
 import sys
 
 
-def main() -> int:
-    """Ask /readyz on this machine at COLO_HTTP_PORT, and say why not on stdout."""
-    port = int(os.environ.get("COLO_HTTP_PORT", "9100"))
+def problem_of(host: str, port: int) -> str:
+    """Empty, or why the service there is not ready."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
-            connection.sendall(b"GET /readyz?verbose HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        with socket.create_connection((host, port), timeout=5) as connection:
+            connection.sendall(f"GET /readyz?verbose HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
             answer = b""
             while chunk := connection.recv(65536):
                 answer += chunk
     except OSError as error:
-        sys.stdout.write(f"port {port}: {error}\n")
-        return 1
+        return str(error)
     head, _, body = answer.partition(b"\r\n\r\n")
-    if b" 200 " in head.partition(b"\r\n")[0] + b" ":
-        return 0
-    sys.stdout.write(body.decode("utf-8", "replace"))
-    return 1
+    if head.split(b" ")[1:2] == [b"200"]:
+        return ""
+    return body.decode("utf-8", "replace") or "it says nothing"
+
+
+def main(words: list[str]) -> int:
+    """Ask, and print who is not ready."""
+    asked = [word.rpartition(":") for word in words] or [("127.0.0.1", ":", os.environ.get("COLO_HTTP_PORT", "9100"))]
+    status = 0
+    for host, _, port in asked:
+        problem = problem_of(host, int(port))
+        if problem:
+            status = 1
+            sys.stdout.write(f"{host}:{port}: {problem}\n")
+    return status
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
