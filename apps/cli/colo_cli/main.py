@@ -59,7 +59,7 @@ _COMMANDS = (
     ("watch", "One line for each fact, as it happens."),
     ("history", "What happened: everywhere, on a node, or to a job."),
     ("trace", "The spans of a placement as a tree, without a tracing back end."),
-    ("version", "Print the version."),
+    ("version", "Print the version; with --check, those that run in the cluster."),
     ("completion", "Completion for bash, zsh or fish."),
 )
 for _name, _help in _COMMANDS:
