@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 import nats
@@ -48,14 +49,16 @@ class Recorder:
 
     def __init__(self, nats_url: str, redis_url: str, path: Path) -> None:
         self._nats_url = nats_url
-        self._redis: Any = redis.asyncio.from_url(redis_url)
+        self._redis: Any = _redis_at(redis_url)
         self._path = path
         self._received_s = time.monotonic()
         self._client: Any = None
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`; then what is left in the streams is read, and what Redis holds is written down at last."""
-        self._client = await nats.connect(self._nats_url, max_reconnect_attempts=-1, reconnect_time_wait=_AGAIN_S)
+        self._client = await nats.connect(
+            self._nats_url.split(","), max_reconnect_attempts=-1, reconnect_time_wait=_AGAIN_S
+        )
         await self._client.subscribe(_LIVE, cb=self._hear_live)
         reading = [asyncio.create_task(self._forever(self._reader(name))) for name in _READ]
         reading.append(asyncio.create_task(self._forever(self._ledger())))
@@ -151,6 +154,17 @@ class Recorder:
         }
         held = _text(await self._redis.hgetall(f"{_LEDGER}:held"))
         return StoredAtEnd(at_us=time.time_ns() // 1_000, jobs=jobs, held=held, rows=rows)
+
+
+def _redis_at(url: str) -> redis.asyncio.Redis:
+    """A client of a server, or of the primary that sentinels name (redis+sentinel://HOST:PORT,.../NAME)."""
+    parts = urlsplit(url)
+    if parts.scheme != "redis+sentinel":
+        return redis.asyncio.from_url(url)
+    addresses = [(host, int(port)) for host, _, port in (one.partition(":") for one in parts.netloc.split(","))]
+    sentinel = redis.asyncio.Sentinel(addresses, socket_timeout=_FETCH_S)  # type: ignore[no-untyped-call]
+    found: redis.asyncio.Redis = sentinel.master_for(parts.path.strip("/"), socket_timeout=_FETCH_S)
+    return found
 
 
 def _text(fields: dict[bytes, bytes]) -> dict[str, str]:

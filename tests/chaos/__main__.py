@@ -18,11 +18,10 @@ from tests.audit.attempts import DOUBLED
 from tests.audit.judge import lines_of
 from tests.audit.lifecycle import LOST
 from tests.chaos.cluster import ChaosCluster, older_version
-from tests.chaos.faults import KINDS
+from tests.chaos.faults import KINDS, OF_CLUSTERS
 from tests.chaos.run import ChaosFailed, Outcome, Plan, run
 from tests.chaos.shape import SCALE, shape_of
-
-_OPT_IN = ("empty-nats", "empty-redis")
+from tests.chaos.stores import Clusters, Single
 
 
 def _options() -> argparse.Namespace:
@@ -35,13 +34,21 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=None, help="repeats a run: the same faults in the same order")
     parser.add_argument("--faults", type=int, default=20, help="how many (default 20)")
     parser.add_argument("--nodes", type=int, default=50, help="simulated nodes (default 50)")
-    parser.add_argument("--kinds", default="", help="only these, by commas; default: all but " + ", ".join(_OPT_IN))
+    parser.add_argument(
+        "--kinds", default="", help="only these, by commas; with one server each not " + ", ".join(OF_CLUSTERS)
+    )
+    parser.add_argument(
+        "--stores",
+        choices=("cluster", "single"),
+        default="cluster",
+        help="three NATS servers and Redis with a replica and a sentinel, or one of each (default cluster)",
+    )
     parser.add_argument("--instances", default="", help="of services that may be several, such as jobs=2,evictor=2")
     parser.add_argument("--hold-most-s", type=float, default=90 * SCALE, help="the longest pause or cut in seconds")
     parser.add_argument("--ready-within-s", type=float, default=60.0, help="more is a violation (default 60)")
     parser.add_argument("--period-s", type=float, default=0.7, help="a job is submitted this often (default 0.7)")
     parser.add_argument("--minutes", type=float, default=600.0, help="no new fault after so many minutes")
-    parser.add_argument("--old", default="HEAD~40", help="the revision of the older version (default HEAD~40)")
+    parser.add_argument("--old", default="HEAD~10", help="the revision of the older version (default HEAD~10)")
     parser.add_argument("--keep", type=Path, default=None, help="a directory for logs and recordings, which stays")
     return parser.parse_args()
 
@@ -49,7 +56,8 @@ def _options() -> argparse.Namespace:
 def main() -> int:
     """Run and print."""
     options = _options()
-    kinds = tuple(options.kinds.split(",")) if options.kinds else tuple(kind for kind in KINDS if kind not in _OPT_IN)
+    left = OF_CLUSTERS if options.stores == "single" else ()
+    kinds = tuple(options.kinds.split(",")) if options.kinds else tuple(kind for kind in KINDS if kind not in left)
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown:
         print(f"kinds: there is no {unknown[0]!r}; there are {', '.join(KINDS)}", file=sys.stderr)
@@ -76,7 +84,8 @@ def main() -> int:
         minutes=options.minutes,
     )
     print(f"seed {seed}, {plan.faults} faults, {plan.nodes} nodes; times are {SCALE:g} of production's", flush=True)
-    cluster = ChaosCluster(directory, shape_of(plan.nodes, counts, seed), old)
+    stores = Single(directory) if options.stores == "single" else Clusters(directory)
+    cluster = ChaosCluster(directory, shape_of(plan.nodes, counts, seed), stores, old)
     begun_s = time.monotonic()
     try:
         outcome = asyncio.run(run(plan, cluster, lambda line: print(line, flush=True)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,17 +13,14 @@ from typing import Final
 import aiohttp
 
 from colo_cli.lab_processes import LabProcesses
-from colo_cli.server_process import ServerProcess
-from colo_cli.servers import NatsServer, RedisServer
-from tests.chaos.disk import Disk
 from tests.chaos.proxy import Proxy
 from tests.chaos.shape import Instance
 from tests.chaos.stepped import StepFile
+from tests.chaos.stores import Stores, free_port
 
-__all__ = ["ROOT", "STORES", "ChaosCluster", "older_version"]
+__all__ = ["ROOT", "ChaosCluster", "older_version"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-STORES: Final = ("nats", "redis")
 _ASK: Final = aiohttp.ClientTimeout(total=2.0)
 _RESTART_S: Final = 0.5
 _STARTS_MOST: Final = 20
@@ -33,21 +29,14 @@ _STARTS_MOST: Final = 20
 class ChaosCluster:
     """Servers, services and nodes. What ends by itself is started again after half a second, as a supervisor does, and noted."""
 
-    def __init__(self, directory: Path, instances: Sequence[Instance], old: Path | None) -> None:
+    def __init__(self, directory: Path, instances: Sequence[Instance], stores: Stores, old: Path | None) -> None:
         self.directory = directory
+        self.stores = stores
         self.instances = {instance.name: instance for instance in instances}
         self.old = old
-        self.disks = {name: Disk(directory / f"{name}-disk") for name in STORES}
-        self.ports = {name: _free_port() for name in STORES}
-        self.servers: dict[str, ServerProcess] = {
-            "nats": NatsServer(directory=self.disks["nats"].path / "data", port=self.ports["nats"]),
-            "redis": RedisServer(
-                directory=self.disks["redis"].path / "data", port=self.ports["redis"], appendfsync="everysec"
-            ),
-        }
         self.proxies: dict[tuple[str, str], Proxy] = {}
         self.clocks: dict[str, StepFile] = {}
-        self.gateways = {one.name: _free_port() for one in instances if one.service == "gateway"}
+        self.gateways = {one.name: free_port() for one in instances if one.service == "gateway"}
         self.ended: list[str] = []
         self.down: set[str] = set()
         self._olds: set[str] = set()
@@ -57,11 +46,10 @@ class ChaosCluster:
 
     async def __aenter__(self) -> ChaosCluster:
         self._http = aiohttp.ClientSession(timeout=_ASK)
-        for server in self.servers.values():
-            await self._start_server(server)
+        await self.stores.start()
         for name in self.instances:
-            for store in STORES:
-                proxy = self.proxies[name, store] = Proxy("127.0.0.1", self.ports[store])
+            for server in (one for servers in self.stores.proxied.values() for one in servers):
+                proxy = self.proxies[name, server] = Proxy("127.0.0.1", self.stores.port_of(server))
                 await proxy.start()
             self.clocks[name] = StepFile(self.directory / f"{name}.clock")
             await self.start(name)
@@ -77,9 +65,8 @@ class ChaosCluster:
         await self._processes.stop()
         for proxy in self.proxies.values():
             await proxy.close()
-        for server in self.servers.values():
-            await server.stop()
-        for disk in self.disks.values():
+        await self.stores.stop()
+        for disk in self.stores.disks.values():
             disk.close()
         if self._http is not None:
             await self._http.close()
@@ -89,11 +76,12 @@ class ChaosCluster:
     async def start(self, name: str, *, is_old: bool = False) -> None:
         """Start an instance, of the older version when told so."""
         instance = self.instances[name]
-        urls = {store: self.proxies[name, store].port for store in STORES}
+        ports = {server: proxy.port for (one, server), proxy in self.proxies.items() if one == name}
         environment = {
             **instance.environment,
-            "COLO_NATS_URL": f"nats://127.0.0.1:{urls['nats']}",
-            "COLO_REDIS_URL": f"redis://127.0.0.1:{urls['redis']}/0",
+            **self.stores.environment,
+            "COLO_NATS_URL": self.stores.url_of("nats", ports),
+            "COLO_REDIS_URL": self.stores.url_of("redis", ports),
             "CHAOS_MODULE": instance.module,
             "CHAOS_CLOCK": str(self.directory / f"{name}.clock"),
         }
@@ -126,8 +114,8 @@ class ChaosCluster:
 
     def signal(self, name: str, number: signal.Signals) -> None:
         """Send a signal to an instance or a server, if it runs."""
-        if name in self.servers:
-            os.kill(self.servers[name].pid, number)
+        if name in self.stores.servers:
+            os.kill(self.stores.servers[name].pid, number)
             return
         child = self._processes.running.get(name)
         if child is not None and child.process.returncode is None:
@@ -136,20 +124,22 @@ class ChaosCluster:
     def rss_bytes(self) -> dict[str, int]:
         """Resident memory of every process and server."""
         found = {name: child.rss_bytes() for name, child in self._processes.running.items()}
-        return found | {name: _rss_bytes(server.pid) for name, server in self.servers.items()}
+        return found | {name: _rss_bytes(server.pid) for name, server in self.stores.servers.items()}
 
     async def kill_server(self, name: str, *, away_s: float, empty: bool = False) -> None:
         """End a server with SIGKILL and start it again on the same port, on its store or on an empty one."""
-        server = self.servers[name]
+        server = self.stores.servers[name]
         os.kill(server.pid, signal.SIGKILL)
         await asyncio.sleep(away_s)
         server.stop_blocking(limit_ms=0)
         if empty:
-            self.disks[name].empty()
-        await self._start_server(server)
-
-    async def _start_server(self, server: ServerProcess) -> None:
+            self.stores.disks[name].empty()
         await server.start()
+        await self.stores.wait_healthy()
+
+    def proxies_between(self, name: str, store: str) -> list[Proxy]:
+        """The proxies between an instance and the servers of a store."""
+        return [self.proxies[name, server] for server in self.stores.proxied[store]]
 
     async def _heal(self) -> None:
         while True:
@@ -207,13 +197,6 @@ def older_version(directory: Path, revision: str) -> Path | None:
 def _sources(tree: Path) -> list[Path]:
     """The directories of a checkout in which its packages lie."""
     return [tree / "libs/common", tree / "apps/sim", tree / "apps/cli", *sorted((tree / "services").iterdir())]
-
-
-def _free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _rss_bytes(pid: int) -> int:

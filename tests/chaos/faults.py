@@ -9,11 +9,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from tests.chaos.cluster import STORES, ChaosCluster
+from colo_common.events.registry import Stream
+from tests.chaos.cluster import ChaosCluster
 from tests.chaos.proxy import BOTH, Direction
 from tests.chaos.shape import SCALE
 
-__all__ = ["KINDS", "Fault", "draw", "inject", "kinds_for"]
+__all__ = ["KINDS", "OF_CLUSTERS", "Fault", "draw", "inject", "kinds_for"]
 
 _HOUR_NS: Final = 3_600_000_000_000
 _RESTART_S: Final = 0.5
@@ -29,10 +30,22 @@ KINDS: Final[dict[str, str]] = {
     "kill-store": "kill -9 of a server; it is started again on its files",
     "pause-store": f"SIGSTOP of a server for 5 to 90 s, scaled by {SCALE:g}",
     "full-store": "the disk of a server is full for a while",
-    "empty-nats": "kill -9 of NATS; it is started again without its files",
-    "empty-redis": "kill -9 of Redis; it is started again without its files",
+    "leader": "kill -9 of the NATS server that leads a stream; it is started again on its files",
+    "primary": "kill -9 of the primary of Redis; another one takes over, and it is started again as a replica",
+    "empty-nats": "kill -9 of a NATS server; it is started again without its files",
+    "empty-redis": "kill -9 of a Redis that is no primary, or the only one; it is started again without its files",
 }
-_WEIGHTS: Final = {"kill": 5, "pause": 4, "cut": 5, "slow": 2, "clock": 3, "old": 2, "kill-store": 3, "restart": 2}
+#: Of one server each there is nobody who has what it lost, or takes over.
+OF_CLUSTERS: Final = ("leader", "primary", "empty-nats", "empty-redis")
+
+_WEIGHTS: Final = {
+    "kill": 5,
+    "pause": 4,
+    "cut": 5,
+    "clock": 3,
+    "kill-store": 3,
+    **dict.fromkeys(("slow", "old", "restart", "leader", "primary"), 2),
+}
 
 
 class Fault(Struct, frozen=True, kw_only=True):
@@ -66,7 +79,7 @@ def kinds_for(cluster: ChaosCluster, wanted: Collection[str]) -> tuple[list[str]
     left_out = {}
     if cluster.old is None:
         left_out["old"] = "there is no older revision in this checkout"
-    if not all(disk.can_fill for disk in cluster.disks.values()):
+    if not all(disk.can_fill for disk in cluster.stores.disks.values()):
         left_out["full-store"] = "a disk of its own for a store needs the right to mount a tmpfs"
     return [kind for kind in KINDS if kind in wanted and kind not in left_out], {
         kind: why for kind, why in left_out.items() if kind in wanted
@@ -81,9 +94,10 @@ def draw(chance: random.Random, cluster: ChaosCluster, kinds: list[str], hold_mo
     control = [name for name, instance in cluster.instances.items() if instance.is_control]
     everyone = list(cluster.instances)
     directions: tuple[Direction, ...] = chance.choice((BOTH, ("up",), ("down",)))
-    store = chance.choice(STORES)
+    servers = list(cluster.stores.servers)
     match kind:
         case "cut" | "slow":
+            store = chance.choice(list(cluster.stores.proxied))
             # Nodes have no connection to Redis.
             target = chance.choice(everyone if store == "nats" else control)
             return Fault(
@@ -101,9 +115,13 @@ def draw(chance: random.Random, cluster: ChaosCluster, kinds: list[str], hold_mo
         case "old":
             return Fault(kind=kind, target=chance.choice(control), hold_s=hold_s)
         case "kill-store" | "pause-store" | "full-store":
-            return Fault(kind=kind, target=store, hold_s=hold_s)
-        case "empty-nats" | "empty-redis":
-            return Fault(kind=kind, target=kind.removeprefix("empty-"), hold_s=min(hold_s, 1.0))
+            return Fault(kind=kind, target=chance.choice(servers), hold_s=hold_s)
+        case "leader":
+            return Fault(kind=kind, target=chance.choice(list(Stream)), hold_s=hold_s)
+        case "primary" | "empty-redis":
+            return Fault(kind=kind, target="redis", hold_s=hold_s)
+        case "empty-nats":
+            return Fault(kind=kind, target=chance.choice([one for one in servers if "nats" in one]), hold_s=hold_s)
         case _:
             return Fault(kind=kind, target=chance.choice(everyone), hold_s=hold_s)
 
@@ -132,8 +150,14 @@ async def inject(cluster: ChaosCluster, fault: Fault) -> None:
             await asyncio.sleep(max(fault.hold_s, 4.0))
             await cluster.stop(name)
             await cluster.start(name)
-        case "kill-store" | "empty-nats" | "empty-redis":
+        case "kill-store" | "empty-nats":
             await cluster.kill_server(name, away_s=fault.hold_s, empty=fault.kind != "kill-store")
+        case "leader" | "primary":
+            await cluster.kill_server(await cluster.stores.leader(name), away_s=fault.hold_s)
+        case "empty-redis":
+            primary = await cluster.stores.leader("redis")
+            others = [one for one in cluster.stores.servers if "redis" in one and one != primary]
+            await cluster.kill_server((others or [primary])[0], away_s=fault.hold_s, empty=True)
         case "full-store":
             await _full(cluster, fault)
         case _:
@@ -149,25 +173,27 @@ async def _held(fault: Fault, begin: Callable[[], None], end: Callable[[], None]
 
 
 async def _on_network(cluster: ChaosCluster, fault: Fault) -> None:
-    proxy = cluster.proxies[fault.target, fault.store]
+    proxies = cluster.proxies_between(fault.target, fault.store)
 
     def begin() -> None:
-        if fault.kind == "cut":
-            proxy.cut(fault.directions)
-        else:
-            proxy.slow(fault.delay_s, fault.directions)
+        for proxy in proxies:
+            if fault.kind == "cut":
+                proxy.cut(fault.directions)
+            else:
+                proxy.slow(fault.delay_s, fault.directions)
 
     def end() -> None:
-        proxy.heal()
-        if fault.breaks:
-            proxy.reset()
+        for proxy in proxies:
+            proxy.heal()
+            if fault.breaks:
+                proxy.reset()
 
     await _held(fault, begin, end)
 
 
 async def _full(cluster: ChaosCluster, fault: Fault) -> None:
     """A server that met a full disk is started again when there is room, as its supervisor would: JetStream asks for that."""
-    disk = cluster.disks[fault.target]
+    disk = cluster.stores.disks[fault.target]
     await _held(fault, disk.fill, disk.free)
-    if fault.target == "nats":
-        await cluster.kill_server("nats", away_s=_RESTART_S)
+    if "nats" in fault.target:
+        await cluster.kill_server(fault.target, away_s=_RESTART_S)

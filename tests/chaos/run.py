@@ -179,16 +179,15 @@ async def _drained(load: Load) -> list[str]:
 
 
 async def _start_recorder(cluster: ChaosCluster, path: Path) -> asyncio.subprocess.Process:
-    urls = [f"nats://127.0.0.1:{cluster.ports['nats']}", f"redis://127.0.0.1:{cluster.ports['redis']}/0"]
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "tests.audit",
         "record",
         "--nats",
-        urls[0],
+        cluster.stores.nats_url,
         "--redis",
-        urls[1],
+        cluster.stores.redis_url,
         str(path),
         cwd=ROOT,
         stderr=(cluster.directory / "recorder.log").open("wb"),

@@ -21,6 +21,7 @@ from tests.chaos.cluster import ChaosCluster
 from tests.chaos.load import Load
 from tests.chaos.run import ChaosFailed, wait_ready
 from tests.chaos.shape import NODES, Instance, shape_of
+from tests.chaos.stores import Single
 from tests.soak.flat import Flatness, flatness
 from tests.soak.measure import BOUNDS, Measure
 from tests.soak.month import Month, Shortener
@@ -67,8 +68,9 @@ async def _soak(options: argparse.Namespace, directory: Path) -> dict[str, list[
     instances.append(Instance(name=f"{NODES}-leaving", service=NODES, module="colo_sim", environment=own))
     nodes = [f"node-{number:02}" for number in range(1, options.nodes + 1)]
     lines: dict[str, list[tuple[float, float]]] = {}
-    async with ChaosCluster(directory, instances, None) as cluster:
-        urls = f"nats://127.0.0.1:{cluster.ports['nats']}", f"redis://127.0.0.1:{cluster.ports['redis']}/0"
+    stores = Single(directory)
+    async with ChaosCluster(directory, instances, stores, None) as cluster:
+        urls = stores.nats_url, stores.redis_url
         shortener, measure = Shortener(month, *urls), Measure(*urls)
         async with Load(
             cluster.gateway_urls, nodes, options.seed, options.period_s, directory / "accepted.jsonl"

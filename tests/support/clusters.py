@@ -34,8 +34,10 @@ START_S: Final = 30.0
 class NatsCluster:
     """Three servers (or as many as asked for) with JetStream, each with a directory and ports of its own."""
 
-    def __init__(self, directory: Path, *, size: int = 3, sync_always: bool = False, config: str = "") -> None:
-        """`config` is added to the configuration of every server."""
+    def __init__(
+        self, directory: Path, *, size: int = 3, sync_always: bool = False, config: str = "", advertise: bool = True
+    ) -> None:
+        """`config` is added to the configuration of every server. Without `advertise` no client learns addresses from a server."""
         ports = free_ports(3 * size)
         routes = ", ".join(json.dumps(f"nats://127.0.0.1:{port}") for port in ports[size : 2 * size])
         self.servers: list[NatsServer] = []
@@ -44,7 +46,8 @@ class NatsCluster:
             text = (
                 f"server_name: n{number + 1}\n"
                 f"http: 127.0.0.1:{ports[2 * size + number]}\n"
-                f"cluster {{ name: colo, listen: 127.0.0.1:{ports[size + number]}, routes: [{routes}] }}\n{config}"
+                f"cluster {{ name: colo, listen: 127.0.0.1:{ports[size + number]}, routes: [{routes}]"
+                f"{'' if advertise else ', no_advertise: true'} }}\n{config}"
             )
             place = directory / f"n{number + 1}"
             self.servers.append(NatsServer(directory=place, port=ports[number], sync_always=sync_always, config=text))
@@ -155,7 +158,11 @@ class RedisSentinel:
         """Return when the replicas follow and the sentinels know them."""
         for server in (*self.servers, *self.sentinels):
             server.start_blocking()
-        eventually_blocking(self._is_known, "the sentinels know every replica", limit_s=START_S)
+        self.wait_healthy()
+
+    def wait_healthy(self) -> None:
+        """Wait until the sentinels know one another and see every replica follow the primary."""
+        eventually_blocking(self._knows_all, "the sentinels know every replica", limit_s=START_S)
 
     def stop(self) -> None:
         """Stop what runs."""
@@ -190,7 +197,7 @@ class RedisSentinel:
         eventually_blocking(is_other, "another Redis is the primary", limit_s=START_S)
         return self.primary()
 
-    def _is_known(self) -> bool:
+    def _knows_all(self) -> bool:
         for sentinel in self.sentinels:
             with suppress(redis.RedisError, KeyError), _client(sentinel.port) as client:
                 found: Any = client.sentinel_master(PRIMARY)

@@ -1,0 +1,148 @@
+"""The servers of a run: one NATS and one Redis, or three NATS servers and a Redis with a replica and a sentinel."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from colo_cli.server_process import ServerProcess
+from colo_cli.servers import NatsServer, RedisServer
+from tests.chaos.disk import Disk
+from tests.support.clusters import NatsCluster, RedisSentinel
+
+__all__ = ["Clusters", "Single", "Stores", "free_port"]
+
+
+class Stores(Protocol):
+    """The servers by name, each with a disk of its own.
+
+    `proxied` are the servers between which and a process a network can be cut, by the store that they are of. `nats_url` and
+    `redis_url` are the addresses without proxies, `environment` is what services need to know of such servers.
+    """
+
+    servers: dict[str, ServerProcess]
+    disks: dict[str, Disk]
+    proxied: Mapping[str, tuple[str, ...]]
+    nats_url: str
+    redis_url: str
+    environment: Mapping[str, str]
+
+    def port_of(self, name: str) -> int: ...
+    def url_of(self, store: str, ports: Mapping[str, int]) -> str: ...
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+    async def wait_healthy(self) -> None: ...
+    async def leader(self, what: str) -> str: ...
+
+
+class Single:
+    """One server of each, which syncs its append-only file every second."""
+
+    def __init__(self, directory: Path) -> None:
+        self.disks = {name: Disk(directory / f"{name}-disk") for name in ("nats", "redis")}
+        self._ports = {name: free_port() for name in self.disks}
+        nats, redis = (self.disks[name].path / "data" for name in ("nats", "redis"))
+        self.servers: dict[str, ServerProcess] = {
+            "nats": NatsServer(directory=nats, port=self._ports["nats"]),
+            "redis": RedisServer(directory=redis, port=self._ports["redis"], appendfsync="everysec"),
+        }
+        self.proxied: Mapping[str, tuple[str, ...]] = {"nats": ("nats",), "redis": ("redis",)}
+        self.nats_url = f"nats://127.0.0.1:{self._ports['nats']}"
+        self.redis_url = f"redis://127.0.0.1:{self._ports['redis']}/0"
+        self.environment: Mapping[str, str] = {}
+
+    def port_of(self, name: str) -> int:
+        """Where the server listens."""
+        return self._ports[name]
+
+    def url_of(self, store: str, ports: Mapping[str, int]) -> str:
+        """The address of a store, on these ports instead of the servers'."""
+        return f"nats://127.0.0.1:{ports['nats']}" if store == "nats" else f"redis://127.0.0.1:{ports['redis']}/0"
+
+    async def start(self) -> None:
+        """Start all."""
+        for server in self.servers.values():
+            await server.start()
+
+    async def stop(self) -> None:
+        """Stop all."""
+        for server in self.servers.values():
+            await server.stop()
+
+    async def wait_healthy(self) -> None:
+        """A server that takes connections has nobody to wait for."""
+
+    async def leader(self, what: str) -> str:
+        """The only one."""
+        return "redis" if what == "redis" else "nats"
+
+
+class Clusters:
+    """Streams on three servers, and writes of Redis that count when the replica has them.
+
+    Between a process and Redis no network can be cut here: the sentinel tells where the primary is, past any proxy.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        names = {
+            **{f"nats-{number}": f"nats/n{number}" for number in (1, 2, 3)},
+            "redis-1": "redis/r1",
+            "redis-2": "redis/r2",
+        }
+        self.disks = {name: Disk(directory / place) for name, place in names.items()}
+        self._nats = NatsCluster(directory / "nats", advertise=False)
+        self._redis = RedisSentinel(directory / "redis")
+        self.servers: dict[str, ServerProcess] = {
+            **{f"nats-{number}": server for number, server in enumerate(self._nats.servers, start=1)},
+            **{f"redis-{number}": server for number, server in enumerate(self._redis.servers, start=1)},
+        }
+        self.proxied: Mapping[str, tuple[str, ...]] = {"nats": ("nats-1", "nats-2", "nats-3")}
+        self.nats_url = self._nats.url
+        self.redis_url = self._redis.url
+        self.environment: Mapping[str, str] = {"COLO_STREAM_REPLICAS": "3", "COLO_REDIS_MIN_REPLICAS": "1"}
+
+    def port_of(self, name: str) -> int:
+        """Where the server listens."""
+        number = int(name.rpartition("-")[2]) - 1
+        return int(self._nats.url.split(",")[number].rpartition(":")[2])
+
+    def url_of(self, store: str, ports: Mapping[str, int]) -> str:
+        """The address of a store, on these ports instead of the servers'."""
+        if store == "redis":
+            return self._redis.url
+        return ",".join(f"nats://127.0.0.1:{ports[name]}" for name in self.proxied["nats"])
+
+    async def start(self) -> None:
+        """Start all, and wait until they know one another."""
+        for server in (*self.servers.values(), *self._redis.sentinels):
+            await server.start()
+        await self.wait_healthy()
+
+    async def stop(self) -> None:
+        """Stop all, the sentinels first."""
+        for server in (*self._redis.sentinels, *self.servers.values()):
+            await server.stop()
+
+    async def wait_healthy(self) -> None:
+        """Wait until every server has caught up: only then the loss of the next one costs nothing."""
+        await asyncio.to_thread(self._nats.wait_healthy)
+        await asyncio.to_thread(self._redis.wait_healthy)
+
+    async def leader(self, what: str) -> str:
+        """The server that leads a stream, or JetStream ("nats"), or the primary of Redis ("redis")."""
+        if what == "redis":
+            return f"redis-{await asyncio.to_thread(self._redis.primary) + 1}"
+        if what == "nats":
+            return f"nats-{await asyncio.to_thread(self._nats.meta_leader) + 1}"
+        return f"nats-{await asyncio.to_thread(self._nats.stream_leader, what) + 1}"
+
+
+def free_port() -> int:
+    """A port of the loopback address that nobody has now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
