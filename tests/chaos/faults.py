@@ -38,6 +38,7 @@ KINDS: Final[dict[str, str]] = {
 #: Of one server each there is nobody who has what it lost, or takes over.
 OF_CLUSTERS: Final = ("leader", "primary", "empty-nats", "empty-redis")
 
+_LED: Final = (Stream.NODE, Stream.EVT, Stream.ASK, Stream.RUN, Stream.CMD)
 _WEIGHTS: Final = {
     "kill": 5,
     "pause": 4,
@@ -117,7 +118,7 @@ def draw(chance: random.Random, cluster: ChaosCluster, kinds: list[str], hold_mo
         case "kill-store" | "pause-store" | "full-store":
             return Fault(kind=kind, target=chance.choice(servers), hold_s=hold_s)
         case "leader":
-            return Fault(kind=kind, target=chance.choice(list(Stream)), hold_s=hold_s)
+            return Fault(kind=kind, target=chance.choice(_LED), hold_s=hold_s)
         case "primary" | "empty-redis":
             return Fault(kind=kind, target="redis", hold_s=hold_s)
         case "empty-nats":
