@@ -16,12 +16,22 @@ __all__ = ["LOST", "Lifecycle"]
 LOST = "every accepted job ends, or waits with a reason"
 
 
+Move = tuple[str, str, str]
+"""The row of the table, the state that is left, and the one that is entered."""
+
+
 class Lifecycle:
-    """Follows the state of every job and replica by the facts about it, and compares Redis with it after the drain."""
+    """Follows the state of every job and replica by the facts about it, and compares Redis with it after the drain.
+
+    Facts of one start of a service are in the order of their sequence, however late one of them was stored; of different starts,
+    the one that was heard of later is the later.
+    """
 
     def __init__(self) -> None:
         self._jobs: dict[str, tuple[str, str]] = {}
         self._replicas: dict[str, tuple[ReplicaChange, str]] = {}
+        self._boots: dict[tuple[str, str], int] = {}
+        self._facts: dict[str, list[tuple[int, int, Received, JobStateChanged | ReplicasChanged]]] = {}
         self._accepted: dict[str, str] = {}
         self._waits: dict[str, str] = {}
         self._ids: set[tuple[str, str]] = set()
@@ -41,6 +51,7 @@ class Lifecycle:
                 self._accepted.setdefault(record.job, f"answered to a client at {record.at_us} us")
             case Emptied():
                 # What was said in between may be gone: the next fact about each is believed.
+                self._follow()
                 self._emptied = True
                 self._jobs.clear()
                 self._replicas.clear()
@@ -60,13 +71,9 @@ class Lifecycle:
         match fact:
             case JobSubmitted():
                 self._accepted.setdefault(fact.job, record.where)
-            case JobStateChanged():
-                state, where = self._jobs.get(fact.job, ("" if self._emptied else JOB.initial, ""))
-                self._move(JOB, fact.job, state, (fact.transition, fact.previous, fact.state), (where, record.where))
-                self._jobs[fact.job] = fact.state, record.where
-            case ReplicasChanged():
-                for change in fact.changes:
-                    self._replica(record, change)
+            case JobStateChanged() | ReplicasChanged():
+                boot = self._boots.setdefault((fact.job, fact.boot_id), len(self._boots))
+                self._facts.setdefault(fact.job, []).append((boot, fact.seq, record, fact))
             case PlacementRejected():
                 self._waits[fact.job] = record.where
             case DeadLettered():
@@ -77,6 +84,7 @@ class Lifecycle:
 
     def end(self) -> None:
         """What can only be judged when everything was heard."""
+        self._follow()
         stored = self._stored
         if stored is None:
             return
@@ -96,6 +104,22 @@ class Lifecycle:
             if published != state:
                 self._agrees.broken(job, f"Redis says {state}, the last fact {published}", (where,))
 
+    def _follow(self) -> None:
+        """Judge the moves that were heard so far."""
+        for _, found in sorted(self._facts.items()):
+            for _, _, record, fact in sorted(found, key=lambda one: one[:2]):
+                if isinstance(fact, JobStateChanged):
+                    self._job(record, fact)
+                else:
+                    for change in fact.changes:
+                        self._replica(record, change)
+        self._facts.clear()
+
+    def _job(self, record: Received, fact: JobStateChanged) -> None:
+        state, where = self._jobs.get(fact.job, ("" if self._emptied else JOB.initial, ""))
+        self._move(JOB, fact.job, state, (fact.transition, fact.previous, fact.state), (where, record.where))
+        self._jobs[fact.job] = fact.state, record.where
+
     def _replica(self, record: Received, change: ReplicaChange) -> None:
         last, where = self._replicas.get(change.replica, (None, ""))
         state = last.state if last is not None else "" if self._emptied else REPLICA.initial
@@ -106,9 +130,7 @@ class Lifecycle:
             self._moves.broken(change.replica, seen, (where, record.where))
         self._replicas[change.replica] = change, record.where
 
-    def _move(
-        self, machine: StateMachine, about: str, state: str, move: tuple[str, str, str], evidence: tuple[str, str]
-    ) -> None:
+    def _move(self, machine: StateMachine, about: str, state: str, move: Move, evidence: tuple[str, str]) -> None:
         self._moves.checked += 1
         transition, previous, target = move
         if state and previous != state:

@@ -73,7 +73,7 @@ def received(at: int, fact: Fact) -> Received:
     return Received(
         at_us=at * _STEP_US,
         subject=subject_of(fact),
-        text=encode(replace(fact, at_ms=at * _STEP_US // 1_000)).decode(),
+        text=encode(replace(fact, at_ms=at * _STEP_US // 1_000, boot_id="b1", seq=at)).decode(),
         stream=row.stream or "",
         seq=at,
         id=str(at),

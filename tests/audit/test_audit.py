@@ -157,6 +157,14 @@ def test_a_replica_of_a_lost_node_may_run_once_more() -> None:
     assert [one.violations for one in doubled] == [[]]
 
 
+def test_a_fact_that_was_stored_late_has_its_place_by_its_sequence() -> None:
+    records = tale(facts())
+    at = _of(JobStateChanged, 0)
+    late = replace(received(at + 1, facts()[at]), at_us=records[at + 8].at_us)
+    found = judge([*records[:at], *records[at + 1 :], late])
+    assert [finding.invariant for finding in found.findings if finding.violations] == []
+
+
 def test_what_an_emptied_bus_forgot_is_unknown_and_no_violation() -> None:
     records = [record for at, record in enumerate(tale(facts())) if at > _of(ReplicasChanged, 2)]
     emptied = Emptied(at_us=received(1, facts()[0]).at_us, what="COLO_EVT")

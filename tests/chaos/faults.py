@@ -25,7 +25,7 @@ KINDS: Final[dict[str, str]] = {
     "pause": f"SIGSTOP of a process for 5 to 90 s, scaled by {SCALE:g}",
     "cut": "nothing passes between a process and a server, in one direction or both; connections stay or break afterwards",
     "slow": "everything between a process and a server is 0.05 to 1 s late, in one direction or both",
-    "clock": "the wall clock of a process steps an hour forth or back, and back again",
+    "clock": "the wall clock of a process steps an hour forth or back, and back again; it may be killed and start meanwhile",
     "old": "a process is replaced by one of the older version, and that by the newer one",
     "kill-store": "kill -9 of a server; it is started again on its files",
     "pause-store": f"SIGSTOP of a server for 5 to 90 s, scaled by {SCALE:g}",
@@ -71,7 +71,7 @@ class Fault(Struct, frozen=True, kw_only=True):
         if self.kind == "cut" and self.breaks:
             words.append("then broken")
         if self.kind == "clock":
-            words.append(f"{self.step_ns / _HOUR_NS:+.0f} h")
+            words.append(f"{self.step_ns / _HOUR_NS:+.0f} h{', then killed' if self.breaks else ''}")
         return " ".join(words)
 
 
@@ -112,7 +112,8 @@ def draw(chance: random.Random, cluster: ChaosCluster, kinds: list[str], hold_mo
             )
         case "clock":
             step_ns = chance.choice((-_HOUR_NS, _HOUR_NS))
-            return Fault(kind=kind, target=chance.choice(everyone), hold_s=hold_s, step_ns=step_ns)
+            breaks = chance.random() < 0.5
+            return Fault(kind=kind, target=chance.choice(everyone), hold_s=hold_s, step_ns=step_ns, breaks=breaks)
         case "old":
             return Fault(kind=kind, target=chance.choice(control), hold_s=hold_s)
         case "kill-store" | "pause-store" | "full-store":
@@ -143,8 +144,7 @@ async def inject(cluster: ChaosCluster, fault: Fault) -> None:
         case "cut" | "slow":
             await _on_network(cluster, fault)
         case "clock":
-            clock = cluster.clocks[name]
-            await _held(fault, lambda: clock.step_to(fault.step_ns), lambda: clock.step_to(0))
+            await _stepped(cluster, fault)
         case "old":
             await cluster.stop(name)
             await cluster.start(name, is_old=True)
@@ -163,6 +163,19 @@ async def inject(cluster: ChaosCluster, fault: Fault) -> None:
             await _full(cluster, fault)
         case _:
             raise ValueError(fault.kind)
+
+
+async def _stepped(cluster: ChaosCluster, fault: Fault) -> None:
+    """A process follows no step while it runs; one that starts takes the wrong time for the right one."""
+    clock = cluster.clocks[fault.target]
+    clock.step_to(fault.step_ns)
+    try:
+        if fault.breaks:
+            await cluster.kill(fault.target)
+            await cluster.start(fault.target)
+        await asyncio.sleep(fault.hold_s)
+    finally:
+        clock.step_to(0)
 
 
 async def _held(fault: Fault, begin: Callable[[], None], end: Callable[[], None]) -> None:
