@@ -29,7 +29,8 @@ from tests.soak.month import Month, Shortener
 _LOOK_S: Final = 5.0
 _SHOWN: Final = 6
 _START_LIMIT_S: Final = 120.0
-_LEAVERS: Final = 8
+#: Few enough that those that leave within a minute are less than a third of the fleet, which would be an alarm and no departure.
+_LEAVERS: Final = 4
 _STAY_S: Final = 30.0
 _COUNTS: Final = {"overcommit": 1, "jobs": 1, "scheduler": 2, "evictor": 1, "gateway": 2}
 _MIB: Final = 1 << 20
@@ -78,7 +79,10 @@ async def _soak(options: argparse.Namespace, directory: Path) -> dict[str, list[
             problems = await wait_ready(cluster, load, _START_LIMIT_S)
             if problems:
                 raise ChaosFailed(f"not ready within {_START_LIMIT_S:g} s of the start: {problems}")
-            print(f"kept for so many seconds: {await shortener.shorten_streams()}", flush=True)
+            ages = await shortener.shorten_streams()
+            print(
+                f"kept for so many seconds: {', '.join(f'{name} {age_s}' for name, age_s in ages.items())}", flush=True
+            )
             tasks = [asyncio.create_task(load.run()), asyncio.create_task(_churn(cluster, 1_001))]
             begun_s = time.monotonic()
             try:
@@ -91,6 +95,8 @@ async def _soak(options: argparse.Namespace, directory: Path) -> dict[str, list[
                     }
                     for line, value in found.items():
                         lines.setdefault(line, []).append((at_s, value))
+                    # A process that comes may have set the ages of the product again.
+                    await shortener.shorten_streams()
                     await shortener.shorten_keys()
                     await shortener.shorten_consumers()
                     for task in tasks:
