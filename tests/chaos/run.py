@@ -88,7 +88,8 @@ async def run(plan: Plan, cluster: ChaosCluster, say: Callable[[str], None]) -> 
         problems = await wait_ready(cluster, load, _START_LIMIT_S)
         if problems:
             raise ChaosFailed(f"not ready within {_START_LIMIT_S:g} s of the start: {problems}")
-        say(f"ready: {', '.join(cluster.instances)}")
+        await cluster.stores.settle()
+        say(f"ready: {', '.join(cluster.instances)}; {', '.join(cluster.stores.servers)}")
         recorder = await _start_recorder(cluster, recording)
         submitting = asyncio.create_task(load.run())
         try:

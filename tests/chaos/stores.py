@@ -8,12 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+import nats
+
 from colo_cli.server_process import ServerProcess
 from colo_cli.servers import NatsServer, RedisServer
 from tests.chaos.disk import Disk
 from tests.support.clusters import NatsCluster, RedisSentinel
 
 __all__ = ["Clusters", "Single", "Stores", "free_port"]
+
+_REPLICAS: Final = 3
 
 
 class Stores(Protocol):
@@ -33,6 +37,7 @@ class Stores(Protocol):
     def port_of(self, name: str) -> int: ...
     def url_of(self, store: str, ports: Mapping[str, int]) -> str: ...
     async def start(self) -> None: ...
+    async def settle(self) -> None: ...
     async def stop(self) -> None: ...
     async def wait_healthy(self) -> None: ...
     async def leader(self, what: str) -> str: ...
@@ -66,6 +71,9 @@ class Single:
         """Start all."""
         for server in self.servers.values():
             await server.start()
+
+    async def settle(self) -> None:
+        """One server keeps every stream."""
 
     async def stop(self) -> None:
         """Stop all."""
@@ -102,7 +110,7 @@ class Clusters:
         self.proxied: Mapping[str, tuple[str, ...]] = {"nats": ("nats-1", "nats-2", "nats-3")}
         self.nats_url = self._nats.url
         self.redis_url = self._redis.url
-        self.environment: Mapping[str, str] = {"COLO_STREAM_REPLICAS": "3", "COLO_REDIS_MIN_REPLICAS": "1"}
+        self.environment: Mapping[str, str] = {"COLO_STREAM_REPLICAS": str(_REPLICAS), "COLO_REDIS_MIN_REPLICAS": "1"}
 
     def port_of(self, name: str) -> int:
         """Where the server listens."""
@@ -119,6 +127,19 @@ class Clusters:
         """Start all, and wait until they know one another."""
         for server in (*self.servers.values(), *self._redis.sentinels):
             await server.start()
+        await self.wait_healthy()
+
+    async def settle(self) -> None:
+        """Have every stream that services made kept by three servers, as an operator does."""
+        client = await nats.connect(self.nats_url.split(","))
+        try:
+            js = client.jetstream(timeout=10.0)
+            for stream in await js.streams_info():
+                if stream.config.num_replicas != _REPLICAS:
+                    stream.config.num_replicas = _REPLICAS
+                    await js.update_stream(stream.config)
+        finally:
+            await client.close()
         await self.wait_healthy()
 
     async def stop(self) -> None:
