@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import nats
 
