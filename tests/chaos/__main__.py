@@ -43,7 +43,9 @@ def _options() -> argparse.Namespace:
         default="cluster",
         help="three NATS servers and Redis with a replica and a sentinel, or one of each (default cluster)",
     )
-    parser.add_argument("--instances", default="", help="of services that may be several, such as jobs=2,evictor=2")
+    parser.add_argument(
+        "--instances", default="", help="how many of which service, such as jobs=1,evictor=3 (default 2 of each)"
+    )
     parser.add_argument("--hold-most-s", type=float, default=90 * SCALE, help="the longest pause or cut in seconds")
     parser.add_argument("--ready-within-s", type=float, default=60.0, help="more is a violation (default 60)")
     parser.add_argument("--period-s", type=float, default=0.7, help="a job is submitted this often (default 0.7)")
@@ -62,7 +64,7 @@ def main() -> int:
     if unknown:
         print(f"kinds: there is no {unknown[0]!r}; there are {', '.join(KINDS)}", file=sys.stderr)
         return 2
-    counts = {"overcommit": 1, "jobs": 1, "scheduler": 2, "evictor": 1, "gateway": 2}
+    counts = dict.fromkeys(("overcommit", "jobs", "scheduler", "evictor", "gateway"), 2)
     for entry in filter(None, options.instances.split(",")):
         service, _, count = entry.partition("=")
         if service not in counts or not count.isdigit() or not 1 <= int(count) <= 9:
