@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -179,3 +180,11 @@ def test_a_recording_is_read_as_it_was_written_up_to_a_line_that_was_cut_off(tmp
     with path.open("ab") as file:
         file.write(b'{"type":"received","at_')
     assert list(read(path)) == records
+
+
+def test_the_auditor_shares_no_code_with_the_services() -> None:
+    texts = [path.read_text("utf-8") for path in Path(__file__).parent.glob("*.py")]
+    own = {name for text in texts for name in re.findall(r"^from (colo_[\w.]+) import", text, re.MULTILINE)}
+    assert own
+    assert {name for name in own if not name.startswith(("colo_common.events.", "colo_common.model."))} == set()
+    assert not any(re.search(r"^import colo_", text, re.MULTILINE) for text in texts)

@@ -36,7 +36,8 @@ class ChaosCluster:
         self.old = old
         self.proxies: dict[tuple[str, str], Proxy] = {}
         self.clocks: dict[str, StepFile] = {}
-        self.gateways = {one.name: free_port() for one in instances if one.service == "gateway"}
+        # A process that begins anew by itself listens on the same port again.
+        self._ports = {one.name: free_port() for one in instances}
         self.ended: list[str] = []
         self.down: set[str] = set()
         self._olds: set[str] = set()
@@ -82,11 +83,10 @@ class ChaosCluster:
             **self.stores.environment,
             "COLO_NATS_URL": self.stores.url_of("nats", ports),
             "COLO_REDIS_URL": self.stores.url_of("redis", ports),
+            "COLO_HTTP_PORT": str(self._ports[name]),
             "CHAOS_MODULE": instance.module,
             "CHAOS_CLOCK": str(self.directory / f"{name}.clock"),
         }
-        if name in self.gateways:
-            environment["COLO_GATEWAY_HTTP_PORT"] = str(self.gateways[name])
         tree = self.old if is_old and self.old is not None else ROOT
         environment["PYTHONPATH"] = os.pathsep.join(map(str, (*_sources(tree), ROOT)))
         (self._olds.add if is_old else self._olds.discard)(name)
@@ -162,11 +162,9 @@ class ChaosCluster:
         child = self._processes.running.get(name)
         if child is None or child.process.returncode is not None:
             return "does not run"
-        if child.address is None:
-            return "does not listen yet"
         assert self._http is not None
         try:
-            async with self._http.get(f"http://{child.address}/readyz?verbose") as response:
+            async with self._http.get(f"http://127.0.0.1:{self._ports[name]}/readyz?verbose") as response:
                 text = await response.text()
                 failed = [line for line in text.splitlines() if line.startswith("[-]")]
                 return "" if response.status == 200 else "; ".join(failed) or f"answers {response.status}"
@@ -176,7 +174,8 @@ class ChaosCluster:
     @property
     def gateway_urls(self) -> list[str]:
         """The addresses of the gateways."""
-        return [f"http://127.0.0.1:{port}" for port in self.gateways.values()]
+        gateways = [name for name, instance in self.instances.items() if instance.service == "gateway"]
+        return [f"http://127.0.0.1:{self._ports[name]}" for name in gateways]
 
 
 def older_version(directory: Path, revision: str) -> Path | None:
