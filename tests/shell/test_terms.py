@@ -6,21 +6,38 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from colo_common.adapters.leases_memory import MemoryLeases
 from colo_common.events.effects import Effect, Publish
 from colo_common.events.eviction import EvictReplica
 from colo_common.events.job import QueueChanged, ReplicasWithdrawn
+from colo_common.events.status import ServiceStatus
+from colo_common.events.wire import encode_reply
+from colo_common.model.partition import Fence
 from colo_common.model.reasons import Reason
-from colo_common.ports import Fenced, Outgoing, Unavailable
+from colo_common.ports import Backlog, Fenced, Outgoing, Unavailable
 from colo_common.runtime.lease_keeper import LeaseKeeper
 from colo_common.runtime.service import Service
-from colo_common.runtime.term import HeldStore
-from tests.shell.scripted_core import WITHDRAWN, ScriptedCore, World, changed, message, row, settled, withdrawn
-from tests.support.vloop import run_virtual
+from colo_common.runtime.term import HeldStore, ServiceTerm
+from tests.shell.scripted_core import (
+    START_MS,
+    WITHDRAWN,
+    ScriptedCore,
+    World,
+    changed,
+    message,
+    row,
+    settled,
+    withdrawn,
+)
+from tests.support.vloop import VirtualClock, run_virtual
 
 TTL_MS = 3_000
+STATUS = ServiceStatus(
+    service="told", boot_id="b", host="h", pid=7, version="1", started_at_ms=1, now_ms=2, problems={}, inbox_items=0,
+    outgoing_messages=0, handled=0, dead_letters=0, refusals=0,
+)  # fmt: skip
 
 
 def react(event: Struct) -> Sequence[Effect]:
@@ -150,6 +167,69 @@ def test_what_a_killed_one_recorded_is_published_by_its_successor() -> None:
         async with two.world.running(two.other.service()):
             await asyncio.sleep(1)
         assert "a" in [fact.queue for fact in two.world.facts(QueueChanged)]
+
+    run_virtual(story())
+
+
+class Reach:
+    """Leases that may be out of reach, and answers of other instances: the Leases and the Survey of one that is cut off."""
+
+    def __init__(self, leases: MemoryLeases) -> None:
+        self._leases = leases
+        self.is_away = False
+        self.others_fence = 0
+
+    async def renew(self, owner: str, ttl_ms: int, partitions: int) -> tuple[Fence, ...]:
+        if self.is_away:
+            raise Unavailable("the store is away")
+        return await self._leases.renew(owner, ttl_ms, partitions)
+
+    async def ask_all(self, subject: str, data: bytes, timeout_s: float) -> Sequence[bytes]:
+        return [encode_reply(structs.replace(STATUS, fence=self.others_fence))]
+
+    async def backlogs(self, streams: Sequence[str], timeout_s: float) -> Sequence[Backlog]:
+        return ()
+
+
+def test_one_that_cannot_reach_the_store_serves_on_until_another_one_says_that_it_took_over() -> None:
+    async def story() -> None:
+        two = Two()
+        reach = Reach(two.leases)
+        keeper = LeaseKeeper(reach, "one", 1, TTL_MS, stays_when_away=True)
+        term = ServiceTerm("told", keeper, two.world.bus, reach, VirtualClock(START_MS))
+        assert await term.begin(two.world.stop)
+        assert term.lost is not None
+        reach.is_away = True
+        await asyncio.sleep(60)
+        assert not term.lost.done()
+        assert keeper.is_current
+        reach.others_fence = keeper.term[0][1] + 1
+        await asyncio.sleep(2)
+        with pytest.raises(Fenced):
+            term.lost.result()
+        await term.end()
+
+    run_virtual(story())
+
+
+def test_one_that_stands_by_is_ready_while_another_one_serves_and_takes_over_when_that_leaves() -> None:
+    async def story() -> None:
+        two = Two()
+        reach = Reach(two.leases)
+        term = ServiceTerm("told", two.other.keeper, two.world.bus, reach, VirtualClock(START_MS))
+        assert await two.one.takes_over()
+        beginning = asyncio.create_task(term.begin(two.world.stop))
+        await asyncio.sleep(2)
+        assert term.problems() == {"leases": "nobody holds the work of this service yet"}
+        reach.others_fence = two.one.keeper.term[0][1]
+        await asyncio.sleep(2)
+        assert term.problems() == {"leases": ""}
+        assert not beginning.done()
+        await two.one.keeper.leave()
+        await asyncio.sleep(TTL_MS / 3_000)
+        assert beginning.done()
+        assert two.other.keeper.held
+        await term.end()
 
     run_virtual(story())
 

@@ -62,7 +62,7 @@ def name_of(colo: RunningColo, pid: int) -> str:
 
 async def test_all_work_ends_once_whatever_becomes_of_one_of_two(tmp_path: Path) -> None:
     async with running_colo(tmp_path, nodes=2) as colo:
-        for service in (*HELD, "scheduler"):
+        for service in (*HELD, "scheduler", "gateway"):
             await colo.processes.start(f"{service}-2", f"colo_{service}")
         pids = {
             service: await eventually(lambda: holder(colo, service, of=2), f"one {service} holds", limit_s=LIMIT_S)  # noqa: B023
@@ -71,11 +71,13 @@ async def test_all_work_ends_once_whatever_becomes_of_one_of_two(tmp_path: Path)
         await eventually(lambda: shared(colo), "two schedulers share the shards", limit_s=LIMIT_S)
         jobs = [await colo.submit(a_job("before"), key="before")]
 
-        # The holder of every kind of work but jobs is killed, the holder of jobs stands still.
+        # The holder of every kind of work but jobs is killed; the holder of jobs and one of the schedulers stand still.
         for service in ("overcommit", "evictor"):
             await colo.kill(name_of(colo, pids[service]))
         frozen = colo.process(name_of(colo, pids["jobs"])).process
-        frozen.send_signal(signal.SIGSTOP)
+        frozen_scheduler = colo.process("scheduler-2").process
+        for process in (frozen, frozen_scheduler):
+            process.send_signal(signal.SIGSTOP)
         try:
             jobs.append(await colo.submit(a_job("meanwhile"), key="meanwhile"))
             for service in HELD:
@@ -83,7 +85,8 @@ async def test_all_work_ends_once_whatever_becomes_of_one_of_two(tmp_path: Path)
                 assert taken != pids[service]
             await colo.reaches(jobs[1], "Completed", limit_s=LIMIT_S)
         finally:
-            frozen.send_signal(signal.SIGCONT)
+            for process in (frozen, frozen_scheduler):
+                process.send_signal(signal.SIGCONT)
 
         # What stood still stands by again, and changes nothing.
         async def stands_by() -> bool:
@@ -91,9 +94,19 @@ async def test_all_work_ends_once_whatever_becomes_of_one_of_two(tmp_path: Path)
             return sorted((one["pid"] == frozen.pid, len(one["held"])) for one in found) == [(False, 1), (True, 0)]
 
         await eventually(stands_by, "the one that stood still stands by", limit_s=LIMIT_S)
+        # The present holder leaves, as in a rolling update.
+        leaving = colo.process("jobs-2" if frozen is colo.process("jobs").process else "jobs").process
+        leaving.terminate()
         jobs.append(await colo.submit(a_job("after"), key="after"))
+        assert await leaving.wait() == 0
+        assert await holder(colo, "jobs", of=1) == frozen.pid
         for job in jobs:
             assert await colo.reaches(job, "Completed", limit_s=LIMIT_S) == "Completed"
+        # Both gateways say the same, and one that is killed leaves the other one's answers as they are.
+        seen = await colo.get(f"/v1/jobs/{jobs[0]}")
+        await colo.kill("gateway")
+        colo.processes.running["gateway"] = colo.process("gateway-2")
+        assert (await colo.get(f"/v1/jobs/{jobs[0]}"))["replicas"] == seen["replicas"]
 
         replicas = {f"{job}/main/{index}" for job in jobs for index in range(REPLICAS)}
         ended = await colo.facts(ReplicaEnded, "colo.v1.evt.enforcement.*.ended")

@@ -16,7 +16,8 @@ class ServiceStatus(Struct, frozen=True, kw_only=True):
 
     `host`, `pid` and `boot_id` tell instances of a service apart. `started_at_ms` and `now_ms` are by the instance's clock.
     `inbox_items` wait for its core, `outgoing_messages` for the bus; counts are since its start. Of the `partitions` into which the
-    instances divide the work (0: it is not shared) it holds the numbers in `held`, and these since `held_for_ms` of real time.
+    instances divide the work (0: it is not shared) it holds the numbers in `held`, and these since `held_for_ms` of real time;
+    `fence` is the highest number under which it holds one.
     """
 
     service: str
@@ -35,3 +36,4 @@ class ServiceStatus(Struct, frozen=True, kw_only=True):
     held: tuple[int, ...] = ()
     partitions: int = 0
     held_for_ms: int = 0
+    fence: int = 0

@@ -60,6 +60,7 @@ class LeaseKeeper:
         self._stays_when_away = stays_when_away
         self._ttl_s = ttl_ms / 1_000
         self._until_s = 0.0
+        self._renewed_s = 0.0
         self._log = structlog.get_logger(source="leases")
 
     @property
@@ -70,6 +71,11 @@ class LeaseKeeper:
     def held_for_ms(self) -> int:
         """For how long exactly these partitions are held; 0 when none is."""
         return round((asyncio.get_running_loop().time() - self.since_s) * 1_000) if self.held else 0
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether something is held here that another instance may have got meanwhile, because the store cannot be reached."""
+        return bool(self.held) and asyncio.get_running_loop().time() >= self._renewed_s + self._ttl_s
 
     async def run(self, changed: Callable[[tuple[Fence, ...]], Awaitable[None]], stop: asyncio.Event) -> None:
         """Keep the leases until `stop` is set; `changed` is called with what is held whenever that changes."""
@@ -101,6 +107,7 @@ class LeaseKeeper:
                 self._until_s = asyncio.get_running_loop().time() + self._ttl_s
         else:
             self.problem = ""
+            self._renewed_s = asked_s
             self._until_s = asked_s + self._ttl_s
 
     async def confirm(self) -> None:

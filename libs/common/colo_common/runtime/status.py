@@ -67,6 +67,7 @@ class StatusAnswer:
                 refusals=_count_of(self._metrics.refusals),
                 held=tuple(partition for partition, _ in held),
                 partitions=0 if leases is None else leases.partitions,
+                fence=max((fence for _, fence in held), default=0),
                 held_for_ms=0 if leases is None else leases.held_for_ms(),
             )
         )

@@ -71,6 +71,7 @@ class ServiceTerm:
         self._never = asyncio.Event()
         self._has_holder = False
         self._keeping: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self.lost: asyncio.Future[None] | None = None
 
     @property
@@ -100,21 +101,36 @@ class ServiceTerm:
             for task in (*waits, standing_by):
                 task.cancel()
             await asyncio.gather(*waits, standing_by, return_exceptions=True)
+        if not stop.is_set():
+            self._watching = loop.create_task(self._watch())
         return not stop.is_set()
 
     async def end(self) -> None:
         """Give the partition up. Called when everything is sent: the lease is renewed until then."""
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.gather(self._keeping, return_exceptions=True)
+        tasks = [task for task in (self._keeping, self._watching) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self.leases.leave()
+
+    async def _watch(self) -> None:
+        """While the store cannot be reached from here, ask on the bus whether it can from elsewhere, and another one took over."""
+        while True:
+            await asyncio.sleep(_ASK_EVERY_S)
+            own = max((fence for _, fence in self.leases.term), default=0)
+            if self.leases.is_doubtful and await self._highest_fence() > own:
+                self._is_over()
 
     async def _changed(self, held: tuple[Fence, ...]) -> None:
         if not self._begun.is_set():
             if held:
                 self.leases.term = held
                 self._begun.set()
-        elif held != self.leases.term and self.lost is not None and not self.lost.done():
+        elif held != self.leases.term:
+            self._is_over()
+
+    def _is_over(self) -> None:
+        if self.lost is not None and not self.lost.done():
             self.lost.set_exception(Fenced("another instance holds the partition"))
 
     async def _stand_by(self) -> None:
@@ -131,7 +147,7 @@ class ServiceTerm:
         answering = asyncio.get_running_loop().create_task(self._bus.answer(self._service, status.answerers()))
         try:
             while True:
-                self._has_holder = await self._is_held()
+                self._has_holder = await self._highest_fence() > 0
                 await asyncio.sleep(_ASK_EVERY_S)
         finally:
             answering.cancel()
@@ -143,13 +159,13 @@ class ServiceTerm:
 
         return found()
 
-    async def _is_held(self) -> bool:
-        """Whether an instance answers that holds something."""
+    async def _highest_fence(self) -> int:
+        """The highest fence under which an instance that answers holds something; 0 when none does."""
         question = GetServiceStatus(service=self._service)
+        highest = 0
         with suppress(PortError):
             for data in await self._survey.ask_all(request_subject(question), encode_request(question), _ASK_S):
                 with suppress(InvalidInput):
                     answer = decode_reply(GetServiceStatus, data)
-                    if isinstance(answer, ServiceStatus) and answer.held:
-                        return True
-        return False
+                    highest = max(highest, answer.fence if isinstance(answer, ServiceStatus) else 0)
+        return highest
