@@ -14,12 +14,17 @@ from colo_common.events.eviction import EvictReplica
 from colo_common.events.job import QueueChanged, ReplicasWithdrawn
 from colo_common.events.status import ServiceStatus
 from colo_common.events.wire import encode_reply
+from colo_common.model.invalid import InvalidInput
 from colo_common.model.partition import Fence
 from colo_common.model.reasons import Reason
 from colo_common.ports import Backlog, Fenced, Outgoing, Unavailable
 from colo_common.runtime.lease_keeper import LeaseKeeper
 from colo_common.runtime.service import Service
 from colo_common.runtime.term import HeldStore, ServiceTerm
+from colo_evictor.settings import EvictorSettings
+from colo_jobs.settings import JobsSettings
+from colo_overcommit.settings import OvercommitSettings
+from colo_scheduler.settings import SchedulerSettings
 from tests.shell.scripted_core import (
     START_MS,
     WITHDRAWN,
@@ -250,3 +255,9 @@ def test_orders_name_the_fence_of_the_term() -> None:
         assert ordered.generation == two.one.keeper.held[0][1]
 
     run_virtual(story())
+
+
+@pytest.mark.parametrize("settings", [JobsSettings, EvictorSettings, OvercommitSettings, SchedulerSettings])
+def test_a_lease_that_would_end_before_it_can_be_renewed_is_refused(settings: type[JobsSettings]) -> None:
+    with pytest.raises(InvalidInput, match="lease_ttl_ms: must be at least 300"):
+        settings(lease_ttl_ms=299).validate()

@@ -313,9 +313,13 @@ class SchedulerShell:
         return await self._until_done(attempt)
 
     def problems(self) -> Mapping[str, str]:
-        """One sentence each for `ledger` and `reservations` that says why it is unavailable; empty while it is available."""
+        """One sentence each for ledger, leases and reservations that says why it is unavailable; empty while it is available."""
         ledger = next((why for call, why in sorted(self._refused.items()) if call != _RESERVATIONS), "")
-        return {"ledger": self._retrier.problem or ledger, _RESERVATIONS: self._refused.get(_RESERVATIONS, "")}
+        return {
+            "ledger": self._retrier.problem or ledger,
+            "leases": "" if self.leases is None else self.leases.problem,
+            _RESERVATIONS: self._refused.get(_RESERVATIONS, ""),
+        }
 
     # ---- start
 

@@ -210,9 +210,10 @@ def run(
         loaded = load(settings, name, words, os.environ if environ is None else environ)
         if is_sched_batch:
             _use_sched_batch()
+        ports: list[int] = []
         while True:
             try:
-                return asyncio.run(_main(name, loaded, build))
+                return asyncio.run(_main(name, loaded, build, ports))
             except Fenced:
                 # Begin again from what is stored, with nothing of the old view.
                 continue
@@ -239,7 +240,10 @@ def _tune_gc() -> None:
     gc.set_threshold(*_COLLECT_AFTER)
 
 
-async def _main(name: str, settings: Settings, build: Callable[[ServiceProcess, Settings], Awaitable[None]]) -> int:
+async def _main(
+    name: str, settings: Settings, build: Callable[[ServiceProcess, Settings], Awaitable[None]], ports: list[int]
+) -> int:
+    """One life of the process. `ports` has the port of its pages, if it had one in a life before, and gets it."""
     common = common_of(settings)
     logs.configure(common.log_level, common.log_format, service=name)
     log = structlog.get_logger(source="process")
@@ -264,7 +268,8 @@ async def _main(name: str, settings: Settings, build: Callable[[ServiceProcess, 
             from colo_common.runtime.http import listen, start_http
 
             # First of all: a process that cannot have its port changes nothing on the machine.
-            sockets = await listen(common.http_host, common.http_port)
+            sockets = await listen(common.http_host, ports[0] if ports else common.http_port)
+            ports[:] = [sockets[0].getsockname()[1]]
             process.at_close(_closer(sockets))
         await build(process, settings)
         # Only now: a process that this machine refuses says that alone, whether or not a server is there.
