@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -115,7 +116,8 @@ class ChaosCluster:
     def signal(self, name: str, number: signal.Signals) -> None:
         """Send a signal to an instance or a server, if it runs."""
         if name in self.stores.servers:
-            os.kill(self.stores.servers[name].pid, number)
+            with suppress(RuntimeError, ProcessLookupError):
+                os.kill(self.stores.servers[name].pid, number)
             return
         child = self._processes.running.get(name)
         if child is not None and child.process.returncode is None:
@@ -129,12 +131,16 @@ class ChaosCluster:
     async def kill_server(self, name: str, *, away_s: float, empty: bool = False) -> None:
         """End a server with SIGKILL and start it again on the same port, on its store or on an empty one."""
         server = self.stores.servers[name]
-        os.kill(server.pid, signal.SIGKILL)
+        self.down.add(name)
+        # It may have ended by itself, as a replica of Redis does that cannot write.
+        with suppress(RuntimeError, ProcessLookupError):
+            os.kill(server.pid, signal.SIGKILL)
         await asyncio.sleep(away_s)
         server.stop_blocking(limit_ms=0)
         if empty:
             self.stores.disks[name].empty()
         await server.start()
+        self.down.discard(name)
         await self.stores.wait_healthy()
 
     def proxies_between(self, name: str, store: str) -> list[Proxy]:

@@ -115,7 +115,7 @@ async def _soak(options: argparse.Namespace, directory: Path) -> dict[str, list[
     return lines
 
 
-def _row(line: str, series: list[tuple[float, float]], found: Flatness | None, warm_s: float) -> str:
+def _row(line: str, series: list[tuple[float, float]], found: Flatness | None, warm_s: float, why: str) -> str:
     is_size = line.startswith(("bytes", "rss"))
 
     def text(value: float) -> str:
@@ -124,7 +124,7 @@ def _row(line: str, series: list[tuple[float, float]], found: Flatness | None, w
     every = max(1, len(series) // _SHOWN)
     shown = "".join(f"{text(value):>9}" for _, value in series[::every][:_SHOWN])
     if found is None:
-        return f"{line:44}{shown}  too short, nothing after {warm_s:.0f} s"
+        return f"{line:44}{shown}  not judged: {why or f'too few values after {warm_s:.0f} s'}"
     verdict = "flat" if found.is_flat else "RISES"
     return f"{line:44}{shown}  rise {text(found.rise):>8} of at most {text(found.allowed):>7}  {verdict}"
 
@@ -145,9 +145,10 @@ def main() -> int:
     rising = 0
     for line in sorted(lines):
         bound = next(bound for words, bound in BOUNDS.items() if line.startswith(words))
-        found = flatness(lines[line], month.warm_s, bound)
+        why = month.grows(line)
+        found = None if why else flatness(lines[line], month.warm_s, bound)
         rising += found is not None and not found.is_flat
-        print(_row(line, lines[line], found, month.warm_s))
+        print(_row(line, lines[line], found, month.warm_s, why))
     bounds = ", ".join(f"{words} {bound.share_pct:g} % of the mean" for words, bound in BOUNDS.items())
     print(f"the most that a fitted line may rise over the judged part: {bounds}")
     print(f"{len(lines)} lines, {rising} rise")

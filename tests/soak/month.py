@@ -40,6 +40,13 @@ class Month(Struct, frozen=True, kw_only=True):
         """From here on everything that is kept for a week or less has been deleted once, and the processes have warmed up."""
         return max(self.short_s(7 * 86_400) + 10.0, self.minutes * 60 * 0.35)
 
+    def grows(self, line: str) -> str:
+        """Why the line of a stream rises all month, "" where it must not: its messages are kept for longer than the run is judged."""
+        for stream, limits in STREAMS.items():
+            if line == f"bytes of stream {stream}" and self.short_s(limits.max_age_s) > self.warm_s:
+                return f"kept for {limits.max_age_s // 86_400} days, at most {limits.max_bytes >> 20} MiB"
+        return ""
+
     def settings(self) -> dict[str, str]:
         """The settings of services that keep things for a time or up to a number."""
         return {
