@@ -41,7 +41,7 @@ class Month(Struct, frozen=True, kw_only=True):
         return max(self.short_s(7 * 86_400) + 10.0, self.minutes * 60 * 0.35)
 
     def grows(self, line: str) -> str:
-        """Why the line of a stream rises all month, "" where it must not: its messages are kept for longer than the run is judged."""
+        """Why the line of a stream rises all month, "" where it must not: its messages are kept for long."""
         for stream, limits in STREAMS.items():
             if line == f"bytes of stream {stream}" and self.short_s(limits.max_age_s) > self.warm_s:
                 return f"kept for {limits.max_age_s // 86_400} days, at most {limits.max_bytes >> 20} MiB"
