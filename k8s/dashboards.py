@@ -47,7 +47,7 @@ FLEET = (
                                    ("sum(rate(colo_jobs_replica_losses_total[5m]))", "lost"),
                                    ("sum(rate(colo_jobs_replica_failures_total[5m]))", "failed")), "ops", 12),
     Panel("Jobs", (("sum(rate(colo_jobs_jobs_submitted_total[5m]))", "submitted"),
-                   ("sum by (state) (rate(colo_jobs_jobs_ended_total[5m]))", "{{state}}")), "ops", 12),
+                   ("sum by (state) (rate(colo_jobs_jobs_ended_total[5m])) or on() vector(0)", "{{state}}")), "ops", 12),
 )  # fmt: skip
 
 NODE = (

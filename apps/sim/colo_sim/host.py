@@ -114,9 +114,10 @@ class SimulatedNode:
             metrics=process.metrics,
             span=process.telemetry.span,
         )
+        self.orders = Executor(self.name, ExecutorPolicy(publish_interval_ms=int(1_000 * process.common.clock_speed)))
         self.executor = Service(
             name="executor",
-            core=Executor(self.name, ExecutorPolicy(publish_interval_ms=int(1_000 * process.common.clock_speed))),
+            core=self.orders,
             bus=process.bus,
             clock=process.clock,
             subscriptions=executor_hears(self.name),
@@ -209,6 +210,8 @@ async def build(process: ServiceProcess, settings: HostSettings) -> None:
         process.background(node.sample())
         process.background(node.live())
         process.background(node.shell.run_teller(node.executor.inject))
+    replicas = process.metrics.gauge("colo_executor_replicas_count", "attempts on this node")
+    replicas.set_function(lambda: float(sum(len(node.orders.active) for node in nodes)))
     if settings.report:
         process.background(_report_regularly(nodes, Path(settings.report), process.clock))
 
