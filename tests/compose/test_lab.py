@@ -76,20 +76,23 @@ def test_every_rule_is_evaluated_and_no_alert_fires(containers: Containers):
     assert not firing - {"ColoOnlineHarmFast", "ColoPromiseBrokenFast"}
 
 
-def test_schedulers_are_scaled_up_and_down(containers: Containers):
-    def schedulers() -> int:
+def test_services_are_scaled_up_and_down(containers: Containers):
+    def instances() -> dict[str, int]:
         services = containers.get("API_PORT", "/v1/services")["services"]
-        return next(len(each["instances"]) for each in services if each["service"] == "scheduler" and each["is_ready"])
+        return {each["service"]: len(each["instances"]) for each in services if each["is_ready"]}
 
-    containers.up("--scale", "scheduler=3", "--no-recreate")
-    assert eventually_blocking(lambda: answered(lambda: schedulers() == 3), "three schedulers answer", limit_s=60)
+    wanted = {"scheduler": 3, "jobs": 2, "overcommit": 2, "evictor": 2}
+    containers.up("--no-recreate", *(word for name, count in wanted.items() for word in ("--scale", f"{name}={count}")))
     assert eventually_blocking(
-        lambda: answered(lambda: len(asked(containers, 'colo_ready{part="scheduler"} == 1')) == 3),
-        "three are measured",
-        limit_s=60,
-    )
-    containers.up("--scale", "scheduler=1", "--no-recreate")
-    assert eventually_blocking(lambda: answered(lambda: schedulers() == 1), "one scheduler answers", limit_s=60)
+        lambda: answered(lambda: wanted.items() <= instances().items()), "every instance answers", limit_s=90
+    ), instances()
+    query = 'count(colo_ready{part="scheduler",service="scheduler"} == 1) == 3'
+    assert eventually_blocking(lambda: asked(containers, query), "three schedulers are measured", limit_s=60)
+    containers.up("--no-recreate")
+    one = dict.fromkeys(wanted, 1)
+    assert eventually_blocking(
+        lambda: answered(lambda: one.items() <= instances().items()), "one instance of each answers", limit_s=90
+    ), instances()
 
 
 def test_an_alert_fires_when_its_cause_is_there_and_ends_with_it(containers: Containers):

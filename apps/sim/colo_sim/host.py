@@ -114,10 +114,9 @@ class SimulatedNode:
             metrics=process.metrics,
             span=process.telemetry.span,
         )
-        self.orders = Executor(self.name, ExecutorPolicy(publish_interval_ms=int(1_000 * process.common.clock_speed)))
         self.executor = Service(
             name="executor",
-            core=self.orders,
+            core=Executor(self.name, ExecutorPolicy(publish_interval_ms=int(1_000 * process.common.clock_speed))),
             bus=process.bus,
             clock=process.clock,
             subscriptions=executor_hears(self.name),
@@ -127,6 +126,12 @@ class SimulatedNode:
             discoverable=False,
             never_waits=True,
         )
+
+    @property
+    def replicas(self) -> int:
+        """How many attempts are on the node."""
+        core = self.executor.core
+        return len(core.active) if isinstance(core, Executor) else 0
 
     async def _read_groups(self, effect: Effect) -> Sequence[Struct]:
         """Perform the collector's one effect on the simulated machine."""
@@ -211,7 +216,7 @@ async def build(process: ServiceProcess, settings: HostSettings) -> None:
         process.background(node.live())
         process.background(node.shell.run_teller(node.executor.inject))
     replicas = process.metrics.gauge("colo_executor_replicas_count", "attempts on this node")
-    replicas.set_function(lambda: float(sum(len(node.orders.active) for node in nodes)))
+    replicas.set_function(lambda: float(sum(node.replicas for node in nodes)))
     if settings.report:
         process.background(_report_regularly(nodes, Path(settings.report), process.clock))
 

@@ -54,7 +54,10 @@ def health_routes(metrics: Metrics, problems: Problems) -> list[web.RouteDef]:
     ready = metrics.gauge("colo_ready", "1 while this part of the process is ready, else 0", ("part",))
 
     async def exposition(_request: web.Request) -> web.Response:
-        for part, problem in (await problems()).items():
+        found = await problems()
+        # A part that is no part any more must not stay as it was.
+        ready.clear()
+        for part, problem in found.items():
             ready.labels(part).set(0 if problem else 1)
         return web.Response(body=metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
