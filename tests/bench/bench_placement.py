@@ -81,7 +81,7 @@ class Run:
 
     def __init__(self, nodes: int, ledger: Ledger) -> None:
         self.clock = ManualClock(BEGUN_MS)
-        stages = StageTimes(self.clock.wall_us, no_span)
+        stages = StageTimes(self.clock.wall_us, lambda at_ms: at_ms * 1000, no_span)
         self.core = SchedulerCore(SchedulerPolicy(), stages, shards=SHARDS, reserves=False)
         self.ledger = ledger
         self.shell = SchedulerShell(

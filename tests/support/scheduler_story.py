@@ -77,7 +77,6 @@ def a_placement_request(
     band: PriorityBand = PriorityBand.BATCH,
     avoid: tuple[tuple[str, int], ...] = (),
     traceparent: str = "",
-    queued_at_us: int = 0,
     run: RunSpec = EITHER,
     constraints: Constraints = UNCONSTRAINED,
 ) -> PlacementRequest:
@@ -93,7 +92,6 @@ def a_placement_request(
         band=band,
         priority=priority,
         queued_at_ms=queued_at_ms,
-        queued_at_us=queued_at_us,
         avoid=avoid,
         traceparent=traceparent,
         constraints=constraints,

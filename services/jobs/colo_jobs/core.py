@@ -271,7 +271,7 @@ class JobsCore:
         self._unrequested.clear()
         if not waiting:
             return []
-        placement_requests = placement_requests_of(waiting, self.policy.wall, self.policy.trace_ratio)
+        placement_requests = placement_requests_of(waiting, self.policy.trace_ratio)
         traces = tuple([job.record.submit_trace for job, _ in waiting])
         published = RequestsPublished(placement_requests=tuple(placement_requests), submit_traces=traces)
         return [*publish_requests(placement_requests, now_ms), published]

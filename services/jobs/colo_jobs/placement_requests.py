@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from colo_common.events.effects import Publish
 from colo_common.events.job import PlacementRequest, PlacementsRequested
@@ -16,7 +16,6 @@ from colo_jobs.job import Job
 __all__ = [
     "REQUESTS_PER_MESSAGE",
     "Snapshot",
-    "WallTime",
     "placement_request_of",
     "placement_requests_of",
     "publish_requests",
@@ -30,20 +29,7 @@ _AVOID_BYTES: Final = 280
 _replace: Final = structs.replace
 
 
-class WallTime(Struct, frozen=True, kw_only=True):
-    """The relation of the service's clock to the wall clock: equal at `origin_ms`, then `speed` times as fast."""
-
-    speed: float = 1.0
-    origin_ms: int = 0
-
-    def wall_us(self, at_ms: int) -> int:
-        """Unix microseconds of the wall clock at a time of the service's clock, rounded down."""
-        if self.speed == 1.0:
-            return at_ms * 1_000
-        return self.origin_ms * 1_000 + int((at_ms - self.origin_ms) * 1_000 / self.speed)
-
-
-def placement_request_of(job: Job, index: int, wall: WallTime, trace_ratio: float) -> PlacementRequest:
+def placement_request_of(job: Job, index: int, trace_ratio: float) -> PlacementRequest:
     """The placement request of the replica's present attempt."""
     replica = job.replica(index)
     task = job.task_spec(index)
@@ -60,7 +46,6 @@ def placement_request_of(job: Job, index: int, wall: WallTime, trace_ratio: floa
         band=job.spec.band,
         priority=job.spec.priority,
         queued_at_ms=queued_at_ms,
-        queued_at_us=wall.wall_us(queued_at_ms),
         avoid=replica.avoid,
         traceparent=placement_trace(name, replica.attempt, trace_ratio),
         constraints=task.constraints,
@@ -69,9 +54,7 @@ def placement_request_of(job: Job, index: int, wall: WallTime, trace_ratio: floa
     )
 
 
-def placement_requests_of(
-    waiting: Iterable[tuple[Job, int]], wall: WallTime, trace_ratio: float
-) -> list[PlacementRequest]:
+def placement_requests_of(waiting: Iterable[tuple[Job, int]], trace_ratio: float) -> list[PlacementRequest]:
     """The placement requests of these replicas, equal to `placement_request_of` for each.
 
     The replicas of a job with one task differ in few fields, so the others are copied from the request before.
@@ -84,14 +67,14 @@ def placement_requests_of(
     for job, index in waiting:
         if like is None or of is not job or not prefix:
             of, prefix, submitted_at_ms = job, job.prefix, job.record.submitted_at_ms
-            like = placement_request_of(job, index, wall, trace_ratio)
+            like = placement_request_of(job, index, trace_ratio)
             placement_requests.append(like)
             continue
         replica = job.records[index]
         name, attempt = f"{prefix}{index}", replica.attempt
         queued_at_ms = replica.queued_at_ms or submitted_at_ms
         if queued_at_ms != like.queued_at_ms:
-            like = _replace(like, queued_at_ms=queued_at_ms, queued_at_us=wall.wall_us(queued_at_ms))
+            like = _replace(like, queued_at_ms=queued_at_ms)
         trace = placement_trace(name, attempt, trace_ratio)
         placement_requests.append(_replace(like, replica=name, attempt=attempt, avoid=replica.avoid, traceparent=trace))
     return placement_requests
@@ -145,9 +128,7 @@ class Snapshot:
     def __init__(self) -> None:
         self._keys: tuple[tuple[Job, int], ...] = ()
 
-    def page(
-        self, request: PendingReplicas, waiting: Sequence[tuple[Job, int]], wall: WallTime, trace_ratio: float
-    ) -> PendingReply:
+    def page(self, request: PendingReplicas, waiting: Sequence[tuple[Job, int]], trace_ratio: float) -> PendingReply:
         """At most `limit` placement requests from `offset`, fewer when they are long; an empty page is the end.
 
         The next offset is this one plus the length of the page; a request that is on two pages is equal on both. `waiting` is
@@ -163,7 +144,7 @@ class Snapshot:
             if len(placement_requests) == most or size_bytes > _MESSAGE_BYTES:
                 break
             if job.replica(index).state == "Pending":
-                placement_requests.append(placement_request_of(job, index, wall, trace_ratio))
+                placement_requests.append(placement_request_of(job, index, trace_ratio))
                 size_bytes += _request_bytes(placement_requests[-1], sizes)
         total = len(self._keys) if placement_requests else min(request.offset, len(self._keys))
         return PendingReply(placement_requests=tuple(placement_requests), total=total)

@@ -5,7 +5,6 @@ from msgspec import Struct, field
 from colo_common.model.freshness import FORGET_NODE_MS
 from colo_common.model.invalid import InvalidInput
 from colo_jobs.admission import DEFAULT_QUEUE, QueueLimits, validate_queues
-from colo_jobs.placement_requests import WallTime
 from colo_jobs.requeue import RetryPolicy
 from colo_jobs.retention import RetentionPolicy
 
@@ -17,7 +16,7 @@ def _default_queues() -> dict[str, QueueLimits]:
 
 
 class JobsPolicy(Struct, frozen=True, kw_only=True):
-    """`queues` are the queues that jobs may name. `trace_ratio` is the share of traced placements. `wall` relates the clocks.
+    """`queues` are the queues that jobs may name. `trace_ratio` is the share of traced placements.
 
     `forget_node_ms`: a node's freshness is forgotten when it has not changed for so long (0: never).
     """
@@ -26,7 +25,6 @@ class JobsPolicy(Struct, frozen=True, kw_only=True):
     retry: RetryPolicy = RetryPolicy()
     retention: RetentionPolicy = RetentionPolicy()
     trace_ratio: float = 1.0
-    wall: WallTime = WallTime()
     forget_node_ms: int = FORGET_NODE_MS
 
     def validate(self) -> None:
@@ -44,5 +42,3 @@ class JobsPolicy(Struct, frozen=True, kw_only=True):
             raise InvalidInput("forget_node_ms", "must not be negative", self.forget_node_ms)
         if not 0 <= self.trace_ratio <= 1:
             raise InvalidInput("trace_ratio", "must be from 0 to 1", self.trace_ratio)
-        if self.wall.speed <= 0:
-            raise InvalidInput("clock_speed", "must be above 0", self.wall.speed)

@@ -5,7 +5,6 @@ from msgspec import Struct, field
 from colo_common.runtime.lease_keeper import LEASE_TTL_MS, check_lease_ttl
 from colo_common.runtime.settings import Common
 from colo_jobs.admission import DEFAULT_QUEUE, QueueLimits
-from colo_jobs.placement_requests import WallTime
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.requeue import RetryPolicy
 from colo_jobs.retention import RetentionPolicy
@@ -41,7 +40,6 @@ class JobsSettings(Struct, frozen=True, kw_only=True):
             retry=self.retry,
             retention=self.retention,
             trace_ratio=self.common.trace_ratio,
-            wall=WallTime(speed=self.common.clock_speed, origin_ms=self.common.clock_origin_ms),
             forget_node_ms=self.common.forget_node_ms,
         )
 

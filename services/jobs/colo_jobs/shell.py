@@ -31,6 +31,7 @@ from colo_common.runtime.lease_keeper import LeaseKeeper
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
 from colo_common.runtime.telemetry import Telemetry
+from colo_common.runtime.wall_time import wall_us_at
 from colo_jobs.core import JobsCore
 from colo_jobs.effects import JobReloaded, JobRowsLoaded, LogRefused, LogUnreadable, ReloadJob, RequestsPublished
 from colo_jobs.records import JOB_KIND, PAGE_KIND, SPEC_KIND, decode_spec, page_count, page_id
@@ -121,7 +122,7 @@ class JobsShell:
             self._telemetry.root(
                 "submit" if placement_request.attempt == 1 else "requeue",
                 traceparent=placement_request.traceparent,
-                start_us=min(placement_request.queued_at_us, now_us),
+                start_us=min(wall_us_at(self._clock, placement_request.queued_at_ms), now_us),
                 end_us=now_us,
                 attributes=attributes,
             )

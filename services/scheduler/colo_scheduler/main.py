@@ -5,6 +5,7 @@ import random
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from msgspec import structs
@@ -16,6 +17,7 @@ from colo_common.runtime.lease_keeper import LEASE_TTL_MS
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.process import ServiceProcess, run
 from colo_common.runtime.service import Service
+from colo_common.runtime.wall_time import wall_us_at
 from colo_scheduler.commit.pending import PAGE
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger.port import Ledger
@@ -52,7 +54,7 @@ def scheduler_service(
     With `shards` above 0 it shares the work with all schedulers on the same ledger: each begins its search at another node.
     `page`: the number of replicas in one request to the jobs service.
     """
-    stages = StageTimes(clock.wall_us, span)
+    stages = StageTimes(clock.wall_us, partial(wall_us_at, clock), span)
     rng = random.Random(seed)
     owner = f"{rng.getrandbits(64):016x}"
     if shards and not policy.tie_rotation:

@@ -21,10 +21,14 @@ class _Timed(NamedTuple):
 
 
 class StageTimes:
-    """The stage observer of a core. Equal placement requests are decided at once and share the times."""
+    """The stage observer of a core. Equal placement requests are decided at once and share the times.
 
-    def __init__(self, wall_us: Callable[[], int], span: SpanSink) -> None:
+    `wall_us_at` gives the wall clock at a time of the service's clock.
+    """
+
+    def __init__(self, wall_us: Callable[[], int], wall_us_at: Callable[[int], int], span: SpanSink) -> None:
         self._wall_us = wall_us
+        self._wall_us_at = wall_us_at
         self._span = span
         self._marks: dict[str, int] = {}
         self._timed: dict[Attempt, _Timed] = {}
@@ -52,8 +56,10 @@ class StageTimes:
             return
         parent = timed.placement_request.traceparent
         names = {"replica": timed.placement_request.replica, "attempt": str(timed.placement_request.attempt)}
-        if 0 < timed.placement_request.queued_at_us <= timed.filter_us:
-            self._say("queue.wait", parent, timed.placement_request.queued_at_us, timed.filter_us, names)
+        queued_at_ms = timed.placement_request.queued_at_ms
+        queued_us = self._wall_us_at(queued_at_ms) if queued_at_ms else 0
+        if 0 < queued_us <= timed.filter_us:
+            self._say("queue.wait", parent, queued_us, timed.filter_us, names)
         decide = self._say("decide", parent, timed.filter_us, timed.done_us, names | {"node": node})
         self._say("filter", decide, timed.filter_us, timed.score_us, {})
         self._say("score", decide, timed.score_us, timed.done_us, {})

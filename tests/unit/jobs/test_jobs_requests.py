@@ -19,7 +19,6 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.lifecycle import JOB
 from colo_common.model.workload import ResourceRequest
 from colo_jobs.admission import QueueLimits
-from colo_jobs.placement_requests import WallTime
 from colo_jobs.policies import LifecyclePolicy, action_for
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.requeue import RetryPolicy
@@ -256,17 +255,12 @@ def test_a_fact_that_names_no_replica_is_refused_and_changes_nothing(world: Jobs
         (JobsPolicy(retry=RetryPolicy(backoff_ms=0)), "backoff_ms"),
         (JobsPolicy(retry=RetryPolicy(backoff_ms=10, backoff_max_ms=5)), "backoff_max_ms"),
         (JobsPolicy(trace_ratio=2.0), "trace_ratio"),
-        (JobsPolicy(wall=WallTime(speed=0)), "clock_speed"),
     ],
 )
 def test_a_policy_that_makes_no_sense_is_refused(policy: JobsPolicy, field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         JobsWorld(policy)
     assert caught.value.field == field
-
-
-def test_a_faster_clock_is_brought_back_to_the_wall() -> None:
-    assert WallTime(speed=60, origin_ms=1_000).wall_us(61_000) == 2_000_000
 
 
 def test_a_policy_of_the_task_goes_before_one_of_the_job_and_the_default_is_first_among_those() -> None:

@@ -115,7 +115,7 @@ def test_an_owner_may_be_the_first_to_get_a_place_after_a_start_and_its_times_ar
         reported.append((name, start_us, end_us))
         return f"00-{'1' * 32}-{'2' * 16}-01"
 
-    stages = StageTimes(lambda: next(times), span)
+    stages = StageTimes(lambda: next(times), lambda _at_ms: 0, span)
     bench.core = SchedulerCore(stages=stages)
     bench.load()
     tell_nodes(bench)

@@ -67,6 +67,7 @@ class PlacementRequest(Struct, frozen=True, kw_only=True, gc=False):
     """One replica that needs a place, with all fields that the scheduler needs for its decision.
 
     `avoid` lists nodes that refused or evicted the replica, each with the time (Unix ms) until which it is left out.
+    `queued_at_us` is set by older services only.
     `labels` are the job's, sorted, and `job_name` is the name in the job file: reservations match their owners by both.
     """
 

@@ -92,7 +92,6 @@ def placement_request_of(reservation: Reservation) -> PlacementRequest:
         band=spec.band,
         priority=spec.priority,
         queued_at_ms=reservation.created_ms,
-        queued_at_us=reservation.created_ms * 1000,
         constraints=spec.constraints,
         labels=tuple(sorted(spec.labels.items())),
     )
