@@ -46,7 +46,7 @@ def lab(
         real: Add this machine as one more node that runs the submitted commands in real control groups, as the user who starts the
             lab (needs root).
         trace: Online load: Alibaba machine usage, CSV time,node,cpu_pct,mem_pct, or a Prometheus range answer; may be gzip.
-        jobs: Batch jobs shaped like the BE pods of a pod table (CSV, plain or gzip) instead of generated ones.
+        jobs: Batch jobs shaped like the pods or tasks of a table (Alibaba 2023 openb or 2017 batch_task; plain or gzip).
         speed: Simulated seconds per second, 1 to 600; the clock slows down while this machine cannot keep up, and says so.
         duration: How long to run ("60s", "10m"); until Ctrl-C when absent.
         seed: Same seed, same machines and jobs.

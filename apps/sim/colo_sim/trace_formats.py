@@ -2,7 +2,8 @@
 
 - `alibaba`: machine usage of Alibaba's 2018 trace, no header, 9 columns: machine, time (s), CPU %, memory %, then six
   that are not read. Its documentation marks invalid values as -1 or 101: they are left out and counted.
-- `fleet`: header `cpu_util_percent,mem_util_percent,...`: the mean of a fleet on a fixed raster, no time column.
+- `fleet`: header `cpu_util_percent,mem_util_percent,...` (Alibaba 2018), or `cpu_util,mem_util,...` in parts of 1 (Google 2019):
+  the mean of a fleet on a fixed raster, no time column.
 - `long`: header `time,node,cpu_pct,mem_pct`; time in seconds.
 """
 
@@ -20,7 +21,8 @@ __all__ = ["LONG_HEADER", "TextFormat", "detect_text_format", "parse_alibaba", "
 TextFormat = Literal["alibaba", "fleet", "long", "prometheus"]
 
 LONG_HEADER: Final = ("time", "node", "cpu_pct", "mem_pct")
-_FLEET_HEADER: Final = ("cpu_util_percent", "mem_util_percent")
+#: The first columns of a fleet mean, and what of a whole machine is written as.
+_FLEET_HEADERS: Final = {("cpu_util_percent", "mem_util_percent"): 100, ("cpu_util", "mem_util"): 1}
 _ALIBABA_COLUMNS: Final = 9
 _ALIBABA_INVALID: Final = ("-1", "101")
 
@@ -35,12 +37,13 @@ def detect_text_format(first_line: str, source: str) -> TextFormat:
     columns = [column.strip() for column in line.split(",")]
     if tuple(columns) == LONG_HEADER:
         return "long"
-    if tuple(columns[:2]) == _FLEET_HEADER:
+    if tuple(columns[:2]) in _FLEET_HEADERS:
         return "fleet"
     if len(columns) == _ALIBABA_COLUMNS and columns[1].isascii() and columns[1].isdigit():
         return "alibaba"
+    known = " or ".join('"' + ",".join(each) + '"' for each in _FLEET_HEADERS)
     rule = (
-        f'must be the header "{",".join(LONG_HEADER)}", a header that starts with "{",".join(_FLEET_HEADER)}", '
+        f'must be the header "{",".join(LONG_HEADER)}", a header that starts with {known}, '
         "a 9-column row of Alibaba machine usage, or a Prometheus answer in JSON; make one of them of any other trace"
     )
     raise InvalidInput(f"{source} line 1", rule, line)
@@ -87,11 +90,12 @@ def parse_fleet(header: str, lines: Iterable[str], rows: TraceRows, *, step_ms: 
     """Return the one series of a fleet mean; `lines` follow the header, sample i is at i x `step_ms`."""
     if step_ms < 1:
         raise InvalidInput("step_ms", "must be at least 1", step_ms)
-    columns = len(header.split(","))
+    names = [name.strip() for name in header.lstrip("\ufeff").split(",")]
+    columns, whole = len(names), _FLEET_HEADERS[(names[0], names[1])]
     for index, (line, record) in enumerate(_records(lines, rows, columns, first_line=2)):
         with rows.one():
-            cpu_ppm = rows.share_ppm(record[0], line, "cpu_util_percent")
-            mem_ppm = rows.share_ppm(record[1], line, "mem_util_percent")
+            cpu_ppm = rows.share_ppm(record[0], line, names[0], whole=whole)
+            mem_ppm = rows.share_ppm(record[1], line, names[1], whole=whole)
             if cpu_ppm is not None and mem_ppm is not None:
                 rows.add("fleet-mean", index * step_ms, cpu_ppm, mem_ppm, line)
     return rows.finish("fleet", is_fleet_mean=True)

@@ -87,6 +87,37 @@ def test_the_be_pods_of_a_table_become_jobs_in_order_of_arrival(tmp_path: Path, 
     assert len({jobs.job(index).name for index in range(30)}) == 30
 
 
+def test_pods_without_a_class_or_times_are_all_jobs_of_ten_minutes(tmp_path: Path) -> None:
+    read = read_job_table(
+        written(tmp_path, "name,cpu_milli,memory_mib\na,1000,1024\nb,500,512\n"),
+        max_cpu_mcpu=8_000,
+        max_memory_bytes=GIB,
+    )
+    assert [read.jobs.job(index).name for index in range(2)] == ["a", "b"]
+    assert read.jobs.job(0).work_mcpu_ms == 1_000 * 600_000
+    assert "2 pods without a class are the jobs; their sizes are used, each runs 10 min" in read.notices[0]
+
+
+def test_the_tasks_of_2017_become_jobs_whose_instances_are_the_replicas(tmp_path: Path) -> None:
+    rows = (
+        "-1078,2891,9741,63358,250,Terminated,100,0.015625\n"
+        "10,70,9741,-3,2,Terminated,50,0.0078125\n"
+        "20,80,9741,5,2,Waiting,50,0.0078125\n"
+        "20,80,9741,6,2,Terminated,,\n"
+        "90,80,9741,7,2,Terminated,50,0.0078125\n"
+    )
+    read = read_job_table(written(tmp_path, rows), max_cpu_mcpu=8_000, max_memory_bytes=16 * GIB)
+    first, second = read.jobs.job(0), read.jobs.job(1)
+    assert (first.name, first.replicas, first.cpu_mcpu) == ("task-9741-63358", 100, 1_000)
+    assert first.memory_bytes == 96 * GIB // 64
+    # A task of more than half an hour is brought into half an hour.
+    assert first.work_mcpu_ms == 1_000 * 1_800_000
+    assert (second.name, second.replicas, second.work_mcpu_ms) == ("task-9741-m3", 2, 500 * 60_000)
+    assert "2 tasks are the jobs, 2 that did not end or say no size are left out" in read.notices[0]
+    assert "1 rows are left out, the first one because" in read.notices[1]
+    assert "must not be before create_timestamp" in read.notices[1]
+
+
 def test_arrivals_of_a_table_may_be_sped_up(tmp_path: Path) -> None:
     table = written(tmp_path, HEADER + ROWS)
     jobs = read_job_table(table, max_cpu_mcpu=8_000, max_memory_bytes=GIB, speed_up=100).jobs

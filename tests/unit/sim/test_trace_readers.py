@@ -63,6 +63,12 @@ def test_a_fleet_mean_has_no_time_column_and_is_marked(tmp_path: Path) -> None:
     assert named.trace.series[0].t_ms == (0, 30_000)
 
 
+def test_a_fleet_mean_of_google_is_in_parts_of_one(tmp_path: Path) -> None:
+    read = read_trace(written(tmp_path, "cpu_util,mem_util,assigned_mem\n0.4416155,0.3323842,0.62\n0.5,0.25,0.6\n"))
+    assert read.format_name == "fleet"
+    assert read.trace.series[0].cpu_ppm == (441_616, 500_000)
+
+
 def test_gaps_are_noticed_and_held(tmp_path: Path) -> None:
     read = read_trace(written(tmp_path, "time,node,cpu_pct,mem_pct\n0,a,10,50\n1000,a,20,50\n"))
     assert read.notices == ("load.csv: 1 gaps are longer than 300 s (the longest 1000 s); the load is held over them",)
