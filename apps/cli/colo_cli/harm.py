@@ -26,8 +26,11 @@ def harm(*, node: str = "", limit: int = 10, output: Output = "table", api: str 
     print_text(f"Online harm: {fleet['sentence']}")
     print_text(f"({fleet['definition']})", indent=1)
     print_clock(answer["clock_speed"])
-    if fleet["unmeasured_ms"]:
-        print(f"({span_text(fleet['unmeasured_ms'])} of node time was not measured: those samples have no CPU stall)")
+    if fleet["unmeasured_sentence"]:
+        print_text(f"({fleet['unmeasured_sentence']})", indent=1)
+    since_ms = fleet["known_since_ms"]
+    if since_ms is not None and since_ms > answer["now_ms"] - fleet["window_ms"]:
+        print_text(f"(the gateway hears samples since {moment(since_ms)}; what was felt before is not known)", indent=1)
     print()
     rows = [
         [

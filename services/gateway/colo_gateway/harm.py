@@ -70,6 +70,8 @@ class Harm:
     """A rolling window of ten minutes in buckets of 30 s, for at most 20,000 nodes, and at most 500 spells."""
 
     def __init__(self) -> None:
+        #: When the first sample was made; what was felt before is not known. None before one was heard.
+        self.known_since_ms: int | None = None
         self._nodes: dict[str, _Node] = {}
         self._spells: deque[Spell] = deque(maxlen=_SPELLS_MAX)
         #: Sums over all nodes since the start: time in samples that could be measured, and harmed time in them.
@@ -78,6 +80,8 @@ class Harm:
 
     def sampled(self, sample: NodeUsageSampled) -> None:
         """Take a sample; one that was taken already, or is older than the newest of its boot, changes nothing."""
+        if self.known_since_ms is None:
+            self.known_since_ms = sample.at_ms
         node = self._nodes.get(sample.node)
         if node is None:
             if len(self._nodes) >= _NODES_MAX:

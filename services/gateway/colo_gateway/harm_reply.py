@@ -37,7 +37,9 @@ class HarmSpell(Struct, frozen=True, kw_only=True):
 
 
 class HarmSummary(Struct, frozen=True, kw_only=True):
-    """The fleet in the window. `unmeasured_ms` is the node time in samples that do not have the measurement."""
+    """The fleet in the window. `unmeasured_ms` is the node time in samples that do not have the measurement: it counts as neither
+    harmed nor unharmed, and `unmeasured_sentence` says why. Before `known_since_ms` nothing is known: samples are kept by nobody.
+    """
 
     sentence: str
     definition: str
@@ -47,6 +49,8 @@ class HarmSummary(Struct, frozen=True, kw_only=True):
     harmed_ms: int
     unmeasured_ms: int
     harm_ratio: float | None
+    unmeasured_sentence: str = ""
+    known_since_ms: int | None = None
 
 
 class HarmReply(Struct, frozen=True, kw_only=True):
@@ -63,7 +67,7 @@ def harm_reply(harm: Harm, *, node: str, limit: int, now_ms: int, speed: float) 
     """The answer about all nodes, or about one; at most `limit` nodes, the most harmed first."""
     nodes = harm.of_nodes(now_ms, node)
     return HarmReply(
-        fleet=_summary(nodes, harm.spells(now_ms, node)),
+        fleet=_summary(harm, nodes, harm.spells(now_ms, node)),
         nodes=tuple(
             HarmOfNode(
                 node=each.node,
@@ -82,10 +86,10 @@ def harm_reply(harm: Harm, *, node: str, limit: int, now_ms: int, speed: float) 
 
 def harm_summary(harm: Harm, now_ms: int) -> HarmSummary:
     """The fleet alone."""
-    return _summary(harm.of_nodes(now_ms), harm.spells(now_ms))
+    return _summary(harm, harm.of_nodes(now_ms), harm.spells(now_ms))
 
 
-def _summary(nodes: list[NodeHarm], spells: list[Spell]) -> HarmSummary:
+def _summary(harm: Harm, nodes: list[NodeHarm], spells: list[Spell]) -> HarmSummary:
     return HarmSummary(
         sentence=_sentence(nodes, spells),
         definition=HARM_SENTENCE,
@@ -95,6 +99,21 @@ def _summary(nodes: list[NodeHarm], spells: list[Spell]) -> HarmSummary:
         harmed_ms=sum(each.harmed_ms for each in nodes),
         unmeasured_ms=sum(each.unmeasured_ms for each in nodes),
         harm_ratio=_ratio(nodes),
+        unmeasured_sentence=_unmeasured(nodes),
+        known_since_ms=harm.known_since_ms,
+    )
+
+
+def _unmeasured(nodes: list[NodeHarm]) -> str:
+    """What is not measured, on how many nodes, and that nothing stands in for it; "" when all is measured."""
+    lacking = [each for each in nodes if each.unmeasured_ms]
+    if not lacking:
+        return ""
+    span = span_text(sum(each.unmeasured_ms for each in lacking))
+    return (
+        f"{span} of node time on {len(lacking)} of {len(nodes)} nodes is not measured: no control group of online work has a CPU "
+        "stall there (cgroup v1, or a kernel without PSI); throttled time and figures of the whole node are shown and never "
+        "counted as harm"
     )
 
 

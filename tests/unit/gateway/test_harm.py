@@ -47,6 +47,8 @@ def test_harm_is_the_share_of_measured_time_above_the_bound_and_a_spell_tells_wh
     answer = reply(harm)
     # Two of nine measured seconds, rounded up.
     assert (answer.fleet.harm_ratio, answer.fleet.harmed_ms, answer.fleet.unmeasured_ms) == (0.222223, 2_000, 1_000)
+    assert answer.fleet.unmeasured_sentence.startswith("1.0s of node time on 1 of ")
+    assert answer.fleet.known_since_ms is not None
     assert answer.fleet.sentence == (
         "22.222% of machine time in the last 10m00s, on 1 of 2 nodes; worst n1 (50.00%), for at most 2.0s at a time"
     )
