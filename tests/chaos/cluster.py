@@ -18,6 +18,7 @@ from tests.chaos.proxy import Proxy
 from tests.chaos.shape import Instance
 from tests.chaos.stepped import StepFile
 from tests.chaos.stores import Stores, free_port
+from tests.support.servers import made_streams
 
 __all__ = ["ROOT", "ChaosCluster", "older_version"]
 
@@ -142,6 +143,9 @@ class ChaosCluster:
         await server.start()
         self.down.discard(name)
         await self.stores.wait_healthy()
+        if empty and name == "nats":
+            # What an operator does who puts an empty store in the place of a lost one.
+            await made_streams(self.stores.nats_url)
 
     def proxies_between(self, name: str, store: str) -> list[Proxy]:
         """The proxies between an instance and the servers of a store."""

@@ -14,6 +14,7 @@ from colo_cli.server_process import ServerProcess
 from colo_cli.servers import NatsServer, RedisServer
 from tests.chaos.disk import Disk
 from tests.support.clusters import NatsCluster, RedisSentinel
+from tests.support.servers import made_streams
 
 __all__ = ["Clusters", "Single", "Stores", "free_port"]
 
@@ -71,6 +72,7 @@ class Single:
         """Start all."""
         for server in self.servers.values():
             await server.start()
+        await made_streams(self.nats_url)
 
     async def settle(self) -> None:
         """One server keeps every stream."""
@@ -128,6 +130,7 @@ class Clusters:
         for server in (*self.servers.values(), *self._redis.sentinels):
             await server.start()
         await self.wait_healthy()
+        await made_streams(self.nats_url, replicas=_REPLICAS)
 
     async def settle(self) -> None:
         """Have every stream that services made kept by three servers, as an operator does."""

@@ -17,6 +17,7 @@ from colo_common.adapters.bus_nats import NatsBus
 from colo_common.events.registry import Stream
 from colo_common.ports import Outgoing, Refused
 from tests.contract.test_bus import kept, live
+from tests.support.servers import made_streams
 from tests.support.waiting import eventually
 
 SUBJECT = "colo.v1.evt.job.changed"
@@ -28,6 +29,7 @@ MANY = 80
 async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
     first = NatsServer(directory=tmp_path, sync_always=True)
     await first.start()
+    await made_streams(first.url)
     yield first
     await first.stop()
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,7 +14,7 @@ from uuid import uuid4
 import nats
 import nats.aio.msg
 import pytest
-from nats.js.api import AckPolicy, ConsumerConfig
+from nats.js.client import JetStreamContext
 
 from colo_cli.server_process import Recipe, ServerProcess
 from colo_cli.servers import NatsServer, find_nats_server
@@ -22,6 +22,7 @@ from colo_common.adapters.bus_nats import NatsBus
 from colo_common.events.registry import Stream
 from colo_common.ports import Outgoing, Refused, Source, Unavailable
 from tests.contract.test_bus import Received, kept, listening, live
+from tests.support.servers import made_streams
 from tests.support.waiting import eventually
 
 
@@ -30,6 +31,7 @@ async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
     """A server of the test's own, which it may stop and start again on the same port and directory."""
     first = NatsServer(directory=tmp_path)
     await first.start()
+    await made_streams(first.url)
     yield first
     await first.stop()
 
@@ -72,6 +74,23 @@ async def connected(url: str, **more: str) -> NatsBus:
     return bus
 
 
+@asynccontextmanager
+async def jetstream_of(server: NatsServer) -> AsyncIterator[JetStreamContext]:
+    """What an operator does beside the bus."""
+    client = await nats.connect(server.url)
+    yield client.jetstream()
+    await client.close()
+
+
+async def says(bus: NatsBus, problem: str) -> None:
+    """Wait until the bus is not ready and says exactly this."""
+
+    async def is_reported() -> bool:
+        return await bus.ready() == problem
+
+    await eventually(is_reported, problem)
+
+
 async def test_listeners_and_publishers_heal_when_the_server_comes_back(server: NatsServer, tmp_path: Path) -> None:
     port = port_of(server)
     bus = await connected(server.url)
@@ -111,7 +130,7 @@ async def test_listeners_and_publishers_heal_when_the_server_comes_back(server: 
             await again.stop()
 
 
-async def test_streams_are_made_anew_on_a_server_with_an_empty_store(
+async def test_a_server_with_an_empty_store_is_waited_for_until_somebody_makes_the_streams(
     server: NatsServer, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     port = port_of(server)
@@ -121,6 +140,8 @@ async def test_streams_are_made_anew_on_a_server_with_an_empty_store(
     empty = NatsServer(directory=tmp_path_factory.mktemp("empty"), port=port)
     await empty.start()
     try:
+        await says(bus, "stream COLO_NODE is missing: colo admin init")
+        await made_streams(empty.url)
         await eventually(lambda: _is_ready(bus), "the bus is back")
         received = Received()
         await bus.publish([kept("colo.v1.evt.job.changed", "x")])
@@ -134,14 +155,16 @@ async def test_streams_are_made_anew_on_a_server_with_an_empty_store(
         await empty.stop()
 
 
-async def test_a_stream_that_somebody_deletes_is_made_again(server: NatsServer) -> None:
+async def test_a_stream_that_somebody_deletes_is_named_and_its_messages_wait(server: NatsServer) -> None:
     bus = await connected(server.url)
-    operator = await nats.connect(server.url)
-    await operator.jetstream().delete_stream(Stream.EVT.value)
+    async with jetstream_of(server) as jetstream:
+        await jetstream.delete_stream(Stream.EVT.value)
     with pytest.raises(Unavailable):
         await bus.publish([kept("colo.v1.evt.job.changed", "x")])
+    await says(bus, "stream COLO_EVT is missing: colo admin init")
+    await made_streams(server.url)
+    await eventually(lambda: _is_ready(bus), "the bus is back")
     await bus.publish([kept("colo.v1.evt.job.changed", "x")])
-    await operator.close()
     await bus.close()
 
 
@@ -189,32 +212,6 @@ async def test_a_second_process_finds_the_streams_of_the_first(server: NatsServe
     assert (await first.ready(), await second.ready()) == ("", "")
     await first.close()
     await second.close()
-
-
-async def test_a_stream_with_other_limits_is_brought_to_ours_and_keeps_its_bytes(server: NatsServer) -> None:
-    operator = await nats.connect(server.url)
-    jetstream = operator.jetstream()
-    await jetstream.add_stream(name=Stream.EVT.value, subjects=["colo.v1.evt.job.>"], max_bytes=1 << 20)
-    bus = await connected(server.url)
-    await bus.publish([kept("colo.v1.evt.replica.changed", "x")])
-    found = (await jetstream.stream_info(Stream.EVT.value)).config
-    assert (found.max_bytes, found.max_age, found.duplicate_window) == (1 << 20, 7 * 86_400, 120)
-    await operator.close()
-    await bus.close()
-
-
-async def test_a_subject_that_another_stream_kept_before_moves_to_its_own(server: NatsServer) -> None:
-    operator = await nats.connect(server.url)
-    jetstream = operator.jetstream()
-    await jetstream.add_stream(name=Stream.EVT.value, subjects=["colo.v1.evt.job.>", "colo.v1.evt.enforcement.>"])
-    subject = "colo.v1.evt.enforcement.n.started"
-    consumer = ConsumerConfig(durable_name="d", filter_subject=subject, ack_policy=AckPolicy.EXPLICIT)
-    await jetstream.add_consumer(Stream.EVT.value, consumer)
-    bus = await connected(server.url)
-    await bus.publish([kept(subject, "x")])
-    assert (await jetstream.get_last_msg(Stream.RUN.value, subject)).data == b"x"
-    await operator.close()
-    await bus.close()
 
 
 async def test_a_server_without_jetstream_is_refused_with_a_sentence(tmp_path: Path) -> None:

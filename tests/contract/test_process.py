@@ -22,6 +22,7 @@ from colo_common.adapters.bus_nats import NatsBus
 from colo_common.events.requests import GetJob, Refusal
 from colo_common.ports import Unavailable
 from colo_common.runtime.ask import ask
+from tests.support.servers import made_streams
 from tests.support.waiting import eventually
 
 # A service that answers one question and crashes when it is asked for the job "defect".
@@ -185,6 +186,7 @@ async def test_a_process_that_starts_before_nats_is_alive_says_why_it_is_not_rea
     await first.start()
     port = int(first.url.rpartition(":")[2])
     url = first.url
+    await made_streams(url)
     await first.stop()
     async with started(COLO_NATS_URL=url, COLO_REDIS_URL=redis_url) as running:
         assert (await running.page("/livez"))[0] == 200

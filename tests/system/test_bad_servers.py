@@ -12,7 +12,6 @@ import nats
 import pytest
 import redis.asyncio
 from nats.aio.client import Client
-from nats.js.api import RetentionPolicy
 from nats.js.client import JetStreamContext
 from nats.js.errors import ServiceUnavailableError
 
@@ -21,8 +20,7 @@ from colo_cli.servers import NatsServer, RedisServer, find_nats_server
 from colo_common.events import requests as rq
 from colo_common.events import wire
 from colo_common.events.job import JobSubmitted
-from colo_common.events.registry import STREAMS
-from tests.support.servers import nats_server, redis_server
+from tests.support.servers import made_streams, nats_server, redis_server
 from tests.support.waiting import eventually
 from tests.system.bad_input import RunningService, Servers, ask, refused_start, submission
 
@@ -156,6 +154,7 @@ async def test_a_nats_that_comes_back_is_found_again_and_nothing_accepted_is_los
     first = NatsServer(directory=directory)
     with redis_server() as store:
         await first.start()
+        await made_streams(first.url)
         url, port = first.url, int(first.url.rpartition(":")[2])
         servers = Servers(url, store.url, tmp_path)
         running: ServerProcess = first
@@ -185,9 +184,13 @@ async def test_a_nats_that_comes_back_is_found_again_and_nothing_accepted_is_los
             await running.stop()
 
 
+#: Every stream has the least that one may have, and OTHER takes the rest of the disk.
+SMALL_BYTES = 1
+
+
 def _small_arguments(directory: Path, _port: int | None) -> list[str]:
     config = directory / "small.conf"
-    limits = "max_file_store: 2MB, max_memory_store: 1MB"
+    limits = "max_file_store: 16MB, max_memory_store: 1MB"
     store = json.dumps(str(directory / "jetstream"))
     config.write_text(
         f'listen: 127.0.0.1:-1\nports_file_dir: "{directory}"\njetstream {{ store_dir: {store}, {limits} }}\n'
@@ -223,9 +226,7 @@ async def test_a_jetstream_at_its_limit_is_waited_for_and_the_door_is_closed_mea
             servers = Servers(bus.url, store.url, tmp_path)
             async with servers.client() as client:
                 jetstream = client.jetstream()
-                for name, limits in STREAMS.items():
-                    retention = RetentionPolicy.WORK_QUEUE if limits.work_queue else RetentionPolicy.LIMITS
-                    await jetstream.add_stream(name=name.value, subjects=list(limits.subjects), retention=retention)
+                await made_streams(bus.url, disk_bytes=SMALL_BYTES)
                 await jetstream.add_stream(name="OTHER", subjects=["other"])
                 async with servers.service("jobs") as jobs, servers.service("gateway") as gateway:
                     await jobs.ready()

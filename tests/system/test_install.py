@@ -64,6 +64,21 @@ class Installed:
                 env={"PATH": os.environ["PATH"], **settings, **environment},
             )
 
+    def make_streams(self, prefix: Sequence[str] = ()) -> None:
+        """Do as the page says before the control services start, with a small disk."""
+        words = (
+            "admin",
+            "init",
+            "--config",
+            str(self.directory / "etc" / "colo.yaml"),
+            "--stream-disk-bytes",
+            str(1 << 30),
+        )
+        done = subprocess.run(
+            [*prefix, sys.executable, "-m", "colo_cli", *words], capture_output=True, text=True, timeout=30, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
     def stop(self, name: str) -> int:
         """SIGTERM, as systemd does it; the exit code."""
         process = self.running.pop(name)
@@ -147,8 +162,11 @@ def test_what_the_units_start_is_a_whole_control_plane_with_this_machine_as_a_no
         numbers = iter(str(each.getsockname()[1]) for each in free)
         ports = {old: next(numbers) for old in ("4222", "6379", "8222", *map(str, HTTP_PORTS.values()), "9105")}
     with installed(tmp_path, {"10.0.0.1": "127.0.0.1", **ports}) as colo:
-        for name in ("colo-nats.service", "colo-redis.service", *(f"colo@{name}.service" for name in CONTROL)):
+        for name in ("colo-nats.service", "colo-redis.service"):
             colo.start(name)
+        colo.make_streams()
+        for name in CONTROL:
+            colo.start(f"colo@{name}.service")
         colo.start("colo-collector.service", COLO_NODE="here")
         for name, port in {**HTTP_PORTS, "collector": 9105}.items():
             eventually_blocking(
@@ -239,7 +257,7 @@ tasks:
 @pytest.mark.kernel
 @pytest.mark.timeout(150)
 @pytest.mark.skipif(shutil.which("ip") is None, reason="network namespaces need the program ip")
-def test_the_ten_steps_on_three_machines_from_the_first_service_to_the_last_trace(tmp_path: Path) -> None:
+def test_the_steps_on_three_machines_from_the_first_service_to_the_last_trace(tmp_path: Path) -> None:
     states = {node: Path(tempfile.mkdtemp(prefix=f"colo-{node}-")) for node in ("node-1", "node-2")}
     job = tmp_path / "who.yaml"
     job.write_text(JOB)
@@ -249,6 +267,7 @@ def test_the_ten_steps_on_three_machines_from_the_first_service_to_the_last_trac
     ):
         for name in ("colo-nats.service", "colo-redis.service"):
             colo.start(name, prefix=network.on("control"))
+        colo.make_streams(network.on("control"))
         for name in CONTROL:
             # However busy the machine is with other tests, online work may come.
             colo.start(

@@ -209,7 +209,7 @@ def _url_in(directory: Path) -> str:
 
 
 def test_servers_that_are_given_are_used_and_emptied() -> None:
-    with nats_server() as nats, redis_server() as redis:
+    with nats_server(streams=False) as nats, redis_server() as redis:
         own = ("--nats-url", nats.url, "--redis-url", redis.url, "--nodes", "1", "--json")
         for _ in range(2):
             # The second one finds them as if there had been no first.
@@ -222,7 +222,7 @@ def test_servers_that_are_given_are_used_and_emptied() -> None:
 
 
 def test_servers_that_hold_data_of_a_colo_are_refused_and_keep_it() -> None:
-    with nats_server() as nats, redis_server() as redis:
+    with nats_server(streams=False) as nats, redis_server() as redis:
         own = ("--nats-url", nats.url, "--redis-url", redis.url, "--nodes", "1")
         with lab(a_directory(), *own, "--json") as running:
             running.wait_for_log("service-started")

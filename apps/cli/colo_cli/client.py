@@ -23,6 +23,9 @@ _TIMEOUT_S: Final = 10.0
 _RETRY_FOR_S: Final = 10.0
 _PAUSE_S: Final = 0.25
 _UNAVAILABLE: Final = 503
+# The most values of one answer, and of a list that is put together of several.
+_PAGE_MOST: Final = 1_000
+_LISTED_MOST: Final = 1_000_000
 
 
 class Client:
@@ -91,6 +94,18 @@ class Client:
         """The reply to a GET. Query values that are None or empty are left out."""
         given = {name: str(value) for name, value in query.items() if value not in (None, "")}
         return self.call("GET", path + ("?" + urllib.parse.urlencode(given) if given else ""))
+
+    def pages(self, path: str, key: str, limit: int = _LISTED_MOST, **query: str | int | None) -> dict[str, Any]:
+        """A list of the gateway's as one answer: follows `next` until `limit` values of `key` are there or the list ends."""
+        found: dict[str, Any] = {}
+        values: list[Any] = []
+        while not found or (found.get("next") and len(values) < limit):
+            most = min(_PAGE_MOST, limit - len(values))
+            found = self.get(path, limit=most, cursor=found.get("next"), **query)
+            if not found[key]:
+                break
+            values += found[key]
+        return {**found, key: values}
 
     def events(self, **query: str | int | None) -> Iterator[tuple[str, dict[str, Any]]]:
         """Type and body of each event of the gateway's stream, until the stream ends or the caller stops.

@@ -57,7 +57,7 @@ def complete_names(what: Literal["jobs", "nodes"], /, *, api: str | None = None)
         if what == "jobs":
             names = [each["job"] for each in client.get("/v1/jobs", limit=100)["jobs"]]
         else:
-            names = [each["node"] for each in client.get("/v1/nodes")["nodes"]]
+            names = [each["node"] for each in client.pages("/v1/nodes", "nodes")["nodes"]]
     except Failure:
         # A shell shows whatever is printed here in the middle of a person's line.
         return 1

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from colo_cli.output import Format, print_data, print_table
+from colo_cli.failure import Failure
+from colo_cli.output import Format, SettingWords, print_data, print_table
 
 __all__ = ["diagnose", "doctor"]
 
@@ -70,12 +71,27 @@ def diagnose() -> list[dict[str, Any]]:
     return rows
 
 
-def doctor(*, output: Annotated[Format, Parameter(name=["--output", "-o"])] = "table") -> int:
+def doctor(
+    *settings: SettingWords,
+    cluster: Annotated[bool, Parameter(negative=())] = False,
+    monitor: str = "",
+    output: Annotated[Format, Parameter(name=["--output", "-o"])] = "table",
+) -> int:
     """Show what this machine can do: control groups, pressure files, NUMA, resctrl, rights, servers.
 
     Args:
+        settings: with --cluster, settings of a service that say where NATS and Redis are and what is asked of them:
+            --nats-url, --redis-url, --stream-replicas, --config and more, or COLO_NATS_URL and so on.
+        cluster: show instead whether NATS and Redis keep what they acknowledge; 1 when one of them may not.
+        monitor: with --cluster, monitoring ports of the NATS servers, separated by commas: http://host:8222.
         output: table, json or yaml.
     """
+    if cluster:
+        from colo_cli.doctor_cluster import cluster_checks
+
+        return cluster_checks(settings, tuple(filter(None, monitor.split(","))), output)
+    if settings or monitor:
+        raise Failure(f"{settings[0] if settings else '--monitor'}: only goes with --cluster", 2)
     rows = diagnose()
     if output != "table":
         print_data(rows, output)

@@ -7,11 +7,14 @@ __all__ = ["EXAMPLES", "example_of"]
 
 EXAMPLES: Final[Mapping[str, str]] = {
     "": "colo lab",
-    "admin": "colo admin tokens add alice --role submitter --tenant research",
-    "admin tokens": "colo admin tokens list",
+    "admin check": "colo admin check --nats-url nats://10.0.0.1:4222",
+    "admin init": "colo admin init --stream-replicas 3 --stream-disk-bytes 68719476736",
     "admin tokens add": "colo admin tokens add alice --role submitter --tenant research --expires 90d",
     "admin tokens list": "colo admin tokens list --file /etc/colo/tokens.json",
     "admin tokens revoke": "colo admin tokens revoke alice",
+    "admin tokens": "colo admin tokens list",
+    "admin upgrade": "colo admin upgrade",
+    "admin": "colo admin tokens add alice --role submitter --tenant research",
     "cancel": "colo cancel render",
     "completion": "colo completion bash",
     "cordon": "colo cordon node-03 --reason 'new disk'",

@@ -40,7 +40,7 @@ def jobs(
         queue: Only this queue.
         tenant: Only this tenant.
         name: Only jobs with this name in their files.
-        limit: The most jobs to list, 1 to 1000.
+        limit: The most jobs to list.
         output: table, wide, name, json or yaml.
         watch: List again every two seconds.
         api: Address of the gateway.
@@ -50,14 +50,14 @@ def jobs(
     def show() -> int:
         from colo_common.events.requests import JobList
 
-        answer = client.get("/v1/jobs", state=state, queue=queue, tenant=tenant, name=name, limit=limit)
+        answer = client.pages("/v1/jobs", "jobs", limit, state=state, queue=queue, tenant=tenant, name=name)
         found = msgspec.convert(answer, JobList)
         is_table = print_list(
             answer, output, _JOB_COLUMNS, lambda: [_job_row(each, client.now_ms) for each in found.jobs], "no jobs"
         )
         more = found.total - len(found.jobs)
         if is_table and more > 0:
-            print(f"and {more} more (--limit shows up to 1000)")
+            print(f"and {more} more (--limit shows more)")
         if is_table and found.jobs:
             print_clock(client.clock_speed)
         return 0

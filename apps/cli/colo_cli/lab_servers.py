@@ -1,6 +1,7 @@
 """The lab's NATS and Redis servers, which it starts unless the user gave a URL, and the port of the gateway."""
 
 import asyncio
+import shutil
 import socket
 import sys
 from pathlib import Path
@@ -11,13 +12,17 @@ from colo_cli.lab_options import LabOptions
 from colo_cli.lab_usage import cpu_s, rss_bytes
 from colo_cli.server_process import ServerProcess
 from colo_cli.servers import NatsServer, RedisServer
-from colo_common.adapters.nats_streams import delete_streams, refuse_used_streams
+from colo_common.adapters.nats_access import NatsAccess
+from colo_common.adapters.nats_stream_config import StreamWish
+from colo_common.adapters.nats_streams import delete_streams, make_streams, refuse_used_streams
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import PortError
 
 __all__ = ["LabServers"]
 
 _GATEWAY_PORT: Final = 8088
+#: The disk of the streams of a lab; of a small disk half of what is free.
+_DISK_MOST_BYTES: Final = 8 << 30
 _PROBE_KEY: Final = "colo:lab:probe"
 
 
@@ -26,6 +31,7 @@ class LabServers:
 
     def __init__(self, options: LabOptions, directory: Path) -> None:
         self._options = options
+        self._directory = directory
         self._nats = (
             None if options.nats_url else NatsServer(directory=directory / "nats", port=options.nats_port or None)
         )
@@ -39,8 +45,10 @@ class LabServers:
         if self._nats is None:
             await _refuse_used_nats(self._options.nats_url)
         try:
-            for _, server in self._own():
-                await server.start()
+            await asyncio.gather(*(server.start() for _, server in self._own()))
+            await make_streams(
+                NatsAccess(url=self.nats_url), StreamWish(disk_bytes=_disk_bytes(self._directory)), upgrade=False
+            )
         except BaseException:
             await self._stop_own()
             raise
@@ -53,7 +61,7 @@ class LabServers:
             if self._redis is None:
                 await _empty_redis(self._options.redis_url)
             if self._nats is None:
-                await delete_streams(self._options.nats_url)
+                await delete_streams(NatsAccess(url=self._options.nats_url))
         except PortError as problem:
             # The lab is over and its verdict stands; the owner of the server must still learn of the data.
             sys.stderr.write(f"colo: the lab's data could not be removed: {problem}\n")
@@ -95,6 +103,10 @@ class LabServers:
         return [(name, server) for name, server in pairs if server is not None]
 
 
+def _disk_bytes(directory: Path) -> int:
+    return min(_DISK_MOST_BYTES, shutil.disk_usage(directory).free // 2)
+
+
 def _of(server: ServerProcess | None) -> ServerProcess:
     if server is None:
         raise InvalidInput("lab", "has neither a server nor its address", None)
@@ -122,7 +134,7 @@ def _free_port(wanted: int) -> int:
 async def _refuse_used_nats(url: str) -> None:
     """Raise InvalidInput, naming the option, when the NATS server has streams of another colo or does not answer."""
     try:
-        await refuse_used_streams(url)
+        await refuse_used_streams(NatsAccess(url=url))
     except PortError as error:
         raise InvalidInput("nats_url", f"must be a NATS server with JetStream that answers: {error}", url) from error
 

@@ -33,7 +33,7 @@ for _verb, _function, _help in (
     ("drop", "drop", "Remove dead letters for good."),
 ):
     dead_letters.command(f"colo_cli.dead_letters:{_function}", name=_verb, help=_help)
-admin = App(name="admin", help="What the administrator of an installation does: tokens and credentials.")
+admin = App(name="admin", help="What the administrator of an installation does: streams, tokens and credentials.")
 app.command(admin)
 tokens = App(name="tokens", help="Bearer tokens of the gateway: add, list, revoke.")
 admin.command(tokens)
@@ -43,10 +43,16 @@ for _verb, _function, _help in (
     ("revoke", "revoke", "Take tokens no longer."),
 ):
     tokens.command(f"colo_cli.admin_tokens:{_function}", name=_verb, help=_help)
+for _verb, _help in (
+    ("init", "Create the streams that are missing; run before the services start."),
+    ("upgrade", "Bring the streams to this version's limits."),
+    ("check", "Show the streams, and how they differ from what is wanted."),
+):
+    admin.command(f"colo_cli.admin:{_verb}", name=_verb, help=_help)
 _COMMANDS = (
     ("status", "One screen about everything: whether all is well, what is wrong and what to do."),
     ("lab", "Run everything on this machine: real servers, all services, simulated nodes, a real trace."),
-    ("doctor", "Show what this machine can do, what is missing, and what it means."),
+    ("doctor", "Show what this machine can do, what is missing, and what it means; --cluster: NATS and Redis."),
     ("submit", "Submit the job that a file describes."),
     ("plan", "Show where the job that a file describes would go, or why not; nothing changes."),
     ("fits", "How many replicas of a shape would find a place now, and where."),

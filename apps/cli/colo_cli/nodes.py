@@ -42,7 +42,7 @@ def nodes(
     *,
     sort: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
     selector: Annotated[str, Parameter(name=["--selector", "-l"])] = "",
-    limit: int = 1000,
+    limit: int = 100_000,
     output: ListOutput = "table",
     watch: Watch = False,
     api: str | None = None,
@@ -52,7 +52,7 @@ def nodes(
     Args:
         sort: By name, cpu, memory, batch, promised, held, free, headroom or age; "cpu,free": by two; "-cpu": smallest first.
         selector: Only nodes with these labels: "disk=ssd,zone!=b,gpu,!spot,rack in (r1,r2),cores>16".
-        limit: The most nodes to list, 1 to 1000.
+        limit: The most nodes to list.
         output: table, wide, name, json or yaml.
         watch: List again every two seconds.
         api: Address of the gateway.
@@ -62,7 +62,7 @@ def nodes(
     def show() -> int:
         from colo_common.events.requests import NodeList
 
-        answer = client.get("/v1/nodes", sort=sort, selector=selector, limit=limit)
+        answer = client.pages("/v1/nodes", "nodes", limit, sort=sort, selector=selector)
         found = msgspec.convert(answer, NodeList)
         none = "no node has these labels" if selector else "no nodes yet"
         if print_list(answer, output, _COLUMNS, lambda: [_node_row(each) for each in found.nodes], none):

@@ -17,6 +17,7 @@ __all__ = [
     "Format",
     "ListFormat",
     "ListOutput",
+    "SettingWords",
     "Output",
     "ago",
     "bytes_text",
@@ -36,6 +37,8 @@ Format = Literal["table", "json", "yaml"]
 #: Of a list: `wide` shows every column, `name` only the first one, a name a line.
 ListFormat = Literal["table", "wide", "name", "json", "yaml"]
 Output = Annotated[Format, Parameter(name=["--output", "-o"])]
+#: Settings as every service takes them: `--nats-url X`, `--config FILE`; the environment counts as for a service.
+SettingWords = Annotated[str, Parameter(allow_leading_hyphen=True, show_default=False)]
 ListOutput = Annotated[ListFormat, Parameter(name=["--output", "-o"])]
 
 _GAP: Final = "  "

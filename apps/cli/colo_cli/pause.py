@@ -92,7 +92,7 @@ def _target(api: str | None, target: str, node: str, job: str, queue: str) -> tu
 
 def _found(client: Client, name: str) -> tuple[str, str]:
     found = []
-    if any(each["node"] == name for each in client.get("/v1/nodes")["nodes"]):
+    if any(each["node"] == name for each in client.pages("/v1/nodes", "nodes")["nodes"]):
         found.append(("node", name))
     if any(each["queue"] == name for each in client.get("/v1/queues")["queues"]):
         found.append(("queue", name))

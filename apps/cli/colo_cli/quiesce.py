@@ -118,7 +118,7 @@ def _print_progress(answer: dict[str, Any], progress: dict[str, Any], took_s: fl
 
 
 def _preview(api: str | None, output: Output) -> int:
-    nodes = Client(api).get("/v1/nodes")["nodes"]
+    nodes = Client(api).pages("/v1/nodes", "nodes")["nodes"]
     present = [node for node in nodes if node["freshness"] != "lost"]
     held_mcpu = sum(node["held_cpu_mcpu"] for node in present)
     used_mcpu = sum(node["batch_cpu_used_mcpu"] for node in present)

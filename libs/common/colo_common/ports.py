@@ -13,6 +13,7 @@ from colo_common.events.service import DeadLettered
 from colo_common.model.partition import Fence
 
 __all__ = [
+    "AnswerTooLarge",
     "Answerer",
     "Backlog",
     "Bus",
@@ -65,6 +66,10 @@ class PoisonMessage(Refused):
     """
 
 
+class AnswerTooLarge(Refused):
+    """The answer to a request is larger than the bus carries: only a smaller question has an answer."""
+
+
 class StoreConflict(PortError):
     """A compare-and-set found another version. Nothing of the batch was written."""
 
@@ -115,7 +120,8 @@ class Source(Struct, frozen=True, kw_only=True):
     with `last_per_subject` with the last message of each subject; each message is delivered once, and acknowledging does nothing.
 
     `also` are further subjects of the same stream, none overlapping another and best without wildcards: one consumer delivers all
-    of them in the order of the stream. `may_wait_ms` is not used by the bus: it is how long the Inbox may delay a message.
+    of them in the order of the stream. A durable consumer that nobody asks for `forget_s` is forgotten (0: never); made again, it
+    starts with the stream's first message. `may_wait_ms` is not used by the bus: it is how long the Inbox may delay a message.
     """
 
     subject: str
@@ -126,6 +132,7 @@ class Source(Struct, frozen=True, kw_only=True):
     ack_wait_s: int = 30
     batch: int = 200
     may_wait_ms: int = 0
+    forget_s: int = 0
 
     @property
     def subjects(self) -> tuple[str, ...]:

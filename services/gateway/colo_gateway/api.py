@@ -110,6 +110,7 @@ class Api:
         question = rq.ListJobs(
             states=states,
             limit=limit,
+            cursor=request.query.get("cursor", ""),
             queue=queue,
             name=name,
             prefix=prefix,

@@ -4,7 +4,7 @@ from msgspec import Struct, structs
 
 from colo_common.events.registry import request_spec_of
 from colo_common.events.requests import Refusal
-from colo_common.ports import Bus, Refused, Unavailable
+from colo_common.ports import AnswerTooLarge, Bus, PoisonMessage, Refused, Unavailable
 from colo_common.runtime.ask import NotNow, ask
 
 __all__ = ["Asker"]
@@ -18,7 +18,8 @@ class Asker:
         self._timeout_s = timeout_s
 
     async def ask(self, body: Struct, traceparent: str = "", *, timeout_s: float | None = None) -> Struct:
-        """The reply, or a Refusal: the service's own, 503 without an answer in time, 502 for a reply that does not decode."""
+        """The reply, or a Refusal: the service's own, 503 without an answer in time, 413 for one that is larger than
+        the bus carries, 502 for a reply that does not decode."""
         owner = request_spec_of(type(body)).owner
         try:
             return await ask(self._bus, body, timeout_s or self._timeout_s, traceparent=traceparent)
@@ -27,5 +28,9 @@ class Asker:
             return structs.replace(error.refusal, field=owner)
         except Unavailable:
             return Refusal(code=503, field=owner, rule="does not answer now")
+        except AnswerTooLarge as error:
+            return Refusal(code=413, field="limit", rule=str(error).partition(": ")[2])
+        except PoisonMessage as error:
+            return Refusal(code=413, field="body", rule=f"is larger than NATS carries ({error})")
         except Refused as error:
             return Refusal(code=502, field=owner, rule="gave an answer that makes no sense", got=str(error))

@@ -50,6 +50,9 @@ def _path(name: str, about: str) -> Parameter:
     return Parameter(name=name, where="path", about=about)
 
 
+_CURSOR: Final = "the `next` of the page before; the first page when absent"
+
+
 def _query(name: str, about: str, kind: str = "string") -> Parameter:
     return Parameter(name=name, where="query", about=about, kind=kind)
 
@@ -95,6 +98,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             _query("name", "only jobs with this name in their files"),
             _query("prefix", "only jobs whose id begins so"),
             _query("limit", "1 to 1000, 100 when absent", "integer"),
+            _query("cursor", _CURSOR),
         ),
     ),
     Route(
@@ -330,8 +334,9 @@ ROUTES: Final[tuple[Route, ...]] = (
             _query("sort", f"{' '.join(NODE_SORTS)}, separated by commas; -KEY reverses; by name when absent"),
             _query("selector", 'only nodes with these labels: "disk=ssd,zone!=b,gpu,!spot,rack in (r1,r2),cores>16"'),
             _query("limit", "1 to 1000, 1000 when absent", "integer"),
+            _query("cursor", _CURSOR),
         ),
-        problems=(400, 503),
+        problems=(400, 413, 503),
     ),
     Route(
         method="get",

@@ -133,6 +133,7 @@ class StateRoutes:
                 sort=names_of(request.query, "sort"),
                 selector=parse_selector(request.query.get("selector", ""), "selector"),
                 limit=integer_of(request.query, "limit", _NODES_MOST, 1, _NODES_MOST),
+                cursor=request.query.get("cursor", ""),
             )
         except InvalidInput as error:
             return invalid_of(error)

@@ -20,6 +20,7 @@ from colo_common.events.trace import placement_trace, trace_of
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.lifecycle import JOB, REPLICA
 from colo_common.model.nearest import hint
+from colo_common.model.paging import cut_to_page
 from colo_common.model.plain_values import name_among
 from colo_jobs.index import Index
 from colo_jobs.job import HOLDING, WAITING, Job
@@ -28,6 +29,7 @@ from colo_jobs.use import Use, use_by_queue
 __all__ = ["get_job", "list_jobs", "list_queues", "started_of", "summary_of"]
 
 LIST_MAX: Final = 1_000
+_CURSOR_MOST: Final = 128
 # More replicas would make a reply larger than a message may be; live and failed ones are shown first.
 REPLICAS_SHOWN_MAX: Final = 2_000
 STARTED_MAX: Final = 1_000
@@ -52,11 +54,15 @@ def get_job(jobs: Mapping[str, Job], request: GetJob) -> JobDetail | Refusal:
 
 
 def list_jobs(index: Index, request: ListJobs) -> JobList | Refusal:
-    """The newest jobs that match the request; `total` counts all matching jobs."""
+    """A page of the jobs that match the request, newest first; `total` counts all that match.
+
+    Its cursor is "<moment of submission>:<id>" of its last job, so that jobs submitted meanwhile shift nothing.
+    """
     if not 1 <= request.limit <= LIST_MAX:
         return Refusal(code=400, field="limit", rule=f"must be from 1 to {LIST_MAX}", got=str(request.limit))
     try:
         states = {name_among(state, JOB.state_names, "states") for state in request.states}
+        before = _before(request.cursor)
     except InvalidInput as error:
         return Refusal(code=400, field=error.field, rule=error.rule, got=error.value)
     jobs = index.jobs.values()
@@ -78,8 +84,25 @@ def list_jobs(index: Index, request: ListJobs) -> JobList | Refusal:
         and (not request.name or job.spec.name == request.name)
         and job.id.startswith(request.prefix)
     ]
-    newest = nlargest(request.limit, found, key=lambda job: (job.record.submitted_at_ms, job.id))
-    return JobList(jobs=tuple(summary_of(job) for job in newest), total=len(found))
+    rest = found if before is None else [job for job in found if _age_key(job) < before]
+    page = cut_to_page(nlargest(request.limit, rest, key=_age_key), summary_of, request.limit)
+    last = index.jobs[page[-1].job] if page and len(page) < len(rest) else None
+    following = "" if last is None else f"{last.record.submitted_at_ms}:{last.id}"
+    return JobList(jobs=page, total=len(found), next=following)
+
+
+def _age_key(job: Job) -> tuple[int, str]:
+    return job.record.submitted_at_ms, job.id
+
+
+def _before(cursor: str) -> tuple[int, str] | None:
+    """The job that the page follows; None for the first page. Raises InvalidInput for what is no cursor."""
+    if not cursor:
+        return None
+    moment, colon, job = cursor.partition(":")
+    if not (colon and job and moment.isdigit()) or len(cursor) > _CURSOR_MOST:
+        raise InvalidInput("cursor", "must be the `next` of the page before", cursor[:80])
+    return int(moment), job
 
 
 def list_queues(index: Index, now_ms: int) -> QueueList:

@@ -9,6 +9,7 @@ from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.nearest import hint
 from colo_common.model.node_selector import check_requirements, meets
+from colo_common.model.paging import PAGE_MOST, page_by_name
 from colo_common.model.qos import PriorityBand
 from colo_common.model.topology import NodeTopology
 from colo_overcommit.allocatable import Limit
@@ -29,7 +30,10 @@ _REASONS: Final = {
 
 
 def list_nodes(nodes: Mapping[str, KnownNode], asked: ListNodes, now_ms: int) -> NodeList | Refusal:
-    """The nodes that have reported their topology and match, in the requested order. An unknown sort key is refused (400)."""
+    """A page of the nodes that have reported their topology and match, in the requested order.
+
+    An unknown sort key, a requirement that makes no sense and a value that is no cursor are refused (400).
+    """
     try:
         check_requirements(asked.selector, "selector")
         keys = [_sort_key(name) for name in asked.sort]
@@ -44,7 +48,12 @@ def list_nodes(nodes: Mapping[str, KnownNode], asked: ListNodes, now_ms: int) ->
     # Sorting is stable: the last key first, so that the first one decides before the others.
     for key, is_reversed in reversed(keys):
         found.sort(key=key, reverse=is_reversed)
-    return NodeList(nodes=tuple(found[: asked.limit or None]), total=len(found))
+    limit = min(asked.limit, PAGE_MOST) if asked.limit > 0 else PAGE_MOST
+    try:
+        page, following = page_by_name(found, lambda one: one.node, asked.cursor, limit)
+    except InvalidInput as error:
+        return Refusal(code=400, field=error.field, rule=error.rule, got=error.value)
+    return NodeList(nodes=page, total=len(found), next=following)
 
 
 def fleet_totals(nodes: Mapping[str, KnownNode]) -> FleetTotals:

@@ -326,6 +326,7 @@ def test_a_metric_asked_for_twice_is_the_same_and_of_one_kind() -> None:
                 subject="colo.v1.cmd.node.n1_example.stop",
                 stream="COLO_CMD",
                 durable="colo-jobs-n1_example-cmd-node-stop",
+                forget_s=259_200,
             ),
         ),
         (

@@ -42,7 +42,12 @@ def of_node(body: type, node: str = "n1.example") -> Subscription:
         pytest.param(
             [of_node(ApplyPlacements), of_node(StopReplicas), of_node(EvictReplica), of_node(LeaseRenewed)],
             [
-                Source(subject="colo.v1.cmd.node.n1_example.>", stream="COLO_CMD", durable="colo-jobs-n1_example-cmd"),
+                Source(
+                    subject="colo.v1.cmd.node.n1_example.>",
+                    stream="COLO_CMD",
+                    durable="colo-jobs-n1_example-cmd",
+                    forget_s=259_200,
+                ),
                 Source(subject="colo.v1.tlm.node.n1_example.lease"),
             ],
             id="all orders of a node are one pattern",
@@ -55,8 +60,11 @@ def of_node(body: type, node: str = "n1.example") -> Subscription:
                     also=("colo.v1.cmd.node.a.evict",),
                     stream="COLO_CMD",
                     durable="colo-jobs-a-cmd",
+                    forget_s=259_200,
                 ),
-                Source(subject="colo.v1.cmd.node.b.stop", stream="COLO_CMD", durable="colo-jobs-b-cmd"),
+                Source(
+                    subject="colo.v1.cmd.node.b.stop", stream="COLO_CMD", durable="colo-jobs-b-cmd", forget_s=259_200
+                ),
             ],
             id="some orders of a node are a list",
         ),

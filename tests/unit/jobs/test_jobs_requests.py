@@ -105,6 +105,12 @@ def test_jobs_are_listed_newest_first_and_counted(world: JobsWorld) -> None:
     answer = world.ask(ListJobs(limit=2))
     assert [job.job for job in answer.jobs] == ["j3", "j2"]
     assert answer.total == 4
+    # A job that comes between two pages shifts nothing.
+    world.now_ms += 10
+    world.submit(job="j4")
+    following = world.ask(ListJobs(limit=2, cursor=answer.next))
+    assert ([job.job for job in following.jobs], following.next) == (["j1", "j0"], "")
+    assert world.ask(ListJobs(cursor="j2")).field == "cursor"
     for given in ("Terminated", "terminated", "TERMINATED"):
         assert [job.job for job in world.ask(ListJobs(states=(given,))).jobs] == ["j3"]
     assert world.ask(ListJobs(queue="night")).rule.startswith("there is no such queue")

@@ -21,18 +21,24 @@ from colo_common.adapters.nats_dead_letters import NatsDeadLetters
 from colo_common.adapters.nats_errors import NATS_ERRORS, NoStream, keeps_cancellation, port_error
 from colo_common.adapters.nats_publish import Publisher
 from colo_common.adapters.nats_pull import PullConsumer
+from colo_common.adapters.nats_stream_config import StreamWish
 from colo_common.events.registry import STREAMS, Stream, StreamLimits
 from colo_common.events.subjects import PREFIX, matches
-from colo_common.ports import Answerer, Backlog, Delivery, Outgoing, Sink, Source, Unavailable
+from colo_common.ports import Answerer, AnswerTooLarge, Backlog, Delivery, Outgoing, Sink, Source, Unavailable
 
 __all__ = ["NatsBus"]
 
+# An operator states what streams must have, and without a statement they are taken with what they were made with.
+_AS_STATED: Final = StreamWish()
 # Requests of one endpoint that are answered concurrently; more wait in the subscription.
 _ANSWERS_AT_ONCE: Final = 256
 # After an answer to a question to all, how long to wait for one more.
 _FURTHER_S: Final = 0.05
 #: The status of the server's message that nobody listens.
 _NOBODY: Final = "503"
+#: The code of an answer that is larger than the server carries, and what its headers may add.
+_TOO_LARGE: Final = "413"
+_HEADERS_BYTES: Final = 1_024
 # Size of the cache from subject to stream; when it is full it is cleared.
 _SUBJECTS_MOST: Final = 65_536
 
@@ -47,10 +53,11 @@ class NatsBus:
         name: str,
         version: str = "0.0.0",
         streams: Mapping[Stream, StreamLimits] = STREAMS,
+        wish: StreamWish = _AS_STATED,
     ) -> None:
-        """`server` is an address, or an access with credentials."""
+        """`server` is an address, or an access with credentials; `wish` is what the streams must have to be used."""
         access = NatsAccess(url=server) if isinstance(server, str) else server
-        self._connection = NatsConnection(access, name, streams)
+        self._connection = NatsConnection(access, name, streams, wish)
         #: The dead letters on this server.
         self.dead_letters = NatsDeadLetters(self._connection)
         #: The audit on this server.
@@ -66,6 +73,7 @@ class NatsBus:
         #: Whether this member gets every request to its service and not a share: only the holder of the work answers then, and a
         #: former holder that stands still takes no request from it.
         self.answers_alone = False
+        self._consumers: list[PullConsumer] = []
 
     def start(self) -> None:
         """Start connecting, in the background."""
@@ -87,16 +95,21 @@ class NatsBus:
         except NoStream as error:
             if not all(self._stream_of(message.subject) for message in messages if message.durable):
                 raise
-            # A stream of colo is missing (a server with an empty store): create it, the caller retries.
-            await self._connection.repair_streams()
+            # A stream of colo is missing, or a cluster elects its leader: the caller retries when that is over.
             later = Unavailable(str(error))
             later.left = error.left
+            self._connection.doubt_streams(later)
             raise later from error
 
     async def listen(self, source: Source, sink: Sink) -> None:
         """Deliver until cancelled."""
         if source.stream:
-            await PullConsumer(self._connection, source, sink).run()
+            consumer = PullConsumer(self._connection, source, sink)
+            self._consumers.append(consumer)
+            try:
+                await consumer.run()
+            finally:
+                self._consumers.remove(consumer)
         else:
             await self._listen_live(source, sink)
 
@@ -111,7 +124,10 @@ class NatsBus:
                 )
         except NATS_ERRORS as error:
             raise port_error(error, doing) from error
-        failed = (msg.headers or {}).get("Nats-Service-Error")
+        headers_of_answer = msg.headers or {}
+        failed = headers_of_answer.get("Nats-Service-Error")
+        if failed and headers_of_answer.get("Nats-Service-Error-Code") == _TOO_LARGE:
+            raise AnswerTooLarge(f"{doing}: {failed}")
         if failed:
             raise Unavailable(f"{doing}: {failed}")
         return msg.data
@@ -151,7 +167,7 @@ class NatsBus:
                     name="-".join(subject.split(".")[-2:]),
                     subject=subject,
                     queue_group=f"{config.name}-{token_hex(6)}" if is_for_each else config.name,
-                    handler=_handler(answerer, running),
+                    handler=_handler(answerer, running, lambda: client.max_payload),
                 )
             # A connection that is lost here subscribes again by itself when it is back.
             with suppress(*NATS_ERRORS):
@@ -253,8 +269,13 @@ class NatsBus:
         return self._connection.generation
 
     async def ready(self) -> str:
-        """Empty when connected and the streams exist, else one sentence that names the problem."""
-        return self._connection.problem() or ("requests are not answered yet" if self._not_answering_yet else "")
+        """Empty when connected, the streams are as wanted and every consumer is there, else one sentence that names the problem."""
+        without = next((consumer.problem for consumer in self._consumers if consumer.problem), "")
+        return (
+            self._connection.problem()
+            or without
+            or ("requests are not answered yet" if self._not_answering_yet else "")
+        )
 
     async def close(self) -> None:
         """Flush, then close the connection."""
@@ -290,12 +311,25 @@ class NatsBus:
                 await subscription.unsubscribe()
 
 
+def _too_large(body: bytes, most_bytes: int) -> str:
+    """Why the answer cannot be sent; "" when it can."""
+    if len(body) + _HEADERS_BYTES <= most_bytes:
+        return ""
+    return f"the answer has {len(body)} bytes and NATS carries {most_bytes}; ask for fewer"
+
+
 def _plain_handler(answerer: Answerer, running: set[asyncio.Task[None]]) -> Callable[[Msg], Coroutine[Any, Any, None]]:
     """A callback of a subscription that answers requests concurrently."""
 
     async def answer(message: Msg) -> None:
         with suppress(*NATS_ERRORS):
-            await message.respond(await answerer(message.data, message.headers or {}))
+            body = await answerer(message.data, message.headers or {})
+            why = _too_large(body, message._client.max_payload)
+            if why:
+                error = {"Nats-Service-Error": why, "Nats-Service-Error-Code": _TOO_LARGE}
+                await message._client.publish(message.reply, headers=error)
+            else:
+                await message.respond(body)
 
     async def handle(message: Msg) -> None:
         if len(running) < _ANSWERS_AT_ONCE:
@@ -306,14 +340,15 @@ def _plain_handler(answerer: Answerer, running: set[asyncio.Task[None]]) -> Call
     return handle
 
 
-def _handler(answerer: Answerer, running: set[asyncio.Task[None]]) -> Handler:
+def _handler(answerer: Answerer, running: set[asyncio.Task[None]], most_bytes: Callable[[], int]) -> Handler:
     """An endpoint handler that answers many requests concurrently; the library alone would answer one after the other."""
     slots = asyncio.Semaphore(_ANSWERS_AT_ONCE)
 
     async def answer(request: Request) -> None:
         try:
             body = await answerer(request.data, request.headers or {})
-            await request.respond(body)
+            why = _too_large(body, most_bytes())
+            await (request.respond_error(_TOO_LARGE, why) if why else request.respond(body))
         except NATS_ERRORS:
             # The caller's request times out, and it asks again.
             return

@@ -1,4 +1,4 @@
-"""One connection to NATS that reconnects for ever and keeps the streams configured as in the registry."""
+"""One connection to NATS that reconnects for ever, and is usable while the streams are as wanted. It configures nothing."""
 
 import asyncio
 import random
@@ -7,37 +7,25 @@ from contextlib import suppress
 from typing import Any, Final
 
 import nats.aio.client
-import nats.js.api
-import nats.js.errors
 import structlog
+from nats.js.api import StreamConfig
+from nats.js.client import JetStreamContext
+from nats.js.errors import NotFoundError
 
 from colo_common.adapters.nats_access import NatsAccess, reconnects
 from colo_common.adapters.nats_errors import NATS_ERRORS, port_error
-from colo_common.events.registry import STREAMS, Stream, StreamLimits
+from colo_common.adapters.nats_stream_config import StreamWish, stream_difference, syncs_a_batch_once
+from colo_common.events.registry import Stream, StreamLimits
 from colo_common.ports import PortError, Refused, Unavailable
 
 __all__ = ["NatsConnection"]
 
 _CONNECT_WAIT_S: Final = 0.1
 _PING_S: Final = 5
-_STREAM_BYTES_MIN: Final = 64 << 20
-# JetStream error: the server has not the storage that the stream reserves.
-_NO_STORAGE: Final = 10047
-#: What colo decides about a stream. Its bytes, replicas, storage and placement are the operator's, once it exists.
-_OURS: Final = (
-    "subjects",
-    "retention",
-    "max_msgs_per_subject",
-    "max_age",
-    "duplicate_window",
-    "discard",
-    "allow_direct",
-    "allow_atomic",
-)
-_STREAMS_RETRY_S: Final = 1.0
+# Between two looks at streams that are not as wanted: this long at first, twice as long each time, up to the second one.
+_STREAMS_RETRY_S: Final = 0.5
+_STREAMS_RETRY_MOST_S: Final = 5.0
 _CANCELS_MOST: Final = 10
-# A server before this version (major, minor) syncs a batch message by message, and the batch's own files too.
-_SYNCS_ONCE_SINCE: Final = (2, 15)
 _CANCEL_S: Final = 0.1
 
 
@@ -48,7 +36,7 @@ class NatsConnection:
     called when the connection breaks.
     """
 
-    def __init__(self, access: NatsAccess, name: str, streams: Mapping[Stream, StreamLimits] = STREAMS) -> None:
+    def __init__(self, access: NatsAccess, name: str, streams: Mapping[Stream, StreamLimits], wish: StreamWish) -> None:
         self._access = access
         self._rng = random.Random()
         self.client = nats.aio.client.Client()
@@ -58,6 +46,7 @@ class NatsConnection:
         self.takes_batches: bool | None = None
         self._name = name
         self._streams = streams
+        self._wish = wish
         self._log = structlog.get_logger(source="nats").bind(server=access.shown)
         self._problem: PortError = Unavailable(f"NATS at {access.shown} was not reached yet")
         self._usable = asyncio.Event()
@@ -73,11 +62,11 @@ class NatsConnection:
         self._spawn(self._connect())
 
     async def wait_usable(self) -> None:
-        """Return when connected and the streams exist."""
+        """Return when connected and the streams are as wanted."""
         await self._usable.wait()
 
     async def wait_settled(self) -> None:
-        """Return when usable; raise Refused when the server was reached and cannot serve (no JetStream, wrong streams)."""
+        """Return when usable; raise Refused when the server was reached and cannot serve (no JetStream)."""
         while not self._usable.is_set():
             if isinstance(self._problem, Refused):
                 raise self._problem
@@ -117,9 +106,12 @@ class NatsConnection:
         with suppress(AssertionError, *NATS_ERRORS):
             await self.client.close()
 
-    async def repair_streams(self) -> None:
-        """Create missing streams, after the server reported one."""
-        await self._ensure_streams()
+    def doubt_streams(self, problem: PortError) -> None:
+        """Look at the streams again before this connection is used, since the server took no message for one of them."""
+        if self._usable.is_set():
+            self._usable.clear()
+            self._set_problem(problem)
+            self._spawn(self._become_usable(self.generation))
 
     async def _connect(self) -> None:
         await self.client.connect(
@@ -146,9 +138,10 @@ class NatsConnection:
 
     async def _become_usable(self, generation: int) -> None:
         """Check the streams until that succeeds or the connection was replaced."""
+        wait_s = _STREAMS_RETRY_S
         while self.generation == generation and self.client.is_connected:
             try:
-                await self._ensure_streams()
+                await self._check_streams()
             except PortError as error:
                 self._set_problem(error)
             else:
@@ -157,7 +150,8 @@ class NatsConnection:
                 self._notify()
                 self._log.info("nats-connected", generation=generation)
                 return
-            await asyncio.sleep(_STREAMS_RETRY_S)
+            await asyncio.sleep(wait_s * self._rng.uniform(0.5, 1))
+            wait_s = min(2 * wait_s, _STREAMS_RETRY_MOST_S)
 
     async def _on_disconnected(self) -> None:
         self.on_lost()
@@ -189,67 +183,28 @@ class NatsConnection:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def _ensure_streams(self) -> None:
+    async def _check_streams(self) -> None:
+        """Raise Unavailable with one sentence when a stream is missing or not as wanted."""
         jetstream = self.client.jetstream(timeout=5)
-        takes_batches = _syncs_a_batch_once(self.client)
-        for stream, limits in self._streams.items():
-            await self._ensure_stream(jetstream, _stream_config(stream.value, limits, takes_batches))
+        found = await asyncio.gather(*(self._present(jetstream, stream) for stream in self._streams))
+        for (stream, limits), present in zip(self._streams.items(), found, strict=True):
+            difference = stream_difference(stream.value, present, limits, self._wish)
+            if difference:
+                raise Unavailable(difference)
+        takes_batches = syncs_a_batch_once(self.client)
         if not takes_batches and self.takes_batches is not False:
             self._log.info("nats-without-batches", why="the server is before 2.15", effect="syncs for each message")
-        self.takes_batches = takes_batches
+        self.takes_batches = takes_batches and all(present is not None and present.allow_atomic for present in found)
 
-    async def _ensure_stream(self, jetstream: nats.js.JetStreamContext, wanted: nats.js.api.StreamConfig) -> None:
-        """Bring an existing stream to the registry's limits, or create it."""
+    async def _present(self, jetstream: JetStreamContext, stream: Stream) -> StreamConfig | None:
         try:
-            try:
-                present = (await jetstream.stream_info(wanted.name or "")).config
-            except nats.js.errors.NotFoundError:
-                await self._create_stream(jetstream, wanted)
-            else:
-                if any(getattr(present, name) != getattr(wanted, name) for name in _OURS):
-                    await jetstream.update_stream(
-                        present.evolve(**{name: getattr(wanted, name) for name in _OURS}, name=wanted.name)
-                    )
+            return (await jetstream.stream_info(stream.value)).config
+        except NotFoundError:
+            return None
         except NATS_ERRORS as error:
-            raise port_error(error, f"stream {wanted.name}") from error
-
-    async def _create_stream(self, jetstream: nats.js.JetStreamContext, config: nats.js.api.StreamConfig) -> None:
-        while True:
-            try:
-                await jetstream.add_stream(config)
-                return
-            except nats.js.errors.APIError as error:
-                if error.err_code != _NO_STORAGE or (config.max_bytes or 0) <= _STREAM_BYTES_MIN:
-                    raise
-                # The server's disk is small: reserve half, since a smaller stream is better than none.
-                config = config.evolve(max_bytes=(config.max_bytes or 0) // 2)
+            raise port_error(error, f"stream {stream.value}") from error
 
     def _spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _syncs_a_batch_once(client: nats.aio.client.Client) -> bool:
-    """Whether the server stores an atomic batch with one sync of the disk; before 2.15 a batch cost more than its messages."""
-    try:
-        version = client.connected_server_version
-    except ValueError:
-        return False
-    return (version.major, version.minor) >= _SYNCS_ONCE_SINCE
-
-
-def _stream_config(name: str, limits: StreamLimits, takes_batches: bool) -> nats.js.api.StreamConfig:
-    return nats.js.api.StreamConfig(
-        name=name,
-        subjects=list(limits.subjects),
-        retention=nats.js.api.RetentionPolicy.WORK_QUEUE if limits.work_queue else nats.js.api.RetentionPolicy.LIMITS,
-        max_msgs_per_subject=limits.max_msgs_per_subject,
-        max_age=limits.max_age_s,
-        max_bytes=limits.max_bytes,
-        duplicate_window=limits.duplicate_window_s,
-        storage=nats.js.api.StorageType.FILE,
-        discard=nats.js.api.DiscardPolicy.NEW if limits.work_queue else nats.js.api.DiscardPolicy.OLD,
-        allow_direct=True,
-        allow_atomic=takes_batches or None,
-    )

@@ -6,17 +6,21 @@ with heartbeats it leaves requests open and drops their messages. Requests and m
 
 import asyncio
 import json
+import random
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
 import structlog
 from nats.aio.msg import Msg
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, Header
+from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy, Header
 from nats.js.client import JetStreamContext
+from nats.js.errors import NotFoundError
 
 from colo_common.adapters.nats_connection import NatsConnection
 from colo_common.adapters.nats_errors import NATS_ERRORS, port_error
+from colo_common.adapters.nats_stream_config import VERSION_KEY
+from colo_common.events.registry import STREAMS_VERSION
 from colo_common.ports import Delivery, PortError, Settlement, Sink, Source
 
 __all__ = ["PullConsumer"]
@@ -30,6 +34,15 @@ _RETRY_MOST_S: Final = 5.0
 # After this time without a message or heartbeat the consumer is taken as deleted.
 _SILENCE_S: Final = 2.5 * _HEARTBEAT_S
 _NS: Final = 1_000_000_000
+#: What must be equal for a consumer to be left as it is.
+_COMPARED: Final = (
+    "filter_subject",
+    "filter_subjects",
+    "ack_wait",
+    "max_deliver",
+    "max_ack_pending",
+    "inactive_threshold",
+)
 
 
 class _Renew(Exception):
@@ -46,6 +59,8 @@ class PullConsumer:
         self._jetstream: JetStreamContext = connection.client.jetstream(timeout=5)
         self._log = structlog.get_logger(source="nats").bind(consumer=source.durable or source.subject)
         self._logged = ""
+        #: Why there is no consumer now; "" while there is one, and before the first try.
+        self.problem = ""
         self._last_seq: int | None = None
         # Of the session: the inbox, the messages left of the open request, whether the sink handles one, when the last one came.
         self._inbox = ""
@@ -69,9 +84,10 @@ class PullConsumer:
                 self._log_once(str(renew))
                 wait_s = _RETRY_FIRST_S
             except PortError as error:
+                self.problem = str(error)
                 self._log_once(str(error))
                 wait_s = min(wait_s * 2, _RETRY_MOST_S)
-            await asyncio.sleep(wait_s)
+            await asyncio.sleep(wait_s * random.uniform(0.5, 1))
 
     async def _session(self) -> None:
         """One subscription to one consumer. Ends by raising _Renew or PortError."""
@@ -80,6 +96,7 @@ class PullConsumer:
         loop = asyncio.get_running_loop()
         try:
             name = await self._make_consumer()
+            self.problem = ""
             self._inbox = client.new_inbox()
             self._next_subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._source.stream}.{name}"
             self._end = end = loop.create_future()
@@ -180,6 +197,8 @@ class PullConsumer:
                 ack_wait=source.ack_wait_s,
                 max_deliver=-1,
                 max_ack_pending=max(1_000, 4 * source.batch),
+                inactive_threshold=source.forget_s or None,
+                metadata={VERSION_KEY: str(STREAMS_VERSION)},
             )
         else:
             # Its position is kept here and it is created again with every connection, so the server need not keep it on disk.
@@ -189,11 +208,26 @@ class PullConsumer:
                 inactive_threshold=_EPHEMERAL_KEPT_S,
                 **await self._start_policy(),
             )
-        info = await self._jetstream.add_consumer(source.stream, config)
+        info = await self._present(config) or await self._jetstream.add_consumer(source.stream, config)
         if self._last_seq is None and not source.durable:
             # A consumer created later continues from here, even if this one is lost before its first message.
             self._last_seq = info.delivered.stream_seq if info.delivered else 0
         return info.name
+
+    async def _present(self, wanted: ConsumerConfig) -> ConsumerInfo | None:
+        """The named consumer when it needs no change: it is as wanted, or a newer version of colo has made it."""
+        if not self._source.durable:
+            return None
+        try:
+            info = await self._jetstream.consumer_info(self._source.stream, self._source.durable)
+        except NotFoundError:
+            return None
+        version = (info.config.metadata or {}).get(VERSION_KEY, "")
+        is_newer = version.isdigit() and int(version) > STREAMS_VERSION
+        is_same = version == str(STREAMS_VERSION) and all(
+            (getattr(info.config, name) or None) == (getattr(wanted, name) or None) for name in _COMPARED
+        )
+        return info if is_newer or is_same else None
 
     async def _start_policy(self) -> dict[str, Any]:
         """The start of an unnamed consumer, as fields of its configuration."""
@@ -210,7 +244,8 @@ class PullConsumer:
     def _log_once(self, why: str) -> None:
         if why != self._logged:
             self._logged = why
-            self._log.info("consumer-renewed", why=why)
+            level = self._log.warning if self.problem else self._log.info
+            level("consumer-renewed", why=why)
 
 
 def _numbers_of(reply: str) -> tuple[int, int]:

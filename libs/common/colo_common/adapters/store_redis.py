@@ -8,6 +8,7 @@ import structlog
 
 from colo_common.adapters.lease_scripts import FENCED
 from colo_common.adapters.leases_redis import lease_prefix
+from colo_common.adapters.redis_check import store_weakness
 from colo_common.adapters.redis_client import REDIS_ERRORS, redis_client, redis_error
 from colo_common.adapters.redis_scripts import Argument, Script, ScriptCalls
 from colo_common.adapters.store_limits import check_batch
@@ -89,8 +90,9 @@ def key_of_kind(kind: str) -> str:
 class RedisStore:
     """Versioned rows in Redis. `client` may be shared; `close` closes it."""
 
-    def __init__(self, client: redis.asyncio.Redis, *, min_replicas: int = 0) -> None:
-        """`min_replicas`: as of ScriptCalls."""
+    def __init__(self, client: redis.asyncio.Redis, *, min_replicas: int = 0, must_append: bool = False) -> None:
+        """`min_replicas`: as of ScriptCalls; `must_append`: a server without an append-only file is a reason not to be ready."""
+        self._must_append = must_append
         self._client = client
         self._scripts = ScriptCalls(client, min_replicas=min_replicas)
         self._unreadable: set[tuple[str, str]] = set()
@@ -153,12 +155,13 @@ class RedisStore:
             raise StoreConflict(refused.kind, refused.id, refused.expect, answer[1])
 
     async def ready(self) -> str:
-        """Empty when a small write is accepted, else the server's error."""
+        """Empty when a small write is accepted by a server that evicts nothing, else one sentence."""
         try:
             await self._client.set(key_of_kind("probe"), b"1", ex=_PROBE_KEPT_S)
+            info = {**await self._client.info("memory"), **await self._client.info("persistence")}
         except REDIS_ERRORS as error:
             return str(redis_error(error, "Redis"))
-        return ""
+        return store_weakness(info, must_append=self._must_append)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -69,9 +69,11 @@ from colo_common.events.subjects import PREFIX, Subject
 from colo_common.events.waiting import ExplainWait, JobWait
 
 __all__ = [
+    "DISK_BYTES",
     "EVENTS",
     "REQUESTS",
     "STREAMS",
+    "STREAMS_VERSION",
     "Event",
     "RequestSpec",
     "Stream",
@@ -146,6 +148,13 @@ STREAMS: Final[dict[Stream, StreamLimits]] = {
     # What an operator forbade holds until it is lifted, so the message that says so does not grow too old.
     Stream.POLICY: StreamLimits(subjects=(f"{PREFIX}.evt.policy.>",), max_msgs_per_subject=1),
 }
+
+
+#: The version of STREAMS: a change of a stream's limits or subjects adds one. A program waits for a stream of an older version
+#: (`colo admin upgrade`) and takes one of a newer version as it is.
+STREAMS_VERSION: Final = 1
+#: The disk of one server that all streams together may fill.
+DISK_BYTES: Final = sum(limits.max_bytes for limits in STREAMS.values())
 
 
 class Event(Struct, frozen=True, kw_only=True):

@@ -112,7 +112,8 @@ class ListJobs(Struct, frozen=True, kw_only=True):
 
     `name`: only jobs with this name in their job file (empty: all); `prefix`: only jobs whose id begins with it; `tenant`: only
     jobs of this tenant (empty: all). A limit out of range and an unknown state are refused (400), an unknown queue or tenant (404).
-    `tenants` and `queues` are those that the asker may see (empty: all); unknown ones among them are no error.
+    `tenants` and `queues` are those that the asker may see (empty: all); unknown ones among them are no error. `cursor` is the
+    `next` of the page before ("": the first page); with many bytes to a job a page is shorter than the limit.
     """
 
     states: tuple[str, ...] = ()
@@ -123,6 +124,7 @@ class ListJobs(Struct, frozen=True, kw_only=True):
     tenant: str = ""
     tenants: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()
+    cursor: str = ""
 
 
 class StoryLine(Struct, frozen=True, kw_only=True):
@@ -186,10 +188,11 @@ class JobDetail(Struct, frozen=True, kw_only=True):
 
 
 class JobList(Struct, frozen=True, kw_only=True):
-    """Jobs, newest first; `total` counts all matching jobs, also those beyond the limit."""
+    """Jobs, newest first; `total` counts all matching jobs, also those beyond the page; `next` is the cursor of the next page."""
 
     jobs: tuple[JobSummary, ...]
     total: int
+    next: str = ""
 
 
 class ListQueues(Struct, frozen=True, kw_only=True):
@@ -243,12 +246,15 @@ class PendingReply(Struct, frozen=True, kw_only=True):
 class ListNodes(Struct, frozen=True, kw_only=True):
     """Nodes whose labels meet every requirement of `selector`, in the order of `sort` (NODE_SORTS; "-" before a key reverses it).
 
-    Of nodes that are equal by the first key the second decides, and in the end the name. `limit` 0: all nodes.
+    Of nodes that are equal by the first key the second decides, and in the end the name. At most `limit` nodes (0: as many as a
+    page may have), fewer where these are large; `cursor` is the `next` of the page before ("": the first page). A value that is no
+    cursor is refused (400).
     """
 
     sort: tuple[str, ...] = ()
     selector: tuple[Requirement, ...] = ()
     limit: int = 0
+    cursor: str = ""
 
 
 class NodeSummary(Struct, frozen=True, kw_only=True):
@@ -281,10 +287,14 @@ class NodeSummary(Struct, frozen=True, kw_only=True):
 
 
 class NodeList(Struct, frozen=True, kw_only=True):
-    """Nodes that have reported their topology, in the requested order; `total` counts all that match, also beyond the limit."""
+    """Nodes that have reported their topology, in the requested order; `total` counts all that match, also beyond the page.
+
+    `next` is the cursor of the next page, "" at the end.
+    """
 
     nodes: tuple[NodeSummary, ...]
     total: int = 0
+    next: str = ""
 
 
 class ExplainAllocatable(Struct, frozen=True, kw_only=True):

@@ -3,12 +3,13 @@
 from typing import TYPE_CHECKING
 
 from colo_common.adapters.nats_access import NatsAccess
+from colo_common.adapters.nats_stream_config import StreamWish
 from colo_common.runtime.settings import Common
 
 if TYPE_CHECKING:
     from colo_common.adapters.redis_access import RedisAccess
 
-__all__ = ["nats_access_of", "redis_access_of"]
+__all__ = ["nats_access_of", "redis_access_of", "stream_wish_of"]
 
 
 def nats_access_of(common: Common) -> NatsAccess:
@@ -23,6 +24,11 @@ def nats_access_of(common: Common) -> NatsAccess:
         user=common.nats_user,
         password_file=common.nats_password_file,
     )
+
+
+def stream_wish_of(common: Common) -> StreamWish:
+    """What the operator asks of the streams."""
+    return StreamWish(replicas=common.stream_replicas, disk_bytes=common.stream_disk_bytes)
 
 
 def redis_access_of(common: Common) -> "RedisAccess":

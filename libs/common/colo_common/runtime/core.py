@@ -15,6 +15,8 @@ from colo_common.ports import Source
 __all__ = ["Core", "Subscription", "Loader", "ManyPerformer", "Performer", "parameter_tokens", "source_of"]
 
 _PREFIX_TOKENS: Final = 2
+# The consumers of a node that left for good go after this time, which is longer than its orders are kept (CMD: a day).
+_NODE_CONSUMER_KEPT_S: Final = 3 * 86_400
 _FactType = type[Fact]
 
 
@@ -90,7 +92,9 @@ def source_of(service: str, subscription: Subscription) -> Source:
         return Source(subject=subject, stream=stream, last_per_subject=subscription.replay, may_wait_ms=may_wait_ms)
     words = [token for token in row.subject.template.split(".")[_PREFIX_TOKENS:] if not token.startswith("{")]
     durable = "-".join(["colo", service, *parameter_tokens(subscription), *words])
-    return Source(subject=subject, stream=stream, durable=durable, may_wait_ms=may_wait_ms)
+    # Made again, the consumer of a node that was away finds every order that the stream still keeps.
+    forget_s = _NODE_CONSUMER_KEPT_S if "node" in subscription.parameters else 0
+    return Source(subject=subject, stream=stream, durable=durable, may_wait_ms=may_wait_ms, forget_s=forget_s)
 
 
 def parameter_tokens(subscription: Subscription) -> list[str]:

@@ -21,7 +21,7 @@ from colo_common.adapters.clock_pace import ClockPace
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import AuditLog, Bus, Clock, DeadLetters, Fenced, PortError, Refused, Store, Survey, Unavailable
 from colo_common.runtime import logs
-from colo_common.runtime.access import nats_access_of, redis_access_of
+from colo_common.runtime.access import nats_access_of, redis_access_of, stream_wish_of
 from colo_common.runtime.build import build_version
 from colo_common.runtime.lease_keeper import LeaseKeeper
 from colo_common.runtime.metrics import Metrics
@@ -96,7 +96,8 @@ class ServiceProcess:
         if self._store is None:
             from colo_common.adapters.store_redis import RedisStore
 
-            store = RedisStore(self.redis, min_replicas=self.common.redis_min_replicas)
+            common = self.common
+            store = RedisStore(self.redis, min_replicas=common.redis_min_replicas, must_append=common.redis_must_append)
             self._store = store if self.term is None else HeldStore(store, self.name, self.term.leases)
             self._closers.append(store.close)
         return self._store
@@ -251,7 +252,7 @@ async def _main(
     metrics = Metrics(version)
     # CPU time, memory and open files of this process, under the names that every dashboard knows.
     ProcessCollector(registry=metrics.registry)
-    bus = NatsBus(nats_access_of(common), name=f"colo-{name}", version=version)
+    bus = NatsBus(nats_access_of(common), name=f"colo-{name}", version=version, wish=stream_wish_of(common))
     reached = metrics.gauge("colo_bus_connections", "how often NATS was reached since the start")
     reached.set_function(lambda: float(bus.connections))
     telemetry = Telemetry(name, metrics=metrics, exporter=_exporter(common, name, version))

@@ -32,7 +32,9 @@ class Common(Struct, frozen=True, kw_only=True):
 
     `nats_url` is several addresses of one cluster, separated by commas; `redis_url` may be redis+sentinel://host:26379,.../NAME.
     A `..._file` is a path: certificates and keys in PEM, credentials of NATS (.creds or the seed of an nkey), passwords on their
-    first line. `stream_replicas` servers keep each stream (1, 3 or 5); a write of Redis counts when `redis_min_replicas` replicas
+    first line. `stream_replicas` servers keep each stream (1, 3 or 5), in `stream_disk_bytes` of disk for
+    all of them (0: as stated by `colo admin`); with `redis_must_append` a Redis without an
+    append-only file is a reason not to be ready, and a write of it counts when `redis_min_replicas` replicas
     have it as well.
     """
 
@@ -45,6 +47,7 @@ class Common(Struct, frozen=True, kw_only=True):
     nats_user: str = ""
     nats_password_file: str = ""
     stream_replicas: Literal[1, 3, 5] = 1
+    stream_disk_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
     redis_url: str = "redis://127.0.0.1:6379/0"
     redis_ca_file: str = ""
     redis_cert_file: str = ""
@@ -52,6 +55,7 @@ class Common(Struct, frozen=True, kw_only=True):
     redis_user: str = ""
     redis_password_file: str = ""
     redis_sentinel_password_file: str = ""
+    redis_must_append: bool = False
     redis_min_replicas: Annotated[int, msgspec.Meta(ge=0, le=5)] = 0
     http_host: str = "127.0.0.1"
     http_port: int = 0

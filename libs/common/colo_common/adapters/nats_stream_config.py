@@ -1,0 +1,127 @@
+"""What a stream of colo looks like at the server, and one sentence for each way in which it differs from what is wanted."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+from nats.aio.client import Client
+from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
+
+from colo_common.events.registry import DISK_BYTES, STREAMS_VERSION, StreamLimits
+from colo_common.model.duration import format_duration
+from colo_common.model.quantity import bytes_text
+
+__all__ = [
+    "VERSION_KEY",
+    "StreamWish",
+    "disk_bytes_of",
+    "stream_config",
+    "stream_difference",
+    "syncs_a_batch_once",
+    "version_of",
+]
+
+#: Keys in a stream's metadata: the version of the registry that configured it, and the disk that an operator gave to all streams.
+VERSION_KEY: Final = "colo.version"
+_DISK_KEY: Final = "colo.disk-bytes"
+# A server before this version (major, minor) syncs a batch message by message, and the batch's own files too.
+_SYNCS_ONCE_SINCE: Final = (2, 15)
+_BYTES_MIN: Final = 1 << 20
+_INIT: Final = "colo admin init"
+_UPGRADE: Final = "colo admin upgrade"
+
+
+class StreamWish(Struct, frozen=True, kw_only=True):
+    """What an operator decides about all streams: servers that keep each, and bytes of disk of a server (0: as stated before)."""
+
+    replicas: int = 1
+    disk_bytes: int = 0
+
+
+def stream_config(name: str, limits: StreamLimits, wish: StreamWish, *, takes_batches: bool) -> StreamConfig:
+    """The configuration of a stream: its share of the disk, its limits, and the version of the registry."""
+    disk = wish.disk_bytes or DISK_BYTES
+    return StreamConfig(
+        name=name,
+        subjects=list(limits.subjects),
+        retention=RetentionPolicy.WORK_QUEUE if limits.work_queue else RetentionPolicy.LIMITS,
+        max_msgs_per_subject=limits.max_msgs_per_subject,
+        max_age=limits.max_age_s,
+        max_bytes=max(_BYTES_MIN, limits.max_bytes * disk // DISK_BYTES),
+        duplicate_window=limits.duplicate_window_s,
+        storage=StorageType.FILE,
+        num_replicas=wish.replicas,
+        discard=DiscardPolicy.NEW if limits.work_queue else DiscardPolicy.OLD,
+        allow_direct=True,
+        allow_atomic=takes_batches or None,
+        metadata={VERSION_KEY: str(STREAMS_VERSION), _DISK_KEY: str(disk)},
+    )
+
+
+def syncs_a_batch_once(client: Client) -> bool:
+    """Whether the server stores an atomic batch with one sync of the disk; before 2.15 a batch cost more than its messages."""
+    try:
+        version = client.connected_server_version
+    except ValueError:
+        return False
+    return (version.major, version.minor) >= _SYNCS_ONCE_SINCE
+
+
+def version_of(config: StreamConfig) -> int:
+    """The version of the registry that configured the stream; 0 for one that says none."""
+    return _number(config.metadata, VERSION_KEY)
+
+
+def disk_bytes_of(config: StreamConfig) -> int:
+    """The disk that was stated when the stream was configured; 0 for none."""
+    return _number(config.metadata, _DISK_KEY)
+
+
+def stream_difference(name: str, present: StreamConfig | None, limits: StreamLimits, wish: StreamWish) -> str:
+    """Why the stream is not as wanted, in one sentence with the command that makes it so; "" when it is.
+
+    A stream of a newer version is taken as it is, apart from its replicas. Without `wish.disk_bytes` the stated disk of the
+    stream counts.
+    """
+    if present is None:
+        return f"stream {name} is missing: {_INIT}"
+    version = version_of(present)
+    if (present.num_replicas or 1) < wish.replicas:
+        return f"stream {name} is kept by {present.num_replicas or 1} server, {wish.replicas} are wanted: {_UPGRADE}"
+    if version > STREAMS_VERSION:
+        return ""
+    if version < STREAMS_VERSION:
+        return f"stream {name} has the limits of version {version}, {STREAMS_VERSION} is wanted: {_UPGRADE}"
+    disk = wish.disk_bytes or disk_bytes_of(present)
+    wanted = stream_config(name, limits, StreamWish(replicas=wish.replicas, disk_bytes=disk), takes_batches=False)
+    for field, verb, shown in _COMPARED:
+        found, asked = getattr(present, field), getattr(wanted, field)
+        if found != asked:
+            return f"stream {name} {verb} {shown(found)}, {shown(asked)} are wanted: {_UPGRADE}"
+    if sorted(present.subjects or ()) != sorted(limits.subjects):
+        return f"stream {name} has other subjects than {', '.join(limits.subjects)}: {_UPGRADE}"
+    return ""
+
+
+def _age(seconds: Any) -> str:
+    return format_duration(int(seconds) * 1_000) if seconds else "for ever"
+
+
+def _count(number: Any) -> str:
+    return "any number" if number == -1 else str(number)
+
+
+#: (field, how it reads, how its value reads) of what must be as wanted.
+_COMPARED: Final[tuple[tuple[str, str, Callable[[Any], str]], ...]] = (
+    ("max_bytes", "keeps", bytes_text),
+    ("max_age", "keeps messages for", _age),
+    ("max_msgs_per_subject", "keeps of a subject", _count),
+    ("duplicate_window", "knows duplicates for", _age),
+    ("retention", "has the retention", str),
+    ("discard", "discards", str),
+)
+
+
+def _number(metadata: Mapping[str, str] | None, key: str) -> int:
+    text = (metadata or {}).get(key, "")
+    return int(text) if text.isdigit() and len(text) < 19 else 0

@@ -1,0 +1,129 @@
+"""Whether a Redis keeps what it acknowledges: append-only file, eviction, replicas, clock."""
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import redis.asyncio
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
+
+from colo_common.adapters.redis_access import RedisAccess
+from colo_common.adapters.redis_client import REDIS_ERRORS, redis_client, redis_error
+from colo_common.adapters.server_check import ServerCheck
+from colo_common.model.quantity import bytes_text
+
+__all__ = ["check_redis", "store_weakness"]
+
+_NO_AOF: Final = "Redis has no append-only file: what it acknowledged is lost when it ends (appendonly yes)"
+_EVICTS: Final = "Redis may evict rows when its memory is full: maxmemory-policy must be noeviction"
+_CLOCK_MOST_S: Final = 1.0
+
+
+def store_weakness(info: Mapping[str, Any], *, must_append: bool) -> str:
+    """Why rows may be lost on the server of this INFO, in one sentence; "" when they may not."""
+    if int(info.get("maxmemory", 0)) and info.get("maxmemory_policy", "noeviction") != "noeviction":
+        return f"{_EVICTS} (is {info['maxmemory_policy']})"
+    if must_append and not int(info.get("aof_enabled", 0)):
+        return _NO_AOF
+    return ""
+
+
+async def check_redis(access: RedisAccess, *, min_replicas: int) -> list[ServerCheck]:
+    """What there is to say about the server, or the primary and its sentinels. Raises InvalidInput for a bad access."""
+    client = redis_client(access, name="colo-doctor")
+    try:
+        try:
+            before_s = time.time()
+            seconds, micros = await client.time()
+            offset_s = seconds + micros / 1e6 - (before_s + time.time()) / 2
+            info: dict[str, Any] = await client.info("everything")
+        except REDIS_ERRORS as error:
+            means = "no service can start: redis_url names the server"
+            return [ServerCheck(name="redis", ok=False, detail=str(redis_error(error, access.shown)), means=means)]
+        config = await _config(client)
+        checks = [
+            ServerCheck(name="redis", ok=True, detail=f"{info['redis_version']}, {info['role']} at {access.shown}"),
+            _aof(info, config),
+            _memory(info),
+            _replicas(info, config, min_replicas),
+            _clock(offset_s),
+        ]
+        pool = client.connection_pool
+        if isinstance(pool, SentinelConnectionPool):
+            checks.append(await _sentinels(pool.sentinel_manager, pool.service_name))
+        return checks
+    finally:
+        await client.aclose()
+        await client.connection_pool.disconnect()
+
+
+async def _config(client: redis.asyncio.Redis) -> dict[str, str]:
+    """The part of the configuration that INFO does not show; nothing where this user may not read it."""
+    with suppress(*REDIS_ERRORS):
+        found: Mapping[Any, Any] = await client.config_get("appendfsync", "min-replicas-to-write")
+        return {_text(name): _text(value) for name, value in found.items()}
+    return {}
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _aof(info: Mapping[str, Any], config: Mapping[str, str]) -> ServerCheck:
+    if not int(info.get("aof_enabled", 0)):
+        return ServerCheck(name="redis-aof", ok=False, detail="off", means=_NO_AOF)
+    if info.get("aof_last_write_status", "ok") != "ok":
+        return ServerCheck(
+            name="redis-aof", ok=False, detail="its last write failed", means="the disk of Redis is full or broken"
+        )
+    fsync = config.get("appendfsync", "")
+    if fsync == "no":
+        means = "a machine that loses power loses what its kernel had not written: appendfsync everysec or always"
+        return ServerCheck(name="redis-aof", ok=False, detail="appendfsync no", means=means)
+    return ServerCheck(name="redis-aof", ok=True, detail=f"on, appendfsync {fsync or 'not told'}")
+
+
+def _memory(info: Mapping[str, Any]) -> ServerCheck:
+    most, used, policy = int(info["maxmemory"]), int(info["used_memory"]), info.get("maxmemory_policy", "noeviction")
+    detail = f"{bytes_text(used)} of {bytes_text(most) if most else 'no limit'}, {policy}"
+    if most and policy != "noeviction":
+        return ServerCheck(name="redis-memory", ok=False, detail=detail, means=_EVICTS)
+    if most and used * 10 > most * 9:
+        return ServerCheck(
+            name="redis-memory", ok=False, detail=detail, means="at its limit Redis takes no row any more"
+        )
+    return ServerCheck(name="redis-memory", ok=True, detail=detail)
+
+
+def _replicas(info: Mapping[str, Any], config: Mapping[str, str], min_replicas: int) -> ServerCheck:
+    count = sum(
+        1
+        for name, value in info.items()
+        if name.startswith("slave") and isinstance(value, dict) and value.get("state") == "online"
+    )
+    writes = config.get("min-replicas-to-write", "not told")
+    detail = f"{count} online, {min_replicas} must have a write (redis_min_replicas), min-replicas-to-write {writes}"
+    if count < min_replicas:
+        means = "no write counts before as many replicas are back"
+        return ServerCheck(name="redis-replicas", ok=False, detail=detail, means=means)
+    return ServerCheck(name="redis-replicas", ok=True, detail=detail)
+
+
+def _clock(offset_s: float) -> ServerCheck:
+    is_near = abs(offset_s) <= _CLOCK_MOST_S
+    means = "" if is_near else "leases in Redis end by its clock; ages are told by ours: use NTP"
+    return ServerCheck(name="redis-clock", ok=is_near, detail=f"{offset_s:+.3f} s from this machine", means=means)
+
+
+async def _sentinels(manager: Sentinel, primary: str) -> ServerCheck:
+    answering = 0
+    for sentinel in manager.sentinels:
+        with suppress(*REDIS_ERRORS):
+            await sentinel.sentinel_get_master_addr_by_name(primary)
+            answering += 1
+    detail = f"{answering} of {len(manager.sentinels)} answer for {primary}"
+    if 2 * answering <= len(manager.sentinels):
+        means = "without most of its sentinels a primary that is gone stays gone"
+        return ServerCheck(name="redis-sentinels", ok=False, detail=detail, means=means)
+    return ServerCheck(name="redis-sentinels", ok=True, detail=detail)
