@@ -113,14 +113,17 @@ class StreamLimits(Struct, frozen=True, kw_only=True):
     subjects: tuple[str, ...]
     max_msgs_per_subject: int = -1
     max_age_s: int = 0
-    max_bytes: int = 4 << 30
+    max_bytes: int
     work_queue: bool = False
     duplicate_window_s: int = 120
 
 
+# The bytes are for 10,000 nodes, and `docs/retention.md` says how long each stream then keeps a fact.
 STREAMS: Final[dict[Stream, StreamLimits]] = {
     # A live node reports its topology every hour or more often; older messages are of nodes that left for good.
-    Stream.NODE: StreamLimits(subjects=(f"{PREFIX}.evt.node.>",), max_msgs_per_subject=1, max_age_s=7 * 86_400),
+    Stream.NODE: StreamLimits(
+        subjects=(f"{PREFIX}.evt.node.>",), max_msgs_per_subject=1, max_age_s=7 * 86_400, max_bytes=1 << 30
+    ),
     Stream.EVT: StreamLimits(
         subjects=tuple(
             f"{PREFIX}.evt.{domain}"
@@ -136,17 +139,20 @@ STREAMS: Final[dict[Stream, StreamLimits]] = {
             )
         ),
         max_age_s=7 * 86_400,
+        max_bytes=24 << 30,
     ),
     # Made after EVT, which had these subjects in older versions: two streams must not share a subject.
     Stream.ASK: StreamLimits(
-        subjects=tuple(f"{PREFIX}.evt.replica.{what}" for what in ("requested", "withdrawn")), max_age_s=7 * 86_400
+        subjects=tuple(f"{PREFIX}.evt.replica.{what}" for what in ("requested", "withdrawn")),
+        max_age_s=7 * 86_400,
+        max_bytes=3 << 30,
     ),
-    Stream.RUN: StreamLimits(subjects=(f"{PREFIX}.evt.enforcement.>",), max_age_s=7 * 86_400),
+    Stream.RUN: StreamLimits(subjects=(f"{PREFIX}.evt.enforcement.>",), max_age_s=7 * 86_400, max_bytes=8 << 30),
     Stream.DEAD: StreamLimits(subjects=(f"{PREFIX}.evt.dead-letter.>",), max_age_s=30 * 86_400, max_bytes=256 << 20),
     Stream.AUDIT: StreamLimits(subjects=(f"{PREFIX}.evt.audit.>",), max_age_s=90 * 86_400, max_bytes=256 << 20),
-    Stream.CMD: StreamLimits(subjects=(f"{PREFIX}.cmd.>",), max_age_s=86_400, work_queue=True),
+    Stream.CMD: StreamLimits(subjects=(f"{PREFIX}.cmd.>",), max_age_s=86_400, max_bytes=2 << 30, work_queue=True),
     # What an operator forbade holds until it is lifted, so the message that says so does not grow too old.
-    Stream.POLICY: StreamLimits(subjects=(f"{PREFIX}.evt.policy.>",), max_msgs_per_subject=1),
+    Stream.POLICY: StreamLimits(subjects=(f"{PREFIX}.evt.policy.>",), max_msgs_per_subject=1, max_bytes=64 << 20),
 }
 
 
