@@ -45,13 +45,14 @@ def test_nobody_has_more_rights_than_named_here():
 
 def test_everybody_who_serves_has_a_health_check_and_waits_for_its_servers():
     without = {name for name, each in CONTAINERS.items() if "healthcheck" not in each}
-    assert without == {"secrets", "traces"}
+    assert without == {"secrets", "streams", "traces"}
     for name in (*SERVICES, "sim", "feed"):
         conditions = {server: each["condition"] for server, each in CONTAINERS[name]["depends_on"].items()}
         assert conditions == {
             "secrets": "service_completed_successfully",
             "nats": "service_healthy",
             "redis": "service_healthy",
+            "streams": "service_completed_successfully",
         }
 
 
