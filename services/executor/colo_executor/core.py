@@ -168,13 +168,16 @@ class Executor:
         return [RenewLease()] if is_of_now else []
 
     def _check_generation(self, order: StopReplicas | EvictReplica) -> None:
-        """Refuse an order of an earlier term than the newest one that gave orders of its kind since this executor started."""
+        """Refuse an order of an earlier term than the newest one that gave orders of its kind since this executor started.
+
+        An order without a term (0) is of an instance that is alone by its settings, whatever ran before it.
+        """
         newest = self._generations.get(type(order), 0)
         if order.node != self.node:
             return  # which is refused as a whole
-        if order.generation < newest:
+        if 0 < order.generation < newest:
             raise InvalidInput("generation", f"must be at least {newest}: its sender was replaced", order.generation)
-        self._generations[type(order)] = order.generation
+        self._generations[type(order)] = max(order.generation, newest)
 
     def _intent(self, cause: EndCause, reason: Reason, grace_ms: int, now_ms: int, eviction: str = "") -> StopIntent:
         grace_ms = max(0, min(grace_ms, self.policy.grace_most_ms))

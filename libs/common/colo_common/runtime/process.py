@@ -64,6 +64,7 @@ class ServiceProcess:
         self.metrics = metrics
         self.telemetry = telemetry
         self.stop = asyncio.Event()
+        self.is_leaving = False
         self.services: list[Service] = []
         #: A service with HTTP pages of its own sets this in its `build`; the health pages are added to it.
         self.app: web.Application | None = None
@@ -117,6 +118,11 @@ class ServiceProcess:
         self._nats.answers_alone = True
         self.term = ServiceTerm(self.name, keeper, self.bus, self.survey, self.clock)
         return keeper
+
+    def leave(self) -> None:
+        """Stop for good, also when the term ends at the same time."""
+        self.is_leaving = True
+        self.stop.set()
 
     def add(self, service: Service) -> None:
         """Run this service."""
@@ -261,7 +267,7 @@ async def _main(
     process = ServiceProcess(name, common, bus=bus, clock=clock, metrics=metrics, telemetry=telemetry)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, process.stop.set)
+        loop.add_signal_handler(number, process.leave)
     try:
         sockets: list[socket.socket] = []
         if common.http_port >= 0:
@@ -285,7 +291,10 @@ async def _main(
             log.warning("nats-not-there-yet", error=str(error))
         _tune_gc()
         await process.serve()
-    except (InvalidInput, Refused, Fenced):
+    except Fenced:
+        if not process.is_leaving:
+            raise
+    except (InvalidInput, Refused):
         raise
     except Exception as error:
         log.critical("process-crashed", error=f"{type(error).__name__}: {error}", exc_info=True)
