@@ -24,6 +24,8 @@ __all__ = ["HeldStore", "ServiceTerm"]
 
 _ASK_S: Final = 0.5
 _ASK_EVERY_S: Final = 1.0
+#: A holder that is busy, or whose answer is late, still holds: silence counts after the time in which a lost lease moves.
+_SILENT_MOST_S: Final = 10.0
 
 
 class HeldStore:
@@ -144,10 +146,14 @@ class ServiceTerm:
             inbox_items=lambda: 0,
             leases=self.leases,
         )
-        answering = asyncio.get_running_loop().create_task(self._bus.answer(self._service, status.answerers()))
+        loop = asyncio.get_running_loop()
+        answering = loop.create_task(self._bus.answer(self._service, status.answerers()))
+        answered_s = loop.time() - _SILENT_MOST_S
         try:
             while True:
-                self._has_holder = await self._highest_fence() > 0
+                if await self._highest_fence() > 0:
+                    answered_s = loop.time()
+                self._has_holder = loop.time() - answered_s < _SILENT_MOST_S
                 await asyncio.sleep(_ASK_EVERY_S)
         finally:
             answering.cancel()
