@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -182,6 +181,9 @@ def schemas(version: str, folder: Path) -> None:
             if Path(name).stem.partition("-")[0] not in {*kinds, "_definitions"}:
                 continue
             text = wheel.read(name).decode().replace("/api/_definitions.json#", "_definitions.json#")
-            # Its own name would make the references absolute.
-            text = re.sub(r'"\$id": "[^"]*",?', "", text)
+            found = json.loads(text)
+            if "$id" in found:
+                # Its own name would make the references absolute.
+                del found["$id"]
+                text = json.dumps(found)
             (folder / Path(name).name).write_text(text)
