@@ -94,11 +94,11 @@ part "images"
 if ! has colo-local/base; then
     if [ ! -s "$cache/base.tar" ]; then
         mirror=$(grep -hoE '^(URIs:|deb) +(\[[^]]*\] +)?https?://[^ ]+' /etc/apt/sources.list /etc/apt/sources.list.d/* 2> /dev/null \
-            | grep -oE 'https?://[^ ]+' | head -n 1)
+            | grep -oE 'https?://[^ ]+' | head -n 1 || true)
         mmdebstrap --quiet --variant=minbase --include=python3,python3-venv,ca-certificates --dpkgopt=force-unsafe-io \
-            --customize-hook='rm -f "$1"/etc/apt/sources.list "$1"/etc/apt/sources.list.d/*' trixie "$cache/base.tar.new" "$mirror" \
+            --customize-hook='rm -f "$1"/etc/apt/sources.list "$1"/etc/apt/sources.list.d/*' trixie "$cache/base.new.tar" "$mirror" \
             || not_proved "a base image cannot be made"
-        mv "$cache/base.tar.new" "$cache/base.tar"
+        mv "$cache/base.new.tar" "$cache/base.tar"
     fi
     "$DOCKER" import "$cache/base.tar" colo-local/base > /dev/null
 fi
