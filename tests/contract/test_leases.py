@@ -117,7 +117,7 @@ async def test_a_write_under_the_newest_fence_is_made_and_one_under_an_older_wri
     assert row is not None
     assert row.version == 1
     with pytest.raises(StoreConflict):
-        await place.store.write_fenced(place.write("a", 7), place.service, new)
+        await place.store.write_fenced(place.write("a", 0), place.service, new)
     await place.store.write_fenced(place.write("a", 1), place.service, new)
 
 
@@ -139,11 +139,41 @@ async def test_in_an_emptied_store_the_next_fence_is_still_higher(redis_url: str
         return bool(seconds * 1_000 + microseconds // 1_000 > max(fence for _, fence in before))
 
     await eventually(is_later, "the next milliseconds")
-    after = await leases.renew("one", MINUTE_MS, 4)
+    started_later = RedisLeases(client, prefix=prefix)
+    after = await started_later.renew("two", MINUTE_MS, 4)
     assert min(fence for _, fence in after) > max(fence for _, fence in before)
+    await started_later.close()
     await leases.close()
     await client.aclose()
     await client.connection_pool.disconnect()
+
+
+async def test_in_an_emptied_store_the_holder_goes_on_and_who_stood_by_does_not_take_over(redis_url: str) -> None:
+    client = redis_client(redis_url, name="test")
+    service = f"test-{uuid.uuid4().hex}"
+    prefix = lease_prefix(service)
+    one, two = RedisLeases(client, prefix=prefix), RedisLeases(client, prefix=prefix)
+    store = RedisStore(client)
+    held = await one.renew("one", MINUTE_MS, 1)
+    assert await two.renew("two", MINUTE_MS, 1) == ()
+    await client.delete(*(f"{prefix}:{key}" for key in ("leases", "members", "fence")))
+    await store.write_fenced([Write(kind=service, id="a", value=b"v", expect=3)], service, held)
+    assert await two.renew("two", MINUTE_MS, 1) == (), "the holder knows what the store lost"
+    assert await one.renew("one", MINUTE_MS, 1, held) == held
+    assert await two.renew("two", MINUTE_MS, 1) == ()
+    # Without the holder somebody takes over after a while.
+    await client.delete(*(f"{prefix}:{key}" for key in ("leases", "members", "fence")))
+
+    async def taken() -> bool:
+        return bool(await two.renew("two", 300, 1))
+
+    await eventually(taken, "the partition is taken", limit_s=10)
+    with pytest.raises(Fenced):
+        await store.write_fenced([Write(kind=service, id="a", value=b"v", expect=4)], service, held)
+    assert await one.renew("one", 300, 1, held) == ()
+    for each in (one, two):
+        await each.close()
+    await store.close()
 
 
 @pytest.mark.parametrize("broken", ["leases", "members", "fence"])

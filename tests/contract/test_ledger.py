@@ -13,7 +13,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.reasons import Reason
 from colo_common.ports import Refused
 from colo_scheduler.ledger.memory import MemoryLedger
-from colo_scheduler.ledger.port import CALL_MAX, HOLDS_MAX, Hold, Ledger, NodeCommit, encode_hold
+from colo_scheduler.ledger.port import CALL_MAX, HOLDS_MAX, Hold, Ledger, NodeCommit, NodeRow, encode_hold
 from colo_scheduler.ledger.redis import RedisLedger
 from tests.support.builders import a_placement
 
@@ -418,3 +418,28 @@ class TestRedisAlone:
         await ledger.release([("j/t/0", 1)])
         assert 86_000 < await client.ttl(f"{prefix}:over:j/t/0") <= 86_400
         await ledger.close()
+
+
+async def test_rows_that_were_lost_are_put_back_and_what_was_decided_on_them_meanwhile_is_refused(
+    ledger: Ledger,
+) -> None:
+    one, two, over = (reservation(f"j/t/{number}", generation=7) for number in range(3))
+    await ledger.release([over.attempt])
+    lost = NodeRow(node="n1", revision=7, changes=9, holds=(one, two, over), confirmed=(two.attempt,))
+    await ledger.put_back([lost], 5)
+    (row,) = await ledger.rows(["n1"])
+    assert (row.holds, row.confirmed) == ((one, two), (two.attempt,)), "what is over stays so"
+    assert row.revision > 7
+    assert row.changes > 9
+    assert await ledger.floor() == 5
+    (answer,) = await ledger.commit([reserve("n1", 7, reservation("j/t/9", generation=8))])
+    assert answer.accepted == ()
+    # Another scheduler that knows less, and one that knows more.
+    await ledger.put_back([replace(lost, revision=3, changes=3, holds=(one,))], 0)
+    assert (await ledger.rows(["n1"]))[0] == row
+    await ledger.put_back([replace(lost, holds=(one, reservation("j/t/3", generation=7)))], 0)
+    (more,) = await ledger.rows(["n1"])
+    assert [hold.attempt for hold in more.holds] == [("j/t/0", 1), ("j/t/1", 1), ("j/t/3", 1)]
+    assert more.revision > row.revision
+    (answer,) = await ledger.commit([reserve("n2", 5, reservation("j/t/3", node="n2"))])
+    assert [refused.reason for refused in answer.refused] == [Reason.ALREADY_HELD]

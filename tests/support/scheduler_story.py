@@ -48,6 +48,7 @@ from colo_scheduler.ledger.port import (
     LedgerRows,
     LoadLedgerRows,
     NodeCommit,
+    PutBackRows,
     RefreshLedger,
     ReleaseHolds,
 )
@@ -221,6 +222,9 @@ class Bench:
             case AskStarted(attempts=attempts):
                 started = tuple(each for each in attempts if each in self.started)
                 return StartedKnown(started=started, waiting=tuple(each for each in attempts if each not in started))
+            case PutBackRows(rows=rows, floor=floor):
+                now(self.ledger.put_back(rows, floor))
+                return LedgerRows(rows=now(self.ledger.rows([row.node for row in rows])))
             case ForgetRows(nodes=deleted):
                 now(self.ledger.forget(deleted))
                 return None

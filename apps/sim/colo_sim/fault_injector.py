@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from colo_common.model.invalid import InvariantBroken
-from colo_common.ports import Unavailable
+from colo_common.ports import Row, Unavailable
+from colo_scheduler.ledger.memory import MemoryLedger
 from colo_sim.faults import NO_NETWORK_FAULTS, FaultKind, FaultPlan
 from colo_sim.world_cluster import SimCluster
 from colo_sim.world_node import SimNode
@@ -16,6 +18,7 @@ __all__ = ["FaultInjector"]
 _STEPS_MOST: Final = 40
 _ARMED_MS: Final = 3_000
 _NODES_LEFT: Final = 2
+_LOST_MS: Final = 1_000
 _STEP_MOST_MS: Final = 3_600_000
 
 
@@ -84,6 +87,10 @@ class FaultInjector:
                 self._take_store(self._away_ms())
             case "ledger-away":
                 self._take_ledger(self._away_ms())
+            case "redis-forgets":
+                self._lose_redis(world.store.rows(), world.ledger.truth.state(), _LOST_MS)
+            case "redis-emptied":
+                self._lose_redis({}, MemoryLedger().state(), 0)
             case _:
                 raise InvariantBroken("an unknown fault", kind=kind)
 
@@ -214,3 +221,19 @@ class FaultInjector:
             self._world.note("the ledger is back")
 
         self._world.event_queue.after(span_ms, restore)
+
+    def _lose_redis(self, rows: Mapping[str, Mapping[str, Row]], holds: Mapping[str, Any], after_ms: int) -> None:
+        """Redis starts again after this time with these rows and holds: the later ones are lost."""
+        world = self._world
+
+        def start_again() -> None:
+            now = world.store.rows()
+            lost = sum(found != rows.get(kind, {}) for kind, found in now.items())
+            has_lost_holds = world.ledger.truth.state() != holds
+            world.store.lose_since(rows)
+            world.ledger.truth.lose_since(holds)
+            world.note(f"Redis starts again: rows of {lost} kinds differ")
+            world.chance.reached["Redis lost rows"] += lost > 0
+            world.chance.reached["Redis lost holds"] += has_lost_holds
+
+        world.event_queue.after(after_ms, start_again)

@@ -58,6 +58,8 @@ FaultKind = Literal[
     "crash-replica",
     "store-away",
     "ledger-away",
+    "redis-forgets",
+    "redis-emptied",
 ]
 
 
@@ -97,6 +99,14 @@ STOPPING = FaultPlan(every_ms=(500, 6_000), weights=(*FaultPlan().weights, ("sto
 
 HARSH = FaultPlan(
     every_ms=STOPPING.every_ms,
-    weights=(*STOPPING.weights, ("stop-service", 4), ("stop-node", 4), ("step-clock", 8)),
+    weights=(
+        *STOPPING.weights,
+        ("stop-service", 4),
+        ("stop-node", 4),
+        ("step-clock", 8),
+        ("redis-forgets", 3),
+        ("redis-emptied", 1),
+    ),
 )
-"""Every kind of fault: also frozen services and agents, and machines whose clock is wrong by up to an hour."""
+"""Every kind of fault: also frozen services and agents, clocks wrong by up to an hour, and a Redis that starts again without its
+last second, or empty."""

@@ -36,13 +36,13 @@ class LeaseConnection:
         self._leases = leases
         self._fault = fault
 
-    async def renew(self, owner: str, ttl_ms: int, partitions: int) -> tuple[Fence, ...]:
+    async def renew(self, owner: str, ttl_ms: int, partitions: int, held: Sequence[Fence] = ()) -> tuple[Fence, ...]:
         """See Leases.renew."""
         await self._boot.call("call the leases")
         fault = self._fault()
         if fault is not None:
             raise fault
-        return await self._leases.renew(owner, ttl_ms, partitions)
+        return await self._leases.renew(owner, ttl_ms, partitions, held)
 
 
 class LedgerConnection:
@@ -99,6 +99,16 @@ class LedgerConnection:
         """See Ledger.forget."""
         await self._send_call()
         return await self._truth.forget(nodes)
+
+    async def put_back(self, rows: Sequence[NodeRow], floor: int) -> None:
+        """See Ledger.put_back."""
+        await self._send_call()
+        await self._truth.put_back(rows, floor)
+
+    async def identity(self) -> str:
+        """See Ledger.identity."""
+        await self._send_call()
+        return await self._truth.identity()
 
     async def ready(self) -> str:
         """See Ledger.ready."""

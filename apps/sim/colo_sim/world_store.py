@@ -35,6 +35,10 @@ class StoreConnection:
         await self._truth.write(writes)
         await self._boot.step("receive from the store")
 
+    async def identity(self) -> str:
+        """See Store.identity."""
+        return await self._truth.identity()
+
     async def ready(self) -> str:
         """See Store.ready."""
         return await self._truth.ready()

@@ -308,7 +308,11 @@ class Store(Protocol):
         ...
 
     async def write(self, writes: Sequence[Write]) -> None:
-        """Write all or nothing; a version that differs raises StoreConflict. At most 500 rows a call."""
+        """Write all or nothing; a version above the expected one raises StoreConflict. At most 500 rows a call."""
+        ...
+
+    async def identity(self) -> str:
+        """A text that changes whenever rows may have been lost: the store was emptied, started again, or is another one."""
         ...
 
     async def ready(self) -> str:
@@ -331,12 +335,12 @@ class FencedStore(Store, Protocol):
 class Leases(Protocol):
     """The leases of one service's partitions. Raises Unavailable or Refused."""
 
-    async def renew(self, owner: str, ttl_ms: int, partitions: int) -> tuple[Fence, ...]:
+    async def renew(self, owner: str, ttl_ms: int, partitions: int, held: Sequence[Fence] = ()) -> tuple[Fence, ...]:
         """Renew the owner's partitions and take free ones, up to its fair share of all that are alive; those it holds afterwards.
 
         A lease lasts `ttl_ms` from now; a partition is free without a holder, or when its holder did not renew it in time. One that
         changes hands gets a higher fence. `ttl_ms` 0 gives everything up. Refused when the live instances have another number of
-        partitions.
+        partitions. `held` is what the owner holds: a store that lost this gives it back under the same fences.
         """
         ...
 

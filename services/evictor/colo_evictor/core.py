@@ -8,7 +8,7 @@ from typing import assert_never
 import msgspec
 from msgspec import Struct
 
-from colo_common.events.effects import Conflict, Effect, Publish, Record, Wake, Write
+from colo_common.events.effects import Conflict, Effect, Publish, Record, StoreLost, Wake, Write
 from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.eviction import (
     EvictionFinished,
@@ -102,6 +102,7 @@ Event = (
     | EvictorRowsLoaded
     | EvictorRowReloaded
     | Conflict
+    | StoreLost
     | Wake
 )
 
@@ -175,6 +176,8 @@ class EvictorCore:
             case EvictorRowsLoaded():
                 self._load(event)
                 return []
+            case StoreLost():
+                return self._put_back()
             case EvictorRowReloaded():
                 self._take_row(event.node, event.stored)
                 return []
@@ -469,6 +472,24 @@ class EvictorCore:
         node.cool_until_ms = row.cool_until_ms
         node.evicted_ms = row.evicted_ms
         node.terminating = {attempt_key(item.replica, item.attempt): item for item in row.terminating}
+
+    def _put_back(self) -> list[Effect]:
+        """Write the rows that are known here into a store that lost rows."""
+        return [
+            Record(
+                writes=(
+                    Write(
+                        kind=ROW_KIND,
+                        id=name,
+                        value=msgspec.json.encode(node.row()),
+                        expect=node.version,
+                        puts_back=True,
+                    ),
+                )
+            )
+            for name, node in self.nodes.items()
+            if node.version
+        ]
 
     def _record(self, name: str, node: WatchedNode) -> Record:
         write = Write(kind=ROW_KIND, id=name, value=msgspec.json.encode(node.row()), expect=node.version)

@@ -65,6 +65,7 @@ def evictor_service(
         more_problems=more_problems,
         leases=leases,
         ends_with_lease=leases is not None,
+        puts_back=True,
     )
 
 

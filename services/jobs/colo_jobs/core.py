@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TypeVar, assert_never
 
-from colo_common.events.effects import Conflict, Effect, Publish, Reply, RequestReceived, Wake
+from colo_common.events.effects import Conflict, Effect, Publish, Reply, RequestReceived, StoreLost, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.job import QueueChanged, StopReplicas
 from colo_common.events.job import ReplicaStop as Order
@@ -25,13 +25,16 @@ from colo_jobs.load import Loaded, jobs_of_rows
 from colo_jobs.lost import LostNodes
 from colo_jobs.placement_requests import placement_requests_of, publish_requests
 from colo_jobs.policy import JobsPolicy
-from colo_jobs.publish import Result, deletion, result_of
+from colo_jobs.publish import Result, deletion, put_back, result_of
 from colo_jobs.rejection import sentence_of
 from colo_jobs.retention import EndedJobs
 from colo_jobs.transaction import Counters, JobTransaction
 from colo_jobs.waits import Waits
 
 __all__ = ["Event", "JobsCore"]
+
+# Jobs whose rows are written at one Wake.
+_PUT_BACK_AT_ONCE = 200
 
 Event = (
     PlacementsDecided
@@ -45,6 +48,7 @@ Event = (
     | Conflict
     | JobRowsLoaded
     | JobReloaded
+    | StoreLost
     | Wake
 )
 
@@ -70,6 +74,8 @@ class JobsCore:
         self._ended = EndedJobs(policy.retention)
         self._waits = Waits()
         self._answers = Answers(policy, self.index, self.counters, self._waits)
+        # Jobs whose rows the store may have lost.
+        self._to_put_back: list[str] = []
         # Attempts that need a place and whose request is not published yet, in order.
         self._unrequested: dict[Key, int] = {}
         # The transactions since the last Wake by job, not written and not published yet.
@@ -104,6 +110,9 @@ class JobsCore:
                 return self._load(event)
             case JobReloaded():
                 return self._reloaded(event)
+            case StoreLost():
+                self._to_put_back = list(self.index.jobs)
+                return []
             case Wake():
                 return self._wake(now_ms)
             case _:
@@ -111,7 +120,7 @@ class JobsCore:
 
     def deadline_ms(self) -> int | None:
         """Now while transactions or requests are pending, else the time of the next timer or of a queue's next QueueChanged."""
-        if self._pending or self._unrequested or self._ended.has_surplus:
+        if self._pending or self._unrequested or self._ended.has_surplus or self._to_put_back:
             return self._now_ms
         timer_ms = self.index.timers.next_ms()
         dues_ms = [queue.due_ms for queue in self.index.queues.values() if queue.is_changed]
@@ -256,9 +265,15 @@ class JobsCore:
             for job in self._ended.take_surplus():
                 effects.append(deletion(self.index.jobs[job]))
                 self.index.detach(self.index.jobs[job])
-        # The next Wake, one millisecond later, deletes the rest of a surplus.
-        self._now_ms = now_ms + 1 if self._ended.has_surplus else self._now_ms
+        effects.extend(self._put_back())
+        # The next Wake, one millisecond later, deletes the rest of a surplus and puts back more jobs.
+        self._now_ms = now_ms + 1 if self._ended.has_surplus or self._to_put_back else self._now_ms
         return effects
+
+    def _put_back(self) -> list[Effect]:
+        """Write the rows of the next jobs into a store that lost rows. What is known here was stored, and is the truth then."""
+        names, self._to_put_back = self._to_put_back[:_PUT_BACK_AT_ONCE], self._to_put_back[_PUT_BACK_AT_ONCE:]
+        return [put_back(job) for name in names if (job := self.index.jobs.get(name)) is not None and job.version]
 
     def _publish_requests(self, now_ms: int) -> list[Effect]:
         if not self._unrequested:

@@ -18,7 +18,7 @@ from colo_jobs.job import Job
 from colo_jobs.records import JOB_KIND, PAGE_KIND, PAGE_REPLICAS, SPEC_KIND, encode, page_id
 from colo_jobs.transaction import JobTransaction, Move, Stop
 
-__all__ = ["Result", "deletion", "result_of"]
+__all__ = ["Result", "deletion", "put_back", "result_of"]
 
 # Bounds of one message.
 _ATTEMPTS_A_MESSAGE = 500
@@ -57,6 +57,18 @@ def deletion(job: Job) -> Record:
     writes.append(Write(kind=SPEC_KIND, id=job.id, value=None, expect=1))
     for page, version in enumerate(job.page_versions):
         writes.append(Write(kind=PAGE_KIND, id=page_id(job.id, page), value=None, expect=version))
+    return Record(writes=tuple(writes))
+
+
+def put_back(job: Job) -> Record:
+    """The Record that puts the rows of a stored job back where the store has older ones or none."""
+    writes = [
+        Write(kind=SPEC_KIND, id=job.id, value=encode(job.spec), expect=1, puts_back=True),
+        Write(kind=JOB_KIND, id=job.id, value=encode(job.record), expect=job.version, puts_back=True),
+    ]
+    for page, version in enumerate(job.page_versions):
+        value = encode(job.pages[page])
+        writes.append(Write(kind=PAGE_KIND, id=page_id(job.id, page), value=value, expect=version, puts_back=True))
     return Record(writes=tuple(writes))
 
 

@@ -219,4 +219,5 @@ def jobs_service(
         seed=seed,
         leases=leases,
         ends_with_lease=leases is not None,
+        puts_back=True,
     )

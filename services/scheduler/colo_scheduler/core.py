@@ -7,7 +7,7 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from colo_common.events.effects import Conflict, Effect, Reply, RequestReceived, Wake
+from colo_common.events.effects import Conflict, Effect, Reply, RequestReceived, StoreLost, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
 from colo_common.events.eviction import EvictionRequested
 from colo_common.events.job import PlacementRequest, PlacementsRequested, ReplicasWithdrawn
@@ -53,6 +53,7 @@ from colo_scheduler.ledger.port import (
     LedgerRefused,
     LedgerRows,
     LoadLedgerRows,
+    PutBackRows,
     RefreshLedger,
     ReleaseHolds,
 )
@@ -181,6 +182,8 @@ class SchedulerCore:
                 pass
             case Conflict():
                 self.counts["conflicts"] += 1
+            case StoreLost():
+                return [*self.commits.put_back(), *self.reserve.put_back(), RefreshLedger()]
             case Wake():
                 return self._wake(now_ms)
             case _:
@@ -203,7 +206,7 @@ class SchedulerCore:
                 return [*load_rows(nodes), *self._holds_listing.changed(nodes)]
             case LedgerRefused(effect=effect):
                 self._ledger_retry.note(event, now_ms)
-                if isinstance(effect, (LoadLedgerRows, RefreshLedger)):
+                if isinstance(effect, (LoadLedgerRows, RefreshLedger, PutBackRows)):
                     return self._holds_listing.refused()
                 if isinstance(effect, CommitLedger):
                     return self.commits.answered(as_answered(effect), now_ms, is_late=event.is_late)

@@ -9,7 +9,7 @@ from typing import Final, TypeVar, assert_never
 import structlog
 from msgspec import Struct
 
-from colo_common.events.effects import Effect
+from colo_common.events.effects import Effect, StoreLost
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
 from colo_common.events.eviction import EvictionRequested
 from colo_common.events.job import PlacementsRequested, ReplicasWithdrawn
@@ -26,6 +26,7 @@ from colo_common.runtime.core import Subscription
 from colo_common.runtime.lease_keeper import LEASE_TTL_MS, LeaseKeeper
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
 from colo_common.runtime.retry import Retrier
+from colo_common.runtime.store_watch import watch_identity
 from colo_scheduler.commit.jobs_asked import AskPending, AskStarted
 from colo_scheduler.commit.pending import PAGE, Pending
 from colo_scheduler.commit.starts import Starts
@@ -39,11 +40,13 @@ from colo_scheduler.ledger.port import (
     Ledger,
     LedgerAnswered,
     LedgerChanges,
+    LedgerEffect,
     LedgerLoaded,
     LedgerRefused,
     LedgerRows,
     LoadLedgerRows,
     NodeAnswer,
+    PutBackRows,
     RefreshLedger,
     ReleaseHolds,
 )
@@ -201,7 +204,15 @@ class SchedulerShell:
         A call that the ledger refuses _REFUSALS_MAX times returns LedgerRefused: more retries would block all other calls.
         """
         match effect:
-            case CommitLedger() | ReleaseHolds() | ConfirmHolds() | LoadLedgerRows() | RefreshLedger() | ForgetRows():
+            case (
+                CommitLedger()
+                | ReleaseHolds()
+                | ConfirmHolds()
+                | LoadLedgerRows()
+                | RefreshLedger()
+                | ForgetRows()
+                | PutBackRows()
+            ):
                 return await self._call_or_give_up(effect)
             case AskPending():
                 self._pending.ask()
@@ -226,7 +237,8 @@ class SchedulerShell:
                 raise InvariantBroken("the scheduler has no such effect", effect=type(effect).__name__)
 
     async def _call_or_give_up(
-        self, effect: CommitLedger | ReleaseHolds | ConfirmHolds | LoadLedgerRows | RefreshLedger | ForgetRows
+        self,
+        effect: LedgerEffect,
     ) -> Sequence[Struct]:
         name = type(effect).__name__
         try:
@@ -242,7 +254,8 @@ class SchedulerShell:
         return events
 
     async def _call(
-        self, effect: CommitLedger | ReleaseHolds | ConfirmHolds | LoadLedgerRows | RefreshLedger | ForgetRows
+        self,
+        effect: LedgerEffect,
     ) -> Sequence[Struct]:
         match effect:
             case CommitLedger():
@@ -259,6 +272,10 @@ class SchedulerShell:
                 floor = await self._asked(self._ledger.floor)
                 changes = await self._asked(self._ledger.changes)
                 return [LedgerChanges(changes=tuple(sorted(changes.items())), floor=floor)]
+            case PutBackRows(rows=rows, floor=floor):
+                await self._asked(lambda: self._ledger.put_back(rows, floor))
+                names = [row.node for row in rows]
+                return [LedgerRows(rows=await self._asked(lambda: self._ledger.rows(names)))]
             case ForgetRows(nodes=nodes):
                 await self._asked(lambda: self._ledger.forget(nodes))
                 return []
@@ -353,6 +370,7 @@ class SchedulerShell:
             tasks.create_task(self._keep_asking_jobs(inject))
             tasks.create_task(self._keep_reading(inject))
             tasks.create_task(self._keep_counting())
+            tasks.create_task(watch_identity(self._ledger.identity, lambda: inject(StoreLost())))
             tasks.create_task(self._leave_when(stop))
 
     async def _leave_when(self, stop: asyncio.Event) -> None:

@@ -9,9 +9,13 @@ from typing import Final
 
 __all__ = ["FENCED", "LEASE"]
 
-# ARGV: prefix, owner, milliseconds (0: leave), number of partitions. Answer: {partition, fence, partition, fence, ...}.
+# ARGV: prefix, owner, milliseconds (0: leave), number of partitions, what the owner holds as "partition fence ...", and a fence
+# that was the newest once. Answer: {partition, fence, partition, fence, ..., newest fence}.
+# Fences only grow: a store whose newest one is below a known one was emptied, or lost its newest writes. Whoever holds a lease then
+# gets it back under the same fence, because that instance knows what the store lost; others get nothing until that is done.
 LEASE: Final = """
 local prefix, owner, ttl, count = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local held, known_fence = ARGV[5] or '', tonumber(ARGV[6] or '0')
 local key, members_key = prefix .. ':leases', prefix .. ':members'
 local fence_key = prefix .. ':fence'
 -- Everything is looked at before the first write: a call is done whole or not at all.
@@ -47,6 +51,18 @@ if ttl > 0 then
 else
   redis.call('HDEL', members_key, owner)
 end
+local lost = tonumber(newest_fence)
+for partition, fence in string.gmatch(held, '(%d+) (%d+)') do
+  if ttl > 0 and tonumber(fence) > tonumber(newest_fence) then
+    redis.call('HSET', key, partition, owner .. ' ' .. fence .. ' ' .. until_ms)
+    lost = math.max(lost, tonumber(fence))
+  end
+end
+if lost > tonumber(newest_fence) then
+  newest_fence = string.format('%d', lost)
+  redis.call('SET', fence_key, newest_fence)
+end
+if tonumber(newest_fence) < known_fence then return {tonumber(newest_fence)} end
 local most = ttl > 0 and math.ceil(count / math.max(1, alive)) or 0
 local mine, free = {}, {}
 for partition = 0, count - 1 do
@@ -71,16 +87,22 @@ for _, one in ipairs(mine) do
   out[#out + 1] = one[1]
   out[#out + 1] = one[2]
 end
+out[#out + 1] = newest
 return out
 """
 
 # `prefix` and `fences`, which is "" or "partition fence partition fence ...", are locals of the script that this is put into.
-# Sets `fenced` to the first partition whose fence is not the newest, else it is nil.
+# Sets `fenced` to the first partition whose fence is not the newest, else it is nil. A fence above every one that the store knows
+# was given out by this store, which lost that.
 FENCED: Final = """
 local fenced = nil
+local newest_fence = redis.pcall('GET', prefix .. ':fence') or '0'
+newest_fence = type(newest_fence) == 'string' and tonumber(newest_fence) or nil
 for partition, fence in string.gmatch(fences, '(%d+) (%d+)') do
   local lease = redis.pcall('HGET', prefix .. ':leases', partition) or ''
   -- A lease that cannot be read is nobody's.
-  if type(lease) == 'table' or string.match(lease, '^%S+ (%d+) ') ~= fence then fenced = fenced or partition end
+  local is_newest = type(lease) == 'string' and string.match(lease, '^%S+ (%d+) ') == fence
+  local is_lost = newest_fence and newest_fence < tonumber(fence)
+  if not is_newest and not is_lost then fenced = fenced or partition end
 end
 """

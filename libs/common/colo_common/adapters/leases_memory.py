@@ -18,7 +18,7 @@ class MemoryLeases:
         self._leases: dict[int, tuple[str, int, int]] = {}
         self._newest = 0
 
-    async def renew(self, owner: str, ttl_ms: int, partitions: int) -> tuple[Fence, ...]:
+    async def renew(self, owner: str, ttl_ms: int, partitions: int, held: Sequence[Fence] = ()) -> tuple[Fence, ...]:
         """See Leases.renew."""
         now_ms = self._now_ms()
         others = {who: member for who, member in self._members.items() if who != owner and member[0] >= now_ms}
@@ -28,6 +28,9 @@ class MemoryLeases:
                     f"lease partitions: partitions must be {count}, as the other instances have it, and not {partitions}"
                 )
         self._members = {**others, owner: (now_ms + ttl_ms, partitions)} if ttl_ms else others
+        lost = {partition: fence for partition, fence in held if fence > self._newest and ttl_ms}
+        self._leases |= {partition: (owner, fence, now_ms + ttl_ms) for partition, fence in lost.items()}
+        self._newest = max([self._newest, *lost.values()])
         most = ceil_div(partitions, len(self._members)) if ttl_ms else 0
         mine: dict[int, int] = {}
         for partition in range(partitions):
@@ -46,4 +49,7 @@ class MemoryLeases:
 
     def fenced(self, fences: Sequence[Fence]) -> int | None:
         """The first partition whose fence is not the newest, or None."""
-        return next((one for one, fence in fences if self._leases.get(one, ("", -1, 0))[1] != fence), None)
+        return next(
+            (one for one, fence in fences if fence <= self._newest and self._leases.get(one, ("", -1, 0))[1] != fence),
+            None,
+        )

@@ -1,6 +1,7 @@
 """Makes Redis clients with the limits that colo relies on, and translates their errors into errors of the ports."""
 
 from typing import Any, Final
+from uuid import uuid4
 
 import redis.asyncio
 import redis.exceptions
@@ -13,7 +14,7 @@ from colo_common.adapters.redis_access import RedisAccess, SentinelAddress
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import PortError, Refused, Unavailable
 
-__all__ = ["ANSWER_WITHIN_S", "REDIS_ERRORS", "redis_client", "redis_error"]
+__all__ = ["ANSWER_WITHIN_S", "REDIS_ERRORS", "redis_client", "redis_error", "redis_identity"]
 
 # Errors that the library's calls raise for a server or network failure.
 REDIS_ERRORS: Final = (redis.exceptions.RedisError, OSError, TimeoutError)
@@ -22,6 +23,7 @@ REDIS_ERRORS: Final = (redis.exceptions.RedisError, OSError, TimeoutError)
 ANSWER_WITHIN_S: Final = 5.0
 
 _CONNECTIONS_MAX: Final = 16
+_IDENTITY: Final = "colo:v1:identity"
 # Behind sentinels no caller waits for a connection: the library has no such pool. More than a process ever uses at once.
 _SENTINEL_CONNECTIONS_MAX: Final = 64
 # How long one sentinel may take to say who the primary is, before the next one is asked.
@@ -101,3 +103,19 @@ def redis_error(error: BaseException, doing: str) -> PortError:
     if isinstance(error, redis.exceptions.AuthenticationError):
         return Refused(sentence)
     return Unavailable(sentence)
+
+
+async def redis_identity(client: redis.asyncio.Redis) -> str:
+    """A random number beside the data, made where it is missing, and the run of the server that answers.
+
+    It changes when the data was emptied, when the server started again, and when another one took over.
+    """
+    try:
+        async with client.pipeline(transaction=False) as pipe:
+            pipe.set(_IDENTITY, uuid4().hex, nx=True)
+            pipe.get(_IDENTITY)
+            pipe.info("server")
+            _, number, server = await pipe.execute()
+    except REDIS_ERRORS as error:
+        raise redis_error(error, "look whether Redis is the same") from error
+    return f"{number.decode()} in run {server['run_id']}"

@@ -19,6 +19,21 @@ class MemoryStore:
         self.fault: PortError | None = None
         #: The leases of services, by which `write_fenced` judges; a service that has none holds nothing.
         self.leases: dict[str, MemoryLeases] = {}
+        self._lives = 1
+
+    def rows(self) -> dict[str, dict[str, Row]]:
+        """A copy of everything."""
+        return {kind: dict(rows) for kind, rows in self._kinds.items()}
+
+    def lose_since(self, rows: Mapping[str, Mapping[str, Row]]) -> None:
+        """Start again with these rows: the later ones are lost."""
+        self._kinds = {kind: dict(found) for kind, found in rows.items()}
+        self._lives += 1
+
+    async def identity(self) -> str:
+        """The number of its lives."""
+        self._check_fault()
+        return str(self._lives)
 
     async def get(self, kind: str, id_: str) -> Row | None:
         """The row, or None."""
@@ -40,9 +55,13 @@ class MemoryStore:
             key = (write.kind, write.id)
             before = changed[key] if key in changed else self._kinds.get(write.kind, {}).get(write.id)
             found = before.version if before is not None else 0
-            if found != write.expect:
+            if write.puts_back:
+                if found < write.expect and write.value is not None:
+                    changed[key] = Row(id=write.id, value=write.value, version=write.expect)
+                continue
+            if found > write.expect:
                 raise StoreConflict(write.kind, write.id, write.expect, found)
-            after = None if write.value is None else Row(id=write.id, value=write.value, version=found + 1)
+            after = None if write.value is None else Row(id=write.id, value=write.value, version=write.expect + 1)
             changed[key] = after
         self._apply(changed)
 

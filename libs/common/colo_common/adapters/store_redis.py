@@ -9,7 +9,7 @@ import structlog
 from colo_common.adapters.lease_scripts import FENCED
 from colo_common.adapters.leases_redis import lease_prefix
 from colo_common.adapters.redis_check import store_weakness
-from colo_common.adapters.redis_client import REDIS_ERRORS, redis_client, redis_error
+from colo_common.adapters.redis_client import REDIS_ERRORS, redis_client, redis_error, redis_identity
 from colo_common.adapters.redis_scripts import Argument, Script, ScriptCalls
 from colo_common.adapters.store_limits import check_batch
 from colo_common.events.effects import Write
@@ -20,7 +20,7 @@ __all__ = ["RedisStore", "key_of_kind"]
 
 # A row is "<version>\n<value>" in the hash of its kind, under its id. A value without a version is no row: a reader does not see
 # it, and a writer puts it aside under "<key>:unreadable", where an operator finds it. `seen` holds the versions that the call
-# itself has written, so that a row may be written twice in one call.
+# itself has written, so that a row may be written twice in one call. A row that is older than expected was lost by this server.
 # The answer is {0} or {number of the refused write, version found}.
 _WRITE_TEXT: Final = """
 local seen = {}
@@ -42,15 +42,20 @@ for i = 1, count do
       end
     end
   end
-  if found ~= expect then
+  local operation = ARGV[at + 3]
+  if operation == "put-back" then
+    if found < expect then
+      seen[slot] = expect
+      plan[i] = {key, id, string.format("%d\\n", expect) .. ARGV[at + 4]}
+    end
+  elseif found > expect then
     return {i, found}
-  end
-  if ARGV[at + 3] == "delete" then
+  elseif operation == "delete" then
     seen[slot] = 0
     plan[i] = {key, id}
   else
-    seen[slot] = found + 1
-    plan[i] = {key, id, string.format("%d\\n", found + 1) .. ARGV[at + 4]}
+    seen[slot] = expect + 1
+    plan[i] = {key, id, string.format("%d\\n", expect + 1) .. ARGV[at + 4]}
   end
 end
 for _, row in ipairs(aside) do
@@ -58,9 +63,9 @@ for _, row in ipairs(aside) do
 end
 for i = 1, count do
   local row = plan[i]
-  if row[3] then
+  if row and row[3] then
     redis.call("HSET", row[1], row[2], row[3])
-  else
+  elseif row then
     redis.call("HDEL", row[1], row[2])
   end
 end
@@ -142,7 +147,7 @@ class RedisStore:
         arguments: list[Argument] = [len(writes)]
         for write in writes:
             number = numbers.setdefault(key_of_kind(write.kind), len(numbers) + 1)
-            operation = "delete" if write.value is None else "set"
+            operation = "put-back" if write.puts_back else "delete" if write.value is None else "set"
             arguments += [number, write.id, write.expect, operation, write.value or b""]
         try:
             answer: list[int] = await self._scripts.run(script, [*arguments, *more], keys=tuple(numbers))
@@ -153,6 +158,10 @@ class RedisStore:
         if answer[0]:
             refused = writes[answer[0] - 1]
             raise StoreConflict(refused.kind, refused.id, refused.expect, answer[1])
+
+    async def identity(self) -> str:
+        """See redis_identity."""
+        return await redis_identity(self._client)
 
     async def ready(self) -> str:
         """Empty when a small write is accepted by a server that evicts nothing, else one sentence."""

@@ -5,16 +5,22 @@ from msgspec import Struct
 from colo_common.events.fact import Fact
 from colo_common.events.requests import Refusal
 
-__all__ = ["RequestReceived", "Conflict", "Effect", "Publish", "Record", "Reply", "Wake", "Write"]
+__all__ = ["RequestReceived", "Conflict", "Effect", "Publish", "Record", "Reply", "StoreLost", "Wake", "Write"]
 
 
 class Write(Struct, frozen=True, kw_only=True, gc=False):
-    """One versioned row. `expect` is the version it must have now (0: it must not exist). `value` None deletes it."""
+    """One versioned row. `expect` is the version it must have now (0: it must not exist). `value` None deletes it.
+
+    A row with a lower version than expected was lost by the store, because versions only grow: it is written all the same, and its
+    version is then `expect` + 1 as always. `puts_back`: the row is written with the version `expect` where the store has a lower
+    one or none, and nothing happens otherwise.
+    """
 
     kind: str
     id: str
     value: bytes | None
     expect: int
+    puts_back: bool = False
 
 
 class Record(Struct, frozen=True, kw_only=True, gc=False):
@@ -53,6 +59,10 @@ class Conflict(Struct, frozen=True, kw_only=True):
     id: str
     expected: int
     found: int
+
+
+class StoreLost(Struct, frozen=True, kw_only=True):
+    """Event: the store was emptied, or started again and may have lost its newest rows. The core puts back its rows."""
 
 
 class Wake(Struct, frozen=True, kw_only=True):

@@ -98,7 +98,7 @@ class LeaseKeeper:
         """Ask once. While the store is away, what is held stays held until it ends."""
         asked_s = asyncio.get_running_loop().time()
         try:
-            self.held = await self._leases.renew(self.owner, round(self._ttl_s * 1_000), self.partitions)
+            self.held = await self._leases.renew(self.owner, round(self._ttl_s * 1_000), self.partitions, self.held)
         except PortError as error:
             if not self.problem:
                 self._log.warning("lease-not-renewed", error=str(error))

@@ -130,6 +130,9 @@ class ServiceMetrics:
             f"{prefix}_telemetry_malformed_total", "lossy messages that could not be decoded or handled"
         )
         self.refusals = metrics.counter(f"{prefix}_refusals_total", "requests and local events that broke a rule")
+        self.store_losses = metrics.counter(
+            f"{prefix}_store_losses_total", "times that the store was emptied or started again, and rows were put back"
+        )
         self.conflicts = metrics.counter(
             f"{prefix}_conflicts_total", "records refused because another version was found"
         )

@@ -10,6 +10,7 @@ from typing import Any, Final
 import structlog
 from msgspec import DecodeError, Struct
 
+from colo_common.events.effects import StoreLost
 from colo_common.ports import Bus, Clock, Delivery, Fenced, PortError, Store
 from colo_common.runtime.batch import outbox_kind, outbox_removal
 from colo_common.runtime.core import Core, Loader, ManyPerformer, Performer, Subscription
@@ -24,6 +25,7 @@ from colo_common.runtime.retry import Retrier, ShuttingDown
 from colo_common.runtime.sources import sources_of
 from colo_common.runtime.stamp import Stamp, outgoing_from_row
 from colo_common.runtime.status import StatusAnswer
+from colo_common.runtime.store_watch import watch_identity
 from colo_common.runtime.trials import TRIES_MOST, Trials
 
 __all__ = ["Service"]
@@ -82,6 +84,7 @@ class Service:
         never_waits: bool = False,
         leases: LeaseKeeper | None = None,
         ends_with_lease: bool = False,
+        puts_back: bool = False,
     ) -> None:
         """`perform` performs the service's own effects one by one; `perform_many`, if given, all of a round at once instead.
 
@@ -90,6 +93,7 @@ class Service:
         service's own and why each is not ready, "" when it is. `never_waits`: the core goes on however long the bus takes nothing,
         as one must that protects a machine; the oldest of its messages are dropped at a limit. `leases`: which partitions this
         instance holds; `ends_with_lease`: `run` hands its inputs back and raises Fenced as soon as the term is over.
+        `puts_back`: the core takes StoreLost, and puts its rows back into a store that lost them.
         """
         self.name = name
         self.core = core
@@ -103,6 +107,7 @@ class Service:
         self._batch = batch
         self._discoverable = discoverable
         self._drain_s = drain_s
+        self._puts_back = puts_back
         self._more_problems = more_problems
         rng = random.Random(seed)
         self.boot_id = boot_id or f"{rng.getrandbits(48):012x}"
@@ -259,6 +264,8 @@ class Service:
         if stop.is_set():
             return False
         self._loaded = True
+        if self._store is not None and self._puts_back:
+            self._listeners.append(self._spawn(watch_identity(self._store.identity, self._store_lost)))
         for source in sources_of(self.name, self._subscriptions):
             sink = self._intake.sink(source, min(self._clock.real_s(source.may_wait_ms), _WAIT_MOST_S))
             self._listeners.append(self._spawn(self._bus.listen(source, sink)))
@@ -280,6 +287,12 @@ class Service:
             "service-started", boot_id=self.boot_id, subscriptions=len(self._subscriptions), answers=len(self._answers)
         )
         return True
+
+    async def _store_lost(self) -> None:
+        self._metrics.store_losses.inc()
+        # Rows whose removal was lost: their messages have ids, so that the bus drops the second copy.
+        await self._send_leftovers()
+        await self.inject(StoreLost())
 
     async def _load_events(self) -> None:
         if self._load is not None:

@@ -51,6 +51,10 @@ class HeldStore:
             raise Fenced("no partition is held")
         await self._store.write_fenced(writes, self._service, fences)
 
+    async def identity(self) -> str:
+        """See Store.identity."""
+        return await self._store.identity()
+
     async def ready(self) -> str:
         """See Store.ready."""
         return await self._store.ready()

@@ -11,7 +11,7 @@ from typing import Final, assert_never
 import msgspec
 from msgspec import Struct, structs
 
-from colo_common.events.effects import Conflict, Effect, Publish, Record, Reply, RequestReceived, Wake, Write
+from colo_common.events.effects import Conflict, Effect, Publish, Record, Reply, RequestReceived, StoreLost, Wake, Write
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
 from colo_common.events.requests import Refusal
 from colo_common.events.restriction import (
@@ -71,6 +71,7 @@ Event = (
     | FreshnessChanged
     | RequestReceived
     | Conflict
+    | StoreLost
     | Wake
 )
 
@@ -109,6 +110,10 @@ class RestrictionCore:
                 if (request := self._writing.pop(event.expected, None)) is not None:
                     self._again.append(request)
                 return [LoadRestrictions()]
+            case StoreLost():
+                value = msgspec.json.encode(self.row)
+                put_back = Write(kind=ROW_KIND, id=ROW_ID, value=value, expect=self._version, puts_back=True)
+                return [Record(writes=(put_back,))] if self._version else []
             case Wake():
                 return self._expire(now_ms)
             case _:

@@ -76,6 +76,7 @@ def restrictions_service(
         load=load,
         metrics=metrics,
         seed=seed,
+        puts_back=True,
     )
 
 

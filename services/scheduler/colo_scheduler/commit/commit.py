@@ -29,6 +29,7 @@ from colo_scheduler.commit.redelivery import Redelivery
 from colo_scheduler.ledger.port import (
     CALL_MAX,
     HOLDS_MAX,
+    PUT_BACK_MAX,
     CommitLedger,
     Hold,
     HoldRefused,
@@ -39,6 +40,7 @@ from colo_scheduler.ledger.port import (
     NodeAnswer,
     NodeCommit,
     NodeRow,
+    PutBackRows,
 )
 from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.placement.choice import Choice
@@ -403,12 +405,35 @@ class Commits:
                 continue
             self.unmet.pop(row.node, None)
             node = self._cluster.node(row.node)
+            if _is_lost(node, row):
+                self._counts["rows_put_back"] += 1
+                again.append(PutBackRows(rows=(self._row_of(node),), floor=self.floor))
+                continue
             waited_for = self._take_row(node, row)
             redelivery = [held for held in self.redelivery.take(row.node) if held not in waited_for]
             self._counts["placements_told_again"] += len(redelivery)
             found += [*waited_for, *redelivery]
             again.extend(self._recoveries.order_missing(row.node, self._holds_of(node), now_ms))
         return [*publish(found, now_ms), *again]
+
+    def put_back(self) -> list[Effect]:
+        """Put every row back into a ledger that may have lost some: what was committed is known here."""
+        nodes = [node for node in self._cluster.nodes if node.revision > 0]
+        return [
+            PutBackRows(rows=tuple([self._row_of(node) for node in nodes[at : at + PUT_BACK_MAX]]), floor=self.floor)
+            for at in range(0, len(nodes), PUT_BACK_MAX)
+        ]
+
+    def _row_of(self, node: Node) -> NodeRow:
+        """The row of a node as it was when it was read or written last."""
+        held = [held for held in self._holds_of(node) if not held.is_assumed and held.attempt not in self._over]
+        return NodeRow(
+            node=node.name,
+            revision=node.revision,
+            changes=node.changes,
+            holds=tuple([Hold(placement=h.placement, generation=h.generation, inside=h.inside) for h in held]),
+            confirmed=tuple([h.attempt for h in held if h.is_confirmed]),
+        )
 
     def _delay_late(self, now_ms: int) -> None:
         """The ledger answers again: delay late requests by conflict_wait_ms, so that newer facts are received first."""
@@ -519,6 +544,11 @@ def placement_of(placement_request: PlacementRequest, node: Node, choice: Choice
 def load_rows(nodes: Sequence[str]) -> list[Effect]:
     """Effects that read these rows, at most CALL_MAX rows each."""
     return [LoadLedgerRows(nodes=tuple(nodes[start : start + CALL_MAX])) for start in range(0, len(nodes), CALL_MAX)]
+
+
+def _is_lost(node: Node, row: NodeRow) -> bool:
+    """Whether the ledger lost what it had written of a row. Its numbers only rise; a row that was forgotten begins at the floor."""
+    return not row.unreadable and (row.revision < node.revision or 0 < row.changes < node.changes)
 
 
 def _note_changes(node: Node, answer: NodeAnswer) -> None:

@@ -18,6 +18,7 @@ from colo_scheduler.ledger.port import (
     LoadLedgerRows,
     NodeAnswer,
     NodeCommit,
+    PutBackRows,
     RefreshLedger,
     ReleaseHolds,
 )
@@ -67,6 +68,9 @@ class LedgerRetry:
                     self._counts["releases_left_out"] += 1
             case LoadLedgerRows():
                 self._nodes |= dict.fromkeys(effect.nodes)
+            case PutBackRows():
+                # A row that is still lost is put back when it is read.
+                self._nodes |= dict.fromkeys(row.node for row in effect.rows)
             case RefreshLedger():
                 self._refreshes = True
             case CommitLedger() | ConfirmHolds() | ForgetRows():

@@ -1,6 +1,8 @@
 """The ledger in memory: the same behaviour as the one in Redis, proven by the same contract suite. For simulation and tests."""
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from colo_common.adapters.leases_memory import MemoryLeases
 from colo_common.model.partition import Fence
@@ -40,6 +42,7 @@ class MemoryLedger:
         self._newest: dict[str, int] = {}
         self._over: dict[str, tuple[int, str]] = {}
         self._floor = 0
+        self._lives = 1
 
     async def commit(
         self, reserves: Sequence[NodeCommit], fences: Sequence[Fence] = (), owner: str = ""
@@ -93,6 +96,42 @@ class MemoryLedger:
     async def floor(self) -> int:
         """See Ledger.floor."""
         return self._floor
+
+    async def put_back(self, rows: Sequence[NodeRow], floor: int) -> None:
+        """See Ledger.put_back."""
+        self._floor = max(self._floor, floor)
+        for row in rows:
+            node = self._nodes.get(row.node) or _Node(0)
+            is_news = node.revision < row.revision or node.changes < row.changes
+            for hold in row.holds:
+                replica, attempt = hold.attempt
+                key = attempt_key(replica, attempt)
+                if key in self._held or self._over.get(replica, (0, ""))[0] >= attempt:
+                    continue
+                node.holds[key] = encode_hold(hold)
+                self._held[key] = row.node
+                self._newest[replica] = max(self._newest.get(replica, 0), attempt)
+                if hold.attempt in row.confirmed:
+                    node.confirmed.add(key)
+                is_news = True
+            if is_news:
+                node.revision = max(node.revision, row.revision) + 1
+                node.changes = max(node.changes, row.changes) + 1
+                node.owner = ""
+                self._nodes[row.node] = node
+
+    async def identity(self) -> str:
+        """The number of its lives."""
+        return str(self._lives)
+
+    def state(self) -> dict[str, Any]:
+        """A copy of everything but the leases, for `lose_since`."""
+        return copy.deepcopy({name: value for name, value in vars(self).items() if name not in ("leases", "_lives")})
+
+    def lose_since(self, state: Mapping[str, Any]) -> None:
+        """Start again with this state: what came later is lost."""
+        vars(self).update(copy.deepcopy(dict(state)))
+        self._lives += 1
 
     async def forget(self, nodes: Sequence[str]) -> tuple[str, ...]:
         """See Ledger.forget."""

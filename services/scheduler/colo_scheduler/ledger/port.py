@@ -31,6 +31,7 @@ __all__ = [
     "Ledger",
     "LedgerAnswered",
     "LedgerChanges",
+    "LedgerEffect",
     "LedgerLoaded",
     "LedgerRefused",
     "LedgerRows",
@@ -38,6 +39,8 @@ __all__ = [
     "NodeAnswer",
     "NodeCommit",
     "NodeRow",
+    "PUT_BACK_MAX",
+    "PutBackRows",
     "RefreshLedger",
     "ReleaseHolds",
     "Released",
@@ -52,6 +55,8 @@ HOLDS_MAX: Final = 50
 """The most holds in one call: a call of this size keeps the server for about 2 ms."""
 CALL_MAX: Final = 200
 """The most attempts in one release or confirmation, and the most rows in one load."""
+PUT_BACK_MAX: Final = 10
+"""The most rows in one call that puts rows back."""
 
 
 class Hold(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -164,10 +169,24 @@ class RefreshLedger(Struct, frozen=True, kw_only=True):
     """Read which rows changed; answered by LedgerChanges."""
 
 
+class PutBackRows(Struct, frozen=True, kw_only=True):
+    """Put rows back into a ledger that lost them, then read them; answered by LedgerRows. At most PUT_BACK_MAX rows.
+
+    The rows are what this scheduler knew to be committed. What another one put back first stays.
+    """
+
+    rows: tuple[NodeRow, ...]
+    floor: int = 0
+
+
 class ForgetRows(Struct, frozen=True, kw_only=True):
     """These nodes left for good: forget their rows, where they hold nothing. At most CALL_MAX; not answered."""
 
     nodes: tuple[str, ...]
+
+
+#: The effects that call the ledger.
+LedgerEffect = CommitLedger | ReleaseHolds | ConfirmHolds | LoadLedgerRows | RefreshLedger | ForgetRows | PutBackRows
 
 
 # ---- local events of the shell
@@ -211,7 +230,7 @@ class LedgerRefused(Struct, frozen=True, kw_only=True):
     it.
     """
 
-    effect: CommitLedger | ReleaseHolds | ConfirmHolds | LoadLedgerRows | RefreshLedger | ForgetRows
+    effect: LedgerEffect
     is_late: bool = False
 
 
@@ -259,6 +278,18 @@ class Ledger(Protocol):
 
     async def floor(self) -> int:
         """The revision that a node without a row has: no row that was forgotten had a higher one, nor a higher change counter."""
+        ...
+
+    async def put_back(self, rows: Sequence[NodeRow], floor: int) -> None:
+        """Add the holds of these rows that the ledger lost; those that it has, and attempts that are over, stay as they are.
+
+        The revision and the change counter of a row to which something is added rise above the given and the stored ones, and so
+        they do where they were lower than the given ones: what was decided on the row meanwhile is refused. At most PUT_BACK_MAX.
+        """
+        ...
+
+    async def identity(self) -> str:
+        """See Store.identity."""
         ...
 
     async def forget(self, nodes: Sequence[str]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import msgspec
 import redis.asyncio
 
 from colo_common.adapters.leases_redis import RedisLeases
-from colo_common.adapters.redis_client import REDIS_ERRORS, redis_client, redis_error
+from colo_common.adapters.redis_client import REDIS_ERRORS, redis_client, redis_error, redis_identity
 from colo_common.adapters.redis_scripts import Argument, Script, ScriptCalls
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.partition import Fence
@@ -21,6 +21,7 @@ from colo_common.model.placement import Attempt, attempt_key
 from colo_common.model.reasons import Reason
 from colo_scheduler.ledger.port import (
     CALL_MAX,
+    PUT_BACK_MAX,
     Hold,
     HoldRefused,
     NodeAnswer,
@@ -31,7 +32,7 @@ from colo_scheduler.ledger.port import (
     decode_hold,
     encode_hold,
 )
-from colo_scheduler.ledger.scripts import COMMIT, CONFIRM, FORGET, RELEASE
+from colo_scheduler.ledger.scripts import COMMIT, CONFIRM, FORGET, PUT_BACK, RELEASE
 
 __all__ = ["RedisLedger"]
 
@@ -42,6 +43,7 @@ _UNREADABLE: Final = b"?"
 _COMMIT: Final = Script.of(COMMIT)
 _CONFIRM: Final = Script.of(CONFIRM)
 _FORGET: Final = Script.of(FORGET)
+_PUT_BACK: Final = Script.of(PUT_BACK)
 _RELEASE: Final = Script.of(RELEASE)
 
 
@@ -155,6 +157,22 @@ class RedisLedger:
             return ()
         raw: list[int] = await self._run(_FORGET, [self._prefix, *nodes], "forget rows of the ledger")
         return tuple(node for node, is_deleted in zip(nodes, raw, strict=True) if is_deleted)
+
+    async def put_back(self, rows: Sequence[NodeRow], floor: int) -> None:
+        """See Ledger.put_back."""
+        if len(rows) > PUT_BACK_MAX:
+            raise InvalidInput("ledger", f"at most {PUT_BACK_MAX} rows may be put back in one call", len(rows))
+        arguments: list[Argument] = [self._prefix, max(floor, 0)]
+        for row in rows:
+            arguments += [row.node, max(row.revision, 0), max(row.changes, 0), len(row.holds)]
+            confirmed = set(row.confirmed)
+            for hold in row.holds:
+                arguments += [*hold.attempt, encode_hold(hold), int(hold.attempt in confirmed)]
+        await self._run(_PUT_BACK, arguments, "put rows back into the ledger")
+
+    async def identity(self) -> str:
+        """See Ledger.identity."""
+        return await redis_identity(self._client)
 
     async def ready(self) -> str:
         """Empty when Redis answers, else one sentence with the reason."""

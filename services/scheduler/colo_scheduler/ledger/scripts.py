@@ -10,7 +10,7 @@ from typing import Final
 
 from colo_common.adapters.lease_scripts import FENCED
 
-__all__ = ["COMMIT", "CONFIRM", "FORGET", "RELEASE"]
+__all__ = ["COMMIT", "CONFIRM", "FORGET", "PUT_BACK", "RELEASE"]
 
 # Each script reads and judges all of a node (or of an attempt) before it writes the first of it, so that what is written is
 # written whole. What is of the wrong type or no number is told as ledger-disagrees of the replicas that it is about.
@@ -217,4 +217,39 @@ for _, node in ipairs(gone) do
   redis.call('HDEL', changed, node)
 end
 return out
+"""
+
+# ARGV: prefix, floor, then for each node: name, revision, changes, number of holds, and for each hold: replica, attempt, value, and
+# 1 where it was started.
+PUT_BACK: Final = """
+local prefix, floor = ARGV[1], tonumber(ARGV[2])
+local held, newest, changed, floor_key = prefix .. ':held', prefix .. ':newest', prefix .. ':changes', prefix .. ':floor'
+local function number(value) return tonumber(string.match(value or '0', '^%d+$') or '0') end
+if number(redis.call('GET', floor_key)) < floor then redis.call('SET', floor_key, ARGV[2]) end
+local at = 3
+while at <= #ARGV do
+  local node, revision, changes, count = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
+  local key, first = prefix .. ':node:' .. node, at + 4
+  local stored, written = number(redis.call('HGET', key, 'rev')), number(redis.call('HGET', changed, node))
+  local is_news = stored < revision or written < changes
+  for i = 0, count - 1 do
+    local one = first + i * 4
+    local replica, attempt = ARGV[one], tonumber(ARGV[one + 1])
+    local name = replica .. '#' .. ARGV[one + 1]
+    local over = number(string.match(redis.call('GET', prefix .. ':over:' .. replica) or '0 ', '^(%d+) '))
+    if over < attempt and redis.call('HEXISTS', held, name) == 0 then
+      redis.call('HSET', key, 'h:' .. name, ARGV[one + 2])
+      if ARGV[one + 3] == '1' then redis.call('HSET', key, 'c:' .. name, '1') end
+      redis.call('HSET', held, name, node)
+      if number(redis.call('HGET', newest, replica)) < attempt then redis.call('HSET', newest, replica, ARGV[one + 1]) end
+      is_news = true
+    end
+  end
+  if is_news then
+    redis.call('HSET', key, 'rev', string.format('%d', math.max(stored, revision) + 1), 'by', '')
+    redis.call('HSET', changed, node, string.format('%d', math.max(written, changes) + 1))
+  end
+  at = first + count * 4
+end
+return redis.status_reply('OK')
 """

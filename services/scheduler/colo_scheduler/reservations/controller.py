@@ -669,6 +669,17 @@ class ReservationController:
         self._versions[name] = version + 1
         return [Record(writes=(Write(kind=KIND, id=name, value=encode_row(found), expect=version),))]
 
+    def put_back(self) -> list[Effect]:
+        """The Records that put the rows of all reservations back into a store that lost them."""
+        found = [(self.book.find(name), version) for name, version in self._versions.items() if version]
+        return [
+            Record(
+                writes=(Write(kind=KIND, id=each.spec.name, value=encode_row(each), expect=version, puts_back=True),)
+            )
+            for each, version in found
+            if each is not None
+        ]
+
     def _fact(self, found: Reservation, phase: str, now_ms: int) -> Publish:
         """The fact about the reservation in this phase."""
         name, (replica, attempt) = found.spec.name, attempt_of(found)
