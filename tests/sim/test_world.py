@@ -18,7 +18,7 @@ from colo_common.events.enforcement import NodeRecovered
 from colo_common.events.fact import Fact
 from colo_common.model.invalid import InvariantBroken
 from colo_executor.suppress import SuppressPolicy, bounds_mcpu
-from colo_sim.faults import NO_NETWORK_FAULTS, STOPPING, FaultPlan
+from colo_sim.faults import FORGETFUL, NO_NETWORK_FAULTS, STOPPING, FaultPlan
 from colo_sim.quiescence import differences
 from colo_sim.world import Outcome, World, WorldSettings
 from tests.sim.command import command_of
@@ -184,3 +184,13 @@ def _in_another_process(seed: int, hash_seed: str) -> Outcome:
         timeout=50,
     )
     return json.decode(done.stdout, type=Outcome)
+
+
+def test_rows_and_holds_that_redis_lost_are_put_back() -> None:
+    settings = WorldSettings(seed=1, nodes=3, jobs=6, jobs_within_ms=45_000, schedulers=2, shards=4, faults=FORGETFUL)
+    with World(settings) as world:
+        outcome = world.run()
+    assert outcome.reached["fault redis-emptied"]
+    assert outcome.reached["fault redis-forgets"]
+    assert outcome.reached["Redis lost rows"]
+    assert outcome.reached["Redis lost holds"]

@@ -19,6 +19,7 @@ _STEPS_MOST: Final = 40
 _ARMED_MS: Final = 3_000
 _NODES_LEFT: Final = 2
 _LOST_MS: Final = 1_000
+_PUT_BACK_WITHIN_MS: Final = 10_000
 _STEP_MOST_MS: Final = 3_600_000
 
 
@@ -29,6 +30,7 @@ class FaultInjector:
         self._world = world
         self._plan = plan
         self._may_lose_for_good = may_lose_for_good
+        self._spared_until_ms = 0
         self._kinds: list[FaultKind] = [kind for kind, weight in plan.weights for _ in range(weight)]
         self._end_ms = world.event_queue.now_ms + plan.quiet_after_ms
         world.chance.network_faults = plan.network_faults
@@ -107,6 +109,8 @@ class FaultInjector:
     def kill(self, process: SimProcess[Any], down_ms: int | None = None) -> None:
         """Kill the process up to 40 steps from now, or after 3 s, and start it again after `down_ms` or a random time."""
         rng, boots = self._world.rng, process.boots
+        if process in self._world.services and self._world.event_queue.now_ms < self._spared_until_ms:
+            return
         if not process.arm(rng.randint(0, _STEPS_MOST)):
             return
         wait_ms = rng.randint(1, self._plan.down_most_ms) if down_ms is None else down_ms
@@ -125,7 +129,8 @@ class FaultInjector:
             process.start()
 
     def _stop(self, process: SimProcess[Any], span_ms: int) -> None:
-        if not process.is_up or process.is_stopped:
+        is_spared = process in self._world.services and self._world.event_queue.now_ms < self._spared_until_ms
+        if not process.is_up or process.is_stopped or is_spared:
             return
         process.stop()
         boots = process.boots
@@ -225,8 +230,13 @@ class FaultInjector:
     def _lose_redis(self, rows: Mapping[str, Mapping[str, Row]], holds: Mapping[str, Any], after_ms: int) -> None:
         """Redis starts again after this time with these rows and holds: the later ones are lost."""
         world = self._world
+        if not all(process.is_up and not process.is_stopped and not process.is_armed for process in world.services):
+            return
+        # What a service stored that dies before it has put that back is lost with both.
+        self._spared_until_ms = world.event_queue.now_ms + after_ms + _PUT_BACK_WITHIN_MS
 
         def start_again() -> None:
+            world.invariant_checker.has_lost_releases = True
             now = world.store.rows()
             lost = sum(found != rows.get(kind, {}) for kind, found in now.items())
             has_lost_holds = world.ledger.truth.state() != holds

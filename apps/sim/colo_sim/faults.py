@@ -6,7 +6,16 @@ from typing import Literal
 
 from msgspec import Struct
 
-__all__ = ["NO_NETWORK_FAULTS", "HARSH", "ROUGH_NETWORK", "STOPPING", "FaultKind", "FaultPlan", "NetworkFaults"]
+__all__ = [
+    "NO_NETWORK_FAULTS",
+    "FORGETFUL",
+    "HARSH",
+    "ROUGH_NETWORK",
+    "STOPPING",
+    "FaultKind",
+    "FaultPlan",
+    "NetworkFaults",
+]
 
 
 class NetworkFaults(Struct, frozen=True, kw_only=True):
@@ -104,9 +113,11 @@ HARSH = FaultPlan(
         ("stop-service", 4),
         ("stop-node", 4),
         ("step-clock", 8),
-        ("redis-forgets", 3),
-        ("redis-emptied", 1),
     ),
 )
-"""Every kind of fault: also frozen services and agents, clocks wrong by up to an hour, and a Redis that starts again without its
-last second, or empty."""
+"""More kinds of faults: also frozen services and agents, and clocks that are wrong by up to an hour."""
+
+FORGETFUL = FaultPlan(
+    quiet_after_ms=60_000, every_ms=(4_000, 9_000), weights=(("redis-forgets", 3), ("redis-emptied", 1))
+)
+"""A Redis that starts again and again without its last second, or empty, under services that live."""

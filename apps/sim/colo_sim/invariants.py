@@ -53,6 +53,8 @@ class InvariantChecker:
         self.job_states: dict[str, str] = {}
         self.placed: dict[Attempt, str] = {}
         self.reported: dict[Attempt, set[str]] = {}
+        #: The ledger lost releases, so it may hold places of attempts that are over until they are released again.
+        self.has_lost_releases = False
         self._nodes = nodes
         self._ledger = ledger
         self._policy = policy
@@ -201,12 +203,16 @@ class InvariantChecker:
                 raise InvariantBroken("a negative promise", fact=fact)
 
     def promised(self, fact: AllocatableChanged, held: Mapping[int, ZoneShare]) -> None:
-        """Check a promise before it is published: no zone is promised less than the overcommit core knows to be held."""
+        """Check a promise before it is published: no zone is promised less than is known to be held, or than it has."""
         self.counts["promises"] += 1
         zones = {zone.zone: zone for zone in fact.zones}
+        there = {zone.zone: zone for zone in self._nodes[fact.node].machine.spec.topology().zones}
         for zone, share in held.items():
             promise = zones[zone]
-            if promise.batch_cpu_mcpu < share.cpu_mcpu or promise.batch_memory_bytes < share.memory_bytes:
+            cpu_mcpu = min(share.cpu_mcpu, there[zone].cpu_capacity_mcpu)
+            if promise.batch_cpu_mcpu < cpu_mcpu or promise.batch_memory_bytes < min(
+                share.memory_bytes, there[zone].memory_bytes
+            ):
                 raise InvariantBroken("less is promised than is held", node=fact.node, zone=promise, held=share)
 
     def committed(self, core: SchedulerCore, answers: Sequence[NodeAnswer]) -> None:
@@ -228,6 +234,8 @@ class InvariantChecker:
                 self.counts["online_held"] += check_online(answer.node, known.topology, placements)
             # Online work takes of the machine itself, not of what batch work is promised.
             batch = [r for r in row.holds if r.placement.band is not PriorityBand.PROD]
+            if self.has_lost_releases:
+                batch = [r for r in batch if r.attempt not in self._over]
             new = {share.zone for r in batch if r.attempt in accepted for share in r.placement.zones}
             for zone in sorted(new):
                 shares = [s for r in batch for s in r.placement.zones if s.zone == zone]

@@ -86,6 +86,11 @@ class SimProcess(Generic[Role_co]):
         return True
 
     @property
+    def is_armed(self) -> bool:
+        """Whether it dies in a few steps."""
+        return self.boot is not None and self.boot.crashes_in is not None
+
+    @property
     def is_cut(self) -> bool:
         """Whether the link is cut."""
         return self.link.is_cut

@@ -671,14 +671,12 @@ class ReservationController:
 
     def put_back(self) -> list[Effect]:
         """The Records that put the rows of all reservations back into a store that lost them."""
-        found = [(self.book.find(name), version) for name, version in self._versions.items() if version]
-        return [
-            Record(
-                writes=(Write(kind=KIND, id=each.spec.name, value=encode_row(each), expect=version, puts_back=True),)
-            )
-            for each, version in found
-            if each is not None
-        ]
+        effects: list[Effect] = []
+        for name, version in self._versions.items():
+            if version and (found := self.book.find(name)) is not None:
+                write = Write(kind=KIND, id=name, value=encode_row(found), expect=version, puts_back=True)
+                effects.append(Record(writes=(write,)))
+        return effects
 
     def _fact(self, found: Reservation, phase: str, now_ms: int) -> Publish:
         """The fact about the reservation in this phase."""
