@@ -29,8 +29,9 @@ class _Run(Struct, frozen=True, kw_only=True):
 class Attempts:
     """Follows every attempt from its request to its end.
 
-    Two attempts of a replica may run at a time only when the first one's node was lost after it had started: the control plane
-    gives a silent node up after a stated time, and what runs there is stopped when the node is heard again.
+    Two attempts of a replica may run at a time only when the first one's node was lost after it had been placed there: the control
+    plane gives a silent node up after a stated time. What runs there, or is started by an order that was under way, is stopped when
+    the node is heard again; each such overlap is counted as excused.
     """
 
     def __init__(self) -> None:
@@ -144,8 +145,10 @@ class Attempts:
         self._doubled.checked += 1
         runs = self._running.setdefault(replica, {})
         for other, earlier in runs.items():
-            was_lost = other != number and self._lost_us.get(earlier.node, 0) > earlier.at_us
-            if not was_lost:
+            since_us = self._placed.get((replica, other), earlier).at_us
+            if other != number and self._lost_us.get(earlier.node, 0) > since_us:
+                self._doubled.excused += 1
+            else:
                 seen = f"attempt {other} runs on {earlier.node}, attempt {number} starts on {run.node}"
                 self._doubled.broken(replica, seen, (earlier.where, run.where))
         runs[number] = run

@@ -22,11 +22,15 @@ class Violation(Struct, frozen=True, kw_only=True):
 
 
 class Finding(Struct, kw_only=True):
-    """One invariant: how often it was checked, how often it could not be (what it needs was not heard), what broke it."""
+    """One invariant: how often it was checked, how often it could not be (what it needs was not heard), what broke it.
+
+    `excused`: the times when something happened that the invariant allows, and that a reader should know of.
+    """
 
     invariant: str
     checked: int = 0
     unknown: int = 0
+    excused: int = 0
     violations: list[Violation] = []
 
     def broken(self, about: str, seen: str, evidence: Iterable[str] = ()) -> None:

@@ -52,6 +52,8 @@ def lines_of(found: Findings) -> list[str]:
     for finding in found.findings:
         broken = len(finding.violations)
         lines.append(f"{finding.checked:9,} {finding.unknown:8,} {broken:7,}  {finding.invariant}")
+        if finding.excused:
+            lines.append(f"{'':28}{finding.excused:,} times excused")
         for violation in finding.violations[:_SHOWN_MOST]:
             lines.append(f"{'':28}{violation.about}: {violation.seen}")
             lines += [f"{'':30}{where}" for where in violation.evidence if where]
