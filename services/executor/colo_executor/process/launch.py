@@ -19,12 +19,21 @@ from colo_executor.environment import environment_of
 __all__ = ["Gate", "attempt_dir", "check_run", "exit_status", "launch", "make_attempt_dir", "prune_attempts"]
 
 # The shell stays as the attempt's first process, so that the exit code is on disk even when no executor runs at the end.
-# It waits for a line on its standard input; when the executor dies first, the input ends and the command never runs.
+# It waits for a line on its standard input; when the executor dies first, the input ends and the command never runs. A signal that
+# comes before the command has a process of its own ends the attempt, as it would have ended the command.
 # It may be root's, so a variable of the job (LD_PRELOAD, PATH, ENV) must not be in its environment: these come on descriptor 4.
 _SHELL: Final = """cd "$1" || exit 125
 shift
+code=
+trap code=143 TERM
+trap code=130 INT
+trap code=129 HUP
+read -r go || [ -n "$code" ] || exit 125
+if [ -n "$code" ]; then
+    echo "$code" >&3
+    exit "$code"
+fi
 trap : TERM INT HUP
-read -r go || exit 125
 "$@" <&4 3>&- 4<&-
 code=$?
 echo "$code" >&3
@@ -47,9 +56,10 @@ class Gate(Struct, frozen=True, kw_only=True):
     fd: int
 
     def open(self) -> None:
-        """Let the command run."""
+        """Let the command run. A shell that was ended at its gate is no error: its end is told like every other."""
         try:
-            os.write(self.fd, b"go\n")
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self.fd, b"go\n")
         finally:
             os.close(self.fd)
 

@@ -1,0 +1,51 @@
+"""The gate of an attempt: what ends it before its command began."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from colo_common.model.workload import RunSpec
+from colo_executor.process.launch import exit_status, launch, make_attempt_dir
+from tests.support.builders import a_placement
+
+PATH = "/usr/bin:/bin"
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)], ids=lambda each: str(each)
+)
+def test_a_signal_before_the_command_ends_the_attempt(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    run = RunSpec(command=("/bin/sh", "-c", "echo ran"))
+    directory = make_attempt_dir(tmp_path, "job.main.0@1")
+    gate = launch(replace(a_placement(), run=run), run.command, directory, PATH)
+    # The shell says when it heeds signals: it makes no file, so its traps are read from the kernel.
+    mask = 1 << (number - 1)
+    while not mask & _caught(gate.pid):
+        os.sched_yield()
+    os.kill(gate.pid, number)
+    gate.open()
+    os.waitid(os.P_PID, gate.pid, os.WEXITED | os.WNOWAIT)
+    assert exit_status(directory, gate.pid) == code
+    assert (directory / "status").read_text() == f"{code}\n"
+    assert (directory / "stdout").read_text() == ""
+
+
+def test_without_a_signal_the_command_runs(tmp_path: Path) -> None:
+    run = RunSpec(command=("/bin/sh", "-c", "echo ran; exit 3"))
+    directory = make_attempt_dir(tmp_path, "job.main.0@1")
+    gate = launch(replace(a_placement(), run=run), run.command, directory, PATH)
+    gate.open()
+    os.waitid(os.P_PID, gate.pid, os.WEXITED | os.WNOWAIT)
+    assert exit_status(directory, gate.pid) == 3
+    assert (directory / "stdout").read_text() == "ran\n"
+
+
+def _caught(pid: int) -> int:
+    """The signals that a process catches."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("SigCgt:")).split()[1], 16)
