@@ -17,7 +17,7 @@ PATH = "/usr/bin:/bin"
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)], ids=lambda each: str(each)
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)], ids=str
 )
 def test_a_signal_before_the_command_ends_the_attempt(tmp_path: Path, number: signal.Signals, code: int) -> None:
     run = RunSpec(command=("/bin/sh", "-c", "echo ran"))
