@@ -54,6 +54,7 @@ async def build(process: ServiceProcess, settings: CollectorSettings) -> None:
         answers_for={"node": settings.node},
         perform=group_performer(machine),
         metrics=process.metrics,
+        never_waits=True,
     )
     shell = CollectorShell(
         machine,
