@@ -96,6 +96,7 @@ if ! has colo-local/base; then
         mirror=$(grep -hoE '^(URIs:|deb) +(\[[^]]*\] +)?https?://[^ ]+' /etc/apt/sources.list /etc/apt/sources.list.d/* 2> /dev/null \
             | grep -oE 'https?://[^ ]+' | head -n 1 || true)
         mmdebstrap --quiet --variant=minbase --include=python3,python3-venv,ca-certificates --dpkgopt=force-unsafe-io \
+            --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/man/*' \
             --customize-hook='rm -f "$1"/etc/apt/sources.list "$1"/etc/apt/sources.list.d/*' trixie "$cache/base.new.tar" "$mirror" \
             || not_proved "a base image cannot be made"
         mv "$cache/base.new.tar" "$cache/base.tar"
