@@ -26,7 +26,7 @@ from colo_scheduler.ledger.redis import RedisLedger
 from tests.support.servers import nats_server, redis_server
 from tests.support.waiting import eventually
 
-__all__ = ["FINAL", "SERVICES", "Answer", "RunningColo", "running_colo"]
+__all__ = ["FINAL", "SERVICES", "Answer", "RunningColo", "flat_environment", "running_colo"]
 
 F = TypeVar("F", bound=Fact)
 
@@ -200,7 +200,7 @@ async def running_colo(
 ) -> AsyncIterator[RunningColo]:
     """Everything, ready: every node promises batch CPU. Ended and removed at the end; the end of each log where that failed."""
     with nats_server() as nats_, redis_server() as redis_:
-        common = _environment(directory, nats_.url, redis_.url, nodes) | dict(environment or {})
+        common = flat_environment(directory, nats_.url, redis_.url, nodes) | dict(environment or {})
         processes = LabProcesses(directory, common)
         limit = aiohttp.ClientTimeout(total=_HTTP_LIMIT_S)
         try:
@@ -222,7 +222,7 @@ async def _promising(colo: RunningColo, nodes: int) -> bool:
     return sum(node["batch_cpu_mcpu"] > 0 for node in answer.body["nodes"]) == nodes
 
 
-def _environment(directory: Path, nats_url: str, redis_url: str, nodes: int) -> dict[str, str]:
+def flat_environment(directory: Path, nats_url: str, redis_url: str, nodes: int) -> dict[str, str]:
     """As `colo lab` sets it, on free ports. The machines' day is a flat one: their load is no part of these tests."""
     trace = directory / "flat.csv"
     trace.write_text("time,node,cpu_pct,mem_pct\n0,m1,20,20\n86400,m1,20,20\n")

@@ -49,6 +49,17 @@ for _verb, _help in (
     ("check", "Show the streams, and how they differ from what is wanted."),
 ):
     admin.command(f"colo_cli.admin:{_verb}", name=_verb, help=_help)
+credentials = App(name="credentials", help="Users of NATS and Redis: who may say and hear what.")
+admin.command(credentials)
+for _verb, _function, _help in (
+    ("init", "init", "Make a user for each role, and the files that the servers read."),
+    ("add-node", "add_node", "Make the users of nodes."),
+    ("rotate", "rotate", "Give users new keys; the old ones hold until --finish."),
+    ("revoke", "revoke", "Let users or nodes in no longer."),
+    ("list", "list_", "The users."),
+    ("permissions", "permissions", "What each role may publish and subscribe to."),
+):
+    credentials.command(f"colo_cli.admin_credentials:{_function}", name=_verb, help=_help)
 _COMMANDS = (
     ("status", "One screen about everything: whether all is well, what is wrong and what to do."),
     ("lab", "Run everything on this machine: real servers, all services, simulated nodes, a real trace."),

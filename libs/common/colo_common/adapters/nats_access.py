@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from nats.aio.client import Server
 
+from colo_common.adapters.nats_nkey import inbox_of, read_nkey
 from colo_common.model.invalid import InvalidInput
 
 __all__ = ["NatsAccess", "reconnects", "tls_context", "without_password"]
@@ -62,6 +63,16 @@ class NatsAccess(Struct, frozen=True, kw_only=True):
         return tuple(found)
 
     @property
+    def identity_file(self) -> str:
+        """The file whose change means that this process has other credentials; "" without one."""
+        return self.creds_file or self.nkey_file
+
+    @property
+    def is_identified(self) -> bool:
+        """Whether this process says who it is, by a file, a certificate, or a password in the address."""
+        return bool(self.identity_file or self.user or self.cert_file) or all("@" in each for each in self.servers)
+
+    @property
     def shown(self) -> str:
         """The addresses without passwords, for people."""
         return ",".join(without_password(each.strip()) for each in self.url.split(","))
@@ -83,13 +94,17 @@ class NatsAccess(Struct, frozen=True, kw_only=True):
             found["password"] = secret_of("nats_password_file", self.password_file)
         for name, path, option in (
             ("nats_creds_file", self.creds_file, "user_credentials"),
-            ("nats_nkey_file", self.nkey_file, "nkeys_seed"),
+            # The connection signs by itself: see nats_nkey.
+            ("nats_nkey_file", self.nkey_file, ""),
         ):
             if path:
                 secret_of(name, path)
                 if importlib.util.find_spec("nkeys") is None:
                     raise InvalidInput(name, "needs the signing library: pip install 'colo[nkeys]'", path)
-                found[option] = path
+                if option:
+                    found[option] = path
+        if self.nkey_file and (user := read_nkey(self.nkey_file).user):
+            found["inbox_prefix"] = inbox_of(user)
         return found
 
 

@@ -4,16 +4,18 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
-import nats.aio.client
 import structlog
 from nats.js.api import StreamConfig
 from nats.js.client import JetStreamContext
 from nats.js.errors import NotFoundError
 
 from colo_common.adapters.nats_access import NatsAccess, reconnects
+from colo_common.adapters.nats_client import ColoClient
 from colo_common.adapters.nats_errors import NATS_ERRORS, port_error
+from colo_common.adapters.nats_nkey import signer
 from colo_common.adapters.nats_stream_config import StreamWish, stream_difference, syncs_a_batch_once
 from colo_common.events.registry import Stream, StreamLimits
 from colo_common.ports import PortError, Refused, Unavailable
@@ -21,6 +23,7 @@ from colo_common.ports import PortError, Refused, Unavailable
 __all__ = ["NatsConnection"]
 
 _CONNECT_WAIT_S: Final = 0.1
+_IDENTITY_LOOK_S: Final = 2.0
 _PING_S: Final = 5
 # Between two looks at streams that are not as wanted: this long at first, twice as long each time, up to the second one.
 _STREAMS_RETRY_S: Final = 0.5
@@ -39,7 +42,7 @@ class NatsConnection:
     def __init__(self, access: NatsAccess, name: str, streams: Mapping[Stream, StreamLimits], wish: StreamWish) -> None:
         self._access = access
         self._rng = random.Random()
-        self.client = nats.aio.client.Client()
+        self.client = ColoClient()
         self.generation = 0
         self.on_lost: Callable[[], None] = lambda: None
         #: Whether the server takes atomic batches; None until the first connection.
@@ -59,7 +62,11 @@ class NatsConnection:
     def start(self) -> None:
         """Connect in the background. Raises InvalidInput for an address or a file that breaks a rule."""
         self._options = self._access.options()
+        if self._access.nkey_file:
+            self._options["signature_cb"] = signer(self.client, self._access.nkey_file)
         self._spawn(self._connect())
+        if self._access.identity_file:
+            self._spawn(self._follow_identity(Path(self._access.identity_file)))
 
     async def wait_usable(self) -> None:
         """Return when connected and the streams are as wanted."""
@@ -129,6 +136,19 @@ class NatsConnection:
             max_outstanding_pings=2,
         )
         await self._on_connected()
+
+    async def _follow_identity(self, path: Path) -> None:
+        """Connect anew when the file of the credentials has changed; the server then knows this process by the new ones."""
+        known = _changed_at(path)
+        while True:
+            await asyncio.sleep(_IDENTITY_LOOK_S)
+            now = _changed_at(path)
+            if now in (known, 0):
+                continue
+            known = now
+            self._log.info("credentials-changed", file=str(path))
+            if self.client.is_connected:
+                await self.client.force_reconnect()
 
     async def _on_connected(self) -> None:
         self.generation += 1
@@ -208,3 +228,11 @@ class NatsConnection:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _changed_at(path: Path) -> int:
+    """When the file was changed last, 0 while it is not there."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0

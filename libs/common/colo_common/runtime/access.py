@@ -2,14 +2,37 @@
 
 from typing import TYPE_CHECKING
 
-from colo_common.adapters.nats_access import NatsAccess
+from colo_common.adapters.nats_access import NatsAccess, without_password
 from colo_common.adapters.nats_stream_config import StreamWish
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.loopback import is_loopback_url
 from colo_common.runtime.settings import Common
 
 if TYPE_CHECKING:
     from colo_common.adapters.redis_access import RedisAccess
 
-__all__ = ["nats_access_of", "redis_access_of", "stream_wish_of"]
+__all__ = ["check_reach", "nats_access_of", "redis_access_of", "stream_wish_of"]
+
+
+def check_reach(common: Common) -> None:
+    """Raise InvalidInput for a server of another machine that lets in everybody: whoever else reaches it could do the same.
+
+    A server that is reached through a password, a key or a certificate has been told whom to let in.
+    """
+    if common.insecure_servers:
+        return
+    nats = nats_access_of(common)
+    has_redis = bool(common.redis_password_file or common.redis_cert_file or "@" in common.redis_url)
+    for field, url, is_identified in (
+        ("nats_url", nats.shown, nats.is_identified),
+        ("redis_url", without_password(common.redis_url), has_redis),
+    ):
+        if not is_identified and not all(is_loopback_url(each) for each in url.split(",")):
+            rule = (
+                "must be this machine while no credentials are given (`colo admin credentials init`), "
+                "or set insecure_servers where only friends reach it"
+            )
+            raise InvalidInput(field, rule, url)
 
 
 def nats_access_of(common: Common) -> NatsAccess:

@@ -21,7 +21,7 @@ from colo_common.adapters.clock_pace import ClockPace
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import AuditLog, Bus, Clock, DeadLetters, Fenced, PortError, Refused, Store, Survey, Unavailable
 from colo_common.runtime import logs
-from colo_common.runtime.access import nats_access_of, redis_access_of, stream_wish_of
+from colo_common.runtime.access import check_reach, nats_access_of, redis_access_of, stream_wish_of
 from colo_common.runtime.build import build_version
 from colo_common.runtime.lease_keeper import LeaseKeeper
 from colo_common.runtime.metrics import Metrics
@@ -254,6 +254,7 @@ async def _main(
     common = common_of(settings)
     logs.configure(common.log_level, common.log_format, service=name)
     log = structlog.get_logger(source="process")
+    check_reach(common)
     version = build_version()
     metrics = Metrics(version)
     # CPU time, memory and open files of this process, under the names that every dashboard knows.

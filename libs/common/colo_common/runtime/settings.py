@@ -35,7 +35,7 @@ class Common(Struct, frozen=True, kw_only=True):
     first line. `stream_replicas` servers keep each stream (1, 3 or 5), in `stream_disk_bytes` of disk for
     all of them (0: as stated by `colo admin`); with `redis_must_append` a Redis without an
     append-only file is a reason not to be ready, and a write of it counts when `redis_min_replicas` replicas
-    have it as well.
+    have it as well. `insecure_servers` lets servers of other machines be used without credentials.
     """
 
     nats_url: str = "nats://127.0.0.1:4222"
@@ -56,6 +56,7 @@ class Common(Struct, frozen=True, kw_only=True):
     redis_password_file: str = ""
     redis_sentinel_password_file: str = ""
     redis_must_append: bool = False
+    insecure_servers: bool = False
     redis_min_replicas: Annotated[int, msgspec.Meta(ge=0, le=5)] = 0
     http_host: str = "127.0.0.1"
     http_port: int = 0

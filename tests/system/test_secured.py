@@ -1,0 +1,122 @@
+"""All services on servers that let in nobody without credentials: work runs, nothing is refused, keys are rotated and revoked."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import pytest
+
+from colo_cli.lab_processes import LabProcesses
+from colo_cli.main import main
+from colo_common.adapters.bus_nats import NatsBus
+from colo_common.adapters.nats_access import NatsAccess
+from tests.support.running import SERVICES, RunningColo, flat_environment
+from tests.support.secured import Secured, secured
+from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="session")]
+
+JOB: Final[dict[str, Any]] = {"name": "probe", "cpu": "1", "memory": "64Mi", "work": "10 cpu-s"}
+_ROLE_OF: Final = {"sim": "simulator"}
+
+
+async def make_streams(servers: Secured) -> None:
+    """What an administrator does once."""
+    bus = NatsBus(NatsAccess(url=servers.nats.url, nkey_file=str(servers.folder / "admin.nkey")), name="colo-admin")
+    bus.start()
+    try:
+        await bus.connected(10)
+    finally:
+        await bus.close()
+
+
+@asynccontextmanager
+async def running(servers: Secured, directory: Path) -> AsyncIterator[RunningColo]:
+    """Every service with the credentials of its role."""
+    await make_streams(servers)
+    processes = LabProcesses(directory, flat_environment(directory, servers.nats.url, servers.redis.url, 2))
+    try:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as http:
+            for name in SERVICES:
+                role = _ROLE_OF.get(name, name)
+                await processes.start(name, f"colo_{name}", servers.environment(role))
+            await processes.wait_ready(list(SERVICES))
+            yield RunningColo(
+                processes, http, nats_url=servers.nats.url, redis_url=servers.redis.url, directory=directory
+            )
+    finally:
+        await processes.stop()
+
+
+def reload(servers: Secured) -> None:
+    os.kill(servers.nats.pid, signal.SIGHUP)
+
+
+async def completes(colo: RunningColo, name: str) -> None:
+    job = await colo.submit(JOB | {"name": name}, key=name)
+    assert await colo.reaches(job, "Completed", "Failed", limit_s=40) == "Completed"
+
+
+async def test_everything_works_with_credentials_and_while_keys_are_rotated(tmp_path: Path) -> None:
+    with secured(tmp_path) as servers:
+        folder = ["-d", str(servers.folder)]
+        async with running(servers, tmp_path) as colo:
+            await completes(colo, "first")
+            assert await colo.get("/v1/status")
+            assert (await colo.get("/v1/services"))["services"]
+            assert (await colo.call("DELETE", "/v1/restrictions?kind=quiesce&scope=fleet")).status in (200, 404)
+            assert (await colo.get("/v1/nodes"))["nodes"]
+
+            # ---- new keys for all, while everything runs
+            assert main(["admin", "credentials", "rotate", *folder]) == 0
+            reload(servers)
+            # Each program reads its new key from the file that it knows, and connects with it.
+            logs = [colo.process(name).log for name in SERVICES]
+
+            def all_changed() -> bool:
+                return all("credentials-changed" in log.read_text() for log in logs)
+
+            async def changed() -> bool:
+                return all_changed() and all([(await ready(colo, name)) for name in SERVICES])
+
+            await eventually(changed, "every program takes its new key", limit_s=30)
+            assert main(["admin", "credentials", "rotate", "--finish", *folder]) == 0
+            reload(servers)
+            await completes(colo, "second")
+            assert all(process.process.returncode is None for process in colo.processes.running.values())
+
+            # ---- one of them is let in no longer, and says so; with its key back it goes on
+            kept = (servers.folder / "users.json").read_bytes(), (servers.folder / "nats-users.conf").read_bytes()
+            key = (servers.folder / "evictor.nkey").read_bytes()
+            assert main(["admin", "credentials", "revoke", "evictor", *folder]) == 0
+            reload(servers)
+            await eventually(
+                lambda: not_ready(colo, "evictor", "nats_nkey_file: must be"), "its file is gone", limit_s=30
+            )
+            (servers.folder / "evictor.nkey").write_bytes(key)
+            await eventually(lambda: not_ready(colo, "evictor", "uthorization"), "it is not let in", limit_s=30)
+            (servers.folder / "users.json").write_bytes(kept[0])
+            (servers.folder / "nats-users.conf").write_bytes(kept[1])
+            reload(servers)
+            await eventually(lambda: ready(colo, "evictor"), "the evictor is back", limit_s=30)
+            # A reload makes the server forget which answers are outstanding; such a question is asked again.
+            lines = [line for log in logs for line in log.read_text().splitlines()]
+            refused = [line for line in lines if "ermissions" in line and "_inbox." not in line]
+            assert not refused, refused[:5]
+
+
+async def ready(colo: RunningColo, name: str) -> bool:
+    async with colo.http.get(f"http://{colo.process(name).address}/readyz") as reply:
+        return reply.status == 200
+
+
+async def not_ready(colo: RunningColo, name: str, why: str) -> bool:
+    async with colo.http.get(f"http://{colo.process(name).address}/readyz?verbose") as reply:
+        text = await reply.text()
+        return reply.status == 503 and why in text
