@@ -119,24 +119,24 @@ async def test_what_the_rights_must_never_say(servers: Secured) -> None:
     everything = subjects()
     for role in NODE_ROLES:
         rights = rights_of(role, MINE)
-        said = [each for each in everything if may(rights, "publish", each)]
-        heard = [each for each in everything if may(rights, "subscription", each)]
-        assert not [each for each in (*said, *heard) if OTHER in each.split(".") or f"-{OTHER}" in each]
+        published = [each for each in everything if may(rights, "publish", each)]
+        received = [each for each in everything if may(rights, "subscription", each)]
+        assert not [each for each in (*published, *received) if OTHER in each.split(".") or f"-{OTHER}" in each]
         assert not [
             each
-            for each in said
+            for each in published
             if re.search(r"STREAM\.(CREATE|UPDATE|DELETE|PURGE|SNAPSHOT|MSG)|CONSUMER\.DELETE", each)
         ]
-        assert not [each for each in said if ".cmd." in each and not each.startswith("$JS")]
-        assert not [each for each in said if ".req." in each]
+        assert not [each for each in published if ".cmd." in each and not each.startswith("$JS")]
+        assert not [each for each in published if ".req." in each]
     listener = rights_of("listener")
     assert not [each for each in everything if may(listener, "publish", each)]
     assert all(each.startswith("colo.v1.evt.") for each in everything if may(listener, "subscription", each))
     for role in ROLES:
         if role not in ("admin",):
-            said = [each for each in everything if may(rights_of(role), "publish", each)]
+            published = [each for each in everything if may(rights_of(role), "publish", each)]
             assert not [
-                each for each in said if re.search(r"STREAM\.(CREATE|UPDATE|DELETE|PURGE)|CONSUMER\.DELETE", each)
+                each for each in published if re.search(r"STREAM\.(CREATE|UPDATE|DELETE|PURGE)|CONSUMER\.DELETE", each)
             ]
         others = [user_of(*each) for each in EVERYBODY if user_of(*each) != role]
         assert not any(may(rights_of(role), "subscription", f"{inbox_of(other)}.x.y") for other in others)

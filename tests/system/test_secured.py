@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -14,8 +15,6 @@ import pytest
 
 from colo_cli.lab_processes import LabProcesses
 from colo_cli.main import main
-from colo_common.adapters.bus_nats import NatsBus
-from colo_common.adapters.nats_access import NatsAccess
 from tests.support.running import SERVICES, RunningColo, flat_environment
 from tests.support.secured import Secured, secured
 from tests.support.waiting import eventually
@@ -28,12 +27,9 @@ _ROLE_OF: Final = {"sim": "simulator"}
 
 async def make_streams(servers: Secured) -> None:
     """What an administrator does once."""
-    bus = NatsBus(NatsAccess(url=servers.nats.url, nkey_file=str(servers.folder / "admin.nkey")), name="colo-admin")
-    bus.start()
-    try:
-        await bus.connected(10)
-    finally:
-        await bus.close()
+    key = str(servers.folder / "admin.nkey")
+    words = ["admin", "init", "--nats-url", servers.nats.url, "--nats-nkey-file", key]
+    assert await asyncio.to_thread(main, words) == 0
 
 
 @asynccontextmanager

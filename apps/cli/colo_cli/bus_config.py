@@ -30,7 +30,7 @@ _OF_ALL: Final = ("probe", "replicated")
 STORES: Final = (*_KEYS, "admin")
 _COMMANDS: Final = (
     "-@all +@read +@write +@connection +@transaction +evalsha +eval +script|load +script|exists +wait +role +time "
-    "-@dangerous"
+    "-@dangerous +info"
 )
 _ANSWER_WITHIN: Final = "1m"
 

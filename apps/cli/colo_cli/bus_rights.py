@@ -148,8 +148,8 @@ def _of_nodes(node: str, roles: Sequence[str] = NODE_ROLES) -> tuple[list[str], 
 def _shared(role: str) -> list[str]:
     """What every service publishes under its name, and the questions that every client of JetStream asks."""
     rows = [row for row in EVENTS if row.owner == "any"]
-    said = [row.subject.of(service=name) for name in _SERVICES[role] for row in rows]
-    return [*said, "$JS.API.INFO", *(f"$JS.API.STREAM.INFO.{stream.value}" for stream in STREAMS)]
+    published = [row.subject.of(service=name) for name in _SERVICES[role] for row in rows]
+    return [*published, "$JS.API.INFO", *(f"$JS.API.STREAM.INFO.{stream.value}" for stream in STREAMS)]
 
 
 def _consuming(stream: str, name: str = "", subject: str = "") -> list[str]:

@@ -85,14 +85,14 @@ def write_users(folder: Path, users: Sequence[BusUser]) -> None:
 
 def _put(path: Path, text: str, mode: int) -> None:
     """Replace a file; nobody sees a half of it, and its mode is never wider than `mode`."""
-    beside = path.with_name(f".{path.name}.new")
+    fresh = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        beside.unlink(missing_ok=True)
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
+        fresh.unlink(missing_ok=True)
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, path)
+        os.replace(fresh, path)
     except OSError as error:
         raise Failure(f"directory: must be writable ({error})", 2) from error

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import pwd
 import socket
 from collections import Counter
 from pathlib import Path
@@ -28,6 +27,8 @@ __all__ = ["REAL_RESERVED_MCPU", "RealAccount", "RealNode"]
 _NEEDS: Final = "--real needs root and writable cpu and memory control groups; the lab goes on with simulated nodes"
 _AGENTS: Final = ("collector", "executor")
 _PERIOD_MS_MIN: Final = 200
+# Whoever reaches the gateway of a lab may submit: no job is root.
+_JOBS_RUN_AS: Final = "nobody"
 _RESTORE_S: Final = 1.5
 _DIFFERENCES_MAX: Final = 10
 
@@ -195,7 +196,7 @@ class RealNode:
             return RealAccount(lacking=self.lacking)
         return RealAccount(
             node=self.name,
-            runs_as=_user_name(),
+            runs_as=_JOBS_RUN_AS,
             subtree=self.subtree,
             cgroup_version=self._kernel.version if self._kernel else 0,
             promised_mcpu=self._promised_most_mcpu,
@@ -214,7 +215,7 @@ class RealNode:
         """The lines for the screen: that jobs are real and as whom they run, where they do, and `note`."""
         if not self.runs:
             return tuple(self.notices[:1])
-        warning = f"--real runs submitted commands here, as {_user_name()}: whoever reaches the gateway may submit"
+        warning = f"--real runs submitted commands here, as {_JOBS_RUN_AS}: whoever reaches the gateway may submit"
         return (warning, self.note)
 
     def findings(self) -> list[str]:
@@ -247,6 +248,7 @@ class RealNode:
             **common,
             "COLO_EXECUTOR_PROCESS_SUBTREE": self.subtree,
             "COLO_EXECUTOR_PROCESS_STATE_DIR": str(self._directory / "executor"),
+            "COLO_EXECUTOR_PROCESS_USERS": f"*={_JOBS_RUN_AS}",
             "COLO_EXECUTOR_ON_EXIT": "restore",
             # Leases come in the lab's fast milliseconds; here they last as many samples as on the simulated nodes.
             "COLO_EXECUTOR_LEASE_DEFAULT_MS": str(self._lease_ms),
@@ -259,13 +261,6 @@ def _lacking() -> str:
 
     needed = ("root", "cgroup-cpu", "cgroup-memory", "cgroup-write")
     return ", ".join(row["name"] for row in diagnose() if row["name"] in needed and not row["present"])
-
-
-def _user_name() -> str:
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return f"user {os.geteuid()}"
 
 
 def _node_name() -> str:

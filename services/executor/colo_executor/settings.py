@@ -9,6 +9,8 @@ from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.runtime.settings import Common
 from colo_executor.core import ExecutorPolicy
 from colo_executor.lease import LeasePolicy
+from colo_executor.process.machine import account_of_name
+from colo_executor.process.run_as import check_users
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.reflex import ReflexPolicy
 from colo_executor.stall import StallPolicy
@@ -53,6 +55,7 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
             raise InvalidInput("reconcile_ms", "must be from 100 to 3600000", self.reconcile_ms)
         if not 0 < self.process.window_ms <= 10_000:
             raise InvalidInput("process_window_ms", "must be from 1 to 10000", self.process.window_ms)
+        check_users(self.process.users, account_of_name)
         self.reflex_policy().validate()
         self.withheld_cpus()
 

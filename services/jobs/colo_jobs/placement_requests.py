@@ -51,6 +51,7 @@ def placement_request_of(job: Job, index: int, trace_ratio: float) -> PlacementR
         constraints=task.constraints,
         labels=tuple(sorted(job.spec.labels.items())) if job.spec.labels else (),
         job_name=job.spec.name,
+        tenant=job.spec.tenant,
     )
 
 

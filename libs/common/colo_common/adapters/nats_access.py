@@ -9,9 +9,9 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from msgspec import Struct
-from nats.aio.client import Server
+from nats.aio.client import Client, Server
 
-from colo_common.adapters.nats_nkey import inbox_of, read_nkey
+from colo_common.adapters.nats_nkey import inbox_of, read_nkey, signer
 from colo_common.model.invalid import InvalidInput
 
 __all__ = ["NatsAccess", "reconnects", "tls_context", "without_password"]
@@ -77,6 +77,13 @@ class NatsAccess(Struct, frozen=True, kw_only=True):
         """The addresses without passwords, for people."""
         return ",".join(without_password(each.strip()) for each in self.url.split(","))
 
+    def options_for(self, client: Client) -> dict[str, Any]:
+        """The arguments of this client's `connect`: `options`, and what signs for it. Raises InvalidInput as `options` does."""
+        found = self.options()
+        if self.nkey_file:
+            found["signature_cb"] = signer(client, self.nkey_file)
+        return found
+
     def options(self) -> dict[str, Any]:
         """The arguments of the library's `connect`. Raises InvalidInput for files that cannot be read or do not go together."""
         found: dict[str, Any] = {"servers": list(self.servers)}
@@ -94,7 +101,7 @@ class NatsAccess(Struct, frozen=True, kw_only=True):
             found["password"] = secret_of("nats_password_file", self.password_file)
         for name, path, option in (
             ("nats_creds_file", self.creds_file, "user_credentials"),
-            # The connection signs by itself: see nats_nkey.
+            # See options_for.
             ("nats_nkey_file", self.nkey_file, ""),
         ):
             if path:

@@ -15,7 +15,6 @@ from nats.js.errors import NotFoundError
 from colo_common.adapters.nats_access import NatsAccess, reconnects
 from colo_common.adapters.nats_client import ColoClient
 from colo_common.adapters.nats_errors import NATS_ERRORS, port_error
-from colo_common.adapters.nats_nkey import signer
 from colo_common.adapters.nats_stream_config import StreamWish, stream_difference, syncs_a_batch_once
 from colo_common.events.registry import Stream, StreamLimits
 from colo_common.ports import PortError, Refused, Unavailable
@@ -61,9 +60,7 @@ class NatsConnection:
 
     def start(self) -> None:
         """Connect in the background. Raises InvalidInput for an address or a file that breaks a rule."""
-        self._options = self._access.options()
-        if self._access.nkey_file:
-            self._options["signature_cb"] = signer(self.client, self._access.nkey_file)
+        self._options = self._access.options_for(self.client)
         self._spawn(self._connect())
         if self._access.identity_file:
             self._spawn(self._follow_identity(Path(self._access.identity_file)))

@@ -118,7 +118,7 @@ async def delete_streams(access: NatsAccess) -> None:
 async def connected_client(access: NatsAccess) -> AsyncIterator[nats.aio.client.Client]:
     """A connection for a few calls. Raises Unavailable within five seconds, InvalidInput for a bad access."""
     client = nats.aio.client.Client()
-    options = access.options()
+    options = access.options_for(client)
     failures: list[Exception] = []
 
     async def keep(error: Exception) -> None:

@@ -69,6 +69,7 @@ class PlacementRequest(Struct, frozen=True, kw_only=True, gc=False):
     `avoid` lists nodes that refused or evicted the replica, each with the time (Unix ms) until which it is left out.
     `queued_at_us` is set by older services only.
     `labels` are the job's, sorted, and `job_name` is the name in the job file: reservations match their owners by both.
+    `tenant` is the job's; empty in messages of earlier versions.
     """
 
     replica: ReplicaName
@@ -87,6 +88,7 @@ class PlacementRequest(Struct, frozen=True, kw_only=True, gc=False):
     constraints: Constraints = UNCONSTRAINED
     labels: tuple[tuple[str, str], ...] = ()
     job_name: str = ""
+    tenant: str = ""
 
 
 class PlacementsRequested(Fact, frozen=True, kw_only=True):

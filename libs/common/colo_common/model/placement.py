@@ -66,6 +66,7 @@ class Placement(Struct, frozen=True, kw_only=True, gc=False):
     `cpus` is a kernel CPU list of the replica's own CPUs (LSE: shared with nobody; LSR: with BE only), empty for the shared pool.
     `cpu_exclusive` is the replica's preference about the cores or zones of these CPUs.
     `reservation` names the reservation that the place was taken from. `queue` is the job's; "": an older scheduler placed it.
+    `tenant` is the job's, by which a node chooses the user that it runs as; empty in messages of earlier versions.
     """
 
     replica: ReplicaName
@@ -88,6 +89,7 @@ class Placement(Struct, frozen=True, kw_only=True, gc=False):
     huge_pages: tuple[ZoneHugePages, ...] = ()
     reservation: str = ""
     queue: str = ""
+    tenant: str = ""
 
 
 def attempt_key(replica: str, attempt: int) -> str:

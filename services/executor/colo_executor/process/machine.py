@@ -1,13 +1,16 @@
 """Readings of the machine for the process runtime: CPUs, memory zones, huge pages, boot id, and the identity of a process."""
 
 import os
+import pwd
 import re
 
 from colo_common.model.cpuset import CpuSet
 from colo_executor.desired import MachineFacts
 from colo_executor.knobs import Knob
+from colo_executor.process.run_as import UserIds
 
 __all__ = [
+    "account_of_name",
     "boot_id",
     "huge_pages_bytes",
     "interrupt_ticks",
@@ -18,6 +21,12 @@ __all__ = [
 ]
 
 _NODE = re.compile(r"node([0-9]{1,4})")
+
+
+def account_of_name(user: str) -> UserIds:
+    """The user's number and that of his group. Raises KeyError for one that this machine does not know."""
+    found = pwd.getpwnam(user)
+    return UserIds(found.pw_uid, found.pw_gid)
 
 
 def online_cpus(sys_root: str) -> CpuSet:

@@ -46,8 +46,9 @@ from colo_executor.process.launch import (
     make_attempt_dir,
     prune_attempts,
 )
-from colo_executor.process.machine import boot_id, is_same_process, start_ticks
+from colo_executor.process.machine import account_of_name, boot_id, is_same_process, start_ticks
 from colo_executor.process.online import OnlineTier
+from colo_executor.process.run_as import account_of, prefix_of
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.sibling_cgroups import SiblingCgroups
 from colo_executor.process.stall_reader import StallReader, unified_root
@@ -350,14 +351,15 @@ class ProcessRuntime:
     def _launch(
         self, placement: Placement, token: str, held: tuple[Placement, ...], now_ms: int
     ) -> tuple[_Running, ReplicaLaunched]:
-        command = check_run(placement, self._policy.command_prefix, self._policy.path)
+        prefix = self._prefix_of(placement)
+        command = check_run(placement, prefix, self._policy.path)
         check_shares(placement, held, self._tier.inventory(placement))
         running = self._home_of(placement)
         knobs = self._add(running)
         gate = None
         try:
             directory = make_attempt_dir(self._state_dir, token)
-            gate = launch(placement, command, directory, self._policy.path, self._policy.command_prefix)
+            gate = launch(placement, command, directory, self._policy.path, prefix)
             running.tree.attach(running.group, gate.pid)
             if gate.pid not in running.tree.pids(running.group):
                 raise CgroupError(f"process {gate.pid} is not in {running.group} after it was written there")
@@ -371,6 +373,11 @@ class ProcessRuntime:
         gate.open()
         running.pid = gate.pid
         return running, ReplicaLaunched(replica=placement.replica, attempt=placement.attempt, pid=gate.pid, knobs=knobs)
+
+    def _prefix_of(self, placement: Placement) -> tuple[str, ...]:
+        """What makes the command another user's: by the rule of users, else the prefix of the settings."""
+        account = account_of(self._policy.users, placement.tenant, placement.job, account_of_name)
+        return self._policy.command_prefix if account is None else prefix_of(account)
 
     def _watch(self, running: _Running) -> None:
         try:

@@ -11,8 +11,9 @@ class ProcessPolicy(Struct, frozen=True, kw_only=True):
     """`subtree` names the executor's own group below every controller of `cgroup_root`; two executors must not share it.
 
     `window_ms` is the window of a fast reading. `path` is the PATH of replicas that set none. `command_prefix` precedes every
-    command (for example `setpriv --reuid=batch --init-groups --no-new-privs --`). Output, status and working directory of the last
-    `attempts_kept` attempts that ended stay in `state_dir`.
+    command (for example `setpriv --reuid=batch --init-groups --no-new-privs --`). `users` says by the tenant of a job as which user
+    (a name, a number, or a range of numbers, of which each job gets one) its replicas run instead; "*" is every other tenant, never
+    root. Output, status and working directory of the last `attempts_kept` attempts that ended stay in `state_dir`.
     """
 
     state_dir: str = "/var/lib/colo/executor"
@@ -22,6 +23,7 @@ class ProcessPolicy(Struct, frozen=True, kw_only=True):
     subtree: str = "colo"
     window_ms: int = 100
     command_prefix: tuple[str, ...] = ()
+    users: dict[str, str] = {}
     path: str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     attempts_kept: int = 200
     desired: DesiredPolicy = DesiredPolicy()

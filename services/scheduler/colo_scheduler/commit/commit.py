@@ -538,6 +538,7 @@ def placement_of(placement_request: PlacementRequest, node: Node, choice: Choice
         huge_pages=held.huge_pages if held else (),
         reservation=choice.reservation,
         queue=placement_request.queue,
+        tenant=placement_request.tenant,
     )
 
 

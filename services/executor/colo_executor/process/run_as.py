@@ -1,0 +1,74 @@
+"""As which user a replica runs: the rule of the operator, by the tenant of its job."""
+
+import re
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from colo_common.model.invalid import InvalidInput
+
+__all__ = ["EVERY_OTHER", "UserIds", "account_of", "check_users", "prefix_of"]
+
+#: In the rule: every tenant that it does not name.
+EVERY_OTHER: Final = "*"
+_RANGE: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
+_UID_MAX: Final = (1 << 32) - 2
+_FIELD: Final = "process_users"
+
+
+class UserIds(NamedTuple):
+    """A user and his group, as numbers."""
+
+    uid: int
+    gid: int
+
+
+#: The account of a user's name. Raises KeyError for one that the machine does not know.
+Lookup = Callable[[str], UserIds]
+
+
+def check_users(users: Mapping[str, str], lookup: Lookup) -> None:
+    """Raise InvalidInput for a user that cannot be one, and for root where no tenant is named."""
+    for tenant, user in users.items():
+        first, _last = _numbers(tenant, user, lookup)
+        if tenant == EVERY_OTHER and first.uid == 0:
+            raise InvalidInput(_FIELD, "must name a tenant whose jobs are to be root; every other is not", f"*={user}")
+
+
+def account_of(users: Mapping[str, str], tenant: str, job: str, lookup: Lookup) -> UserIds | None:
+    """The account of a replica; None where the rule says nothing about its tenant: it is then the executor's own.
+
+    Of a range the jobs of a tenant get one number each, the same on every node; many jobs may share one.
+    """
+    user = users.get(tenant or "default", users.get(EVERY_OTHER))
+    if user is None:
+        return None
+    first, last = _numbers(tenant, user, lookup)
+    if last == first.uid:
+        return first
+    chosen = first.uid + zlib.crc32(job.encode()) % (last - first.uid + 1)
+    return UserIds(chosen, chosen)
+
+
+def prefix_of(account: UserIds) -> tuple[str, ...]:
+    """The command that becomes the account, with its group alone, no capability and no way to more."""
+    return (
+        "setpriv", f"--reuid={account.uid}", f"--regid={account.gid}", "--clear-groups", "--inh-caps=-all",
+        "--no-new-privs", "--",
+    )  # fmt: skip
+
+
+def _numbers(tenant: str, user: str, lookup: Lookup) -> tuple[UserIds, int]:
+    """The first account and the last number of it."""
+    match = _RANGE.fullmatch(user)
+    if match is None:
+        try:
+            found = lookup(user)
+        except KeyError as error:
+            rule = "must be a user of this machine, a number, or a range such as 200000-200999"
+            raise InvalidInput(_FIELD, rule, f"{tenant}={user}") from error
+        return found, found.uid
+    first, last = int(match[1]), int(match[2] or match[1])
+    if not first <= last <= _UID_MAX or (first == 0 and last > 0):
+        raise InvalidInput(_FIELD, "must be a range that rises and does not begin with root", f"{tenant}={user}")
+    return UserIds(first, first), last

@@ -1,0 +1,60 @@
+"""As which user the jobs of a tenant run, and what an operator may not write."""
+
+import pytest
+
+from colo_common.model.invalid import InvalidInput
+from colo_executor.process.run_as import UserIds, account_of, check_users, prefix_of
+
+KNOWN = {"root": UserIds(0, 0), "batch": UserIds(990, 980)}
+RULE = {"red": "200000-200999", "blue": "batch", "system": "root", "*": "65534"}
+
+
+@pytest.mark.parametrize(
+    ("tenant", "account"),
+    [
+        ("blue", UserIds(990, 980)),
+        ("system", UserIds(0, 0)),
+        ("green", UserIds(65534, 65534)),
+        ("default", UserIds(65534, 65534)),
+        ("", UserIds(65534, 65534)),
+    ],
+)
+def test_a_tenant_is_the_user_of_the_rule(tenant: str, account: UserIds) -> None:
+    assert account_of(RULE, tenant, "job", KNOWN.__getitem__) == account
+
+
+def test_jobs_of_a_range_are_different_users_and_the_same_again() -> None:
+    found = [account_of(RULE, "red", f"job-{number}", KNOWN.__getitem__) for number in range(50)]
+    assert found == [account_of(RULE, "red", f"job-{number}", KNOWN.__getitem__) for number in range(50)]
+    assert all(each is not None and 200_000 <= each.uid <= 200_999 and each.gid == each.uid for each in found)
+    assert len(set(found)) > 40
+
+
+def test_without_a_rule_nothing_is_said() -> None:
+    assert account_of({}, "red", "job", KNOWN.__getitem__) is None
+    assert account_of({"blue": "batch"}, "red", "job", KNOWN.__getitem__) is None
+
+
+@pytest.mark.parametrize(
+    "users",
+    [
+        {"*": "root"},
+        {"*": "0"},
+        {"red": "0-10"},
+        {"red": "20-10"},
+        {"red": "99999999999"},
+        {"red": "4294967295"},
+        {"red": "nobody-knows"},
+        {"red": "-5"},
+    ],
+    ids=str,
+)
+def test_a_rule_that_cannot_be_one_is_refused(users: dict[str, str]) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        check_users(users, KNOWN.__getitem__)
+    assert refused.value.field == "process_users"
+
+
+def test_the_rule_of_this_page_is_one() -> None:
+    assert check_users(RULE, KNOWN.__getitem__) is None
+    assert prefix_of(UserIds(7, 8))[:3] == ("setpriv", "--reuid=7", "--regid=8")
