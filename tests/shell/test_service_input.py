@@ -206,6 +206,8 @@ def test_a_message_that_meets_conflicts_only_is_handed_back_and_comes_again() ->
 
     async def story() -> None:
         world = World(ScriptedCore(react))
+        await world.store.write([Write(kind="job", id="two", value=b"other", expect=8)])
+        world.lines.clear()
         await world.bus.say(message(withdrawn()))
         async with world.running(world.service([WITHDRAWN])):
             await asyncio.sleep(1.5)
@@ -226,6 +228,7 @@ def test_a_request_that_a_conflict_left_unanswered_is_refused_at_once() -> None:
 
     async def story() -> None:
         world = World(ScriptedCore(react))
+        await world.store.write([Write(kind="job", id="a", value=b"other", expect=8)])
         async with world.running(world.service(answers=[CancelJob])):
             reply = await ask(world.bus, CancelJob(job="a"))
             assert isinstance(reply, Refusal)

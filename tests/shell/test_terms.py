@@ -184,10 +184,10 @@ class Reach:
         self.is_away = False
         self.others_fence = 0
 
-    async def renew(self, owner: str, ttl_ms: int, partitions: int) -> tuple[Fence, ...]:
+    async def renew(self, owner: str, ttl_ms: int, partitions: int, held: Sequence[Fence] = ()) -> tuple[Fence, ...]:
         if self.is_away:
             raise Unavailable("the store is away")
-        return await self._leases.renew(owner, ttl_ms, partitions)
+        return await self._leases.renew(owner, ttl_ms, partitions, held)
 
     async def ask_all(self, subject: str, data: bytes, timeout_s: float) -> Sequence[bytes]:
         return [encode_reply(structs.replace(STATUS, fence=self.others_fence))]

@@ -37,13 +37,15 @@ DECIDED_MS = 1_000
 REPLICAS = ("j/t/0", "j/t/1", "j/t/2")
 
 
-def a_row(*replicas: str, confirmed: Sequence[str] = ()) -> LedgerRows:
+def a_row(*replicas: str, confirmed: Sequence[str] = (), revision: int = 4) -> LedgerRows:
     """What one commit put on n1: all of it is of one generation."""
     reservations = tuple(
-        Hold(placement=structs.replace(a_placement(each), decided_at_ms=DECIDED_MS), generation=4) for each in replicas
+        Hold(placement=structs.replace(a_placement(each), decided_at_ms=DECIDED_MS), generation=revision)
+        for each in replicas
     )
     attempts = tuple((each, 1) for each in confirmed)
-    return LedgerRows(rows=(NodeRow(node="n1", revision=4, changes=4, holds=reservations, confirmed=attempts),))
+    row = NodeRow(node="n1", revision=revision, changes=revision, holds=reservations, confirmed=attempts)
+    return LedgerRows(rows=(row,))
 
 
 def a_core(*replicas: str, now_ms: int = DECIDED_MS) -> SchedulerCore:
@@ -167,7 +169,8 @@ def test_what_no_node_starts_is_told_again_after_longer_and_longer_waits() -> No
             core.handle(StartedKnown(waiting=tuple(asked)), now_ms)
             effects += woken(core, now_ms + 1)
         if ("n1",) in [effect.nodes for effect in effects if isinstance(effect, LoadLedgerRows)]:
-            reported = core.handle(a_row(REPLICAS[0]), now_ms)
+            # The row of its own commit, which came after the row that it began with.
+            reported = core.handle(a_row(REPLICAS[0], revision=5), now_ms)
             facts = [type(effect.fact) for effect in reported if isinstance(effect, Publish)]
             assert facts == [PlacementsDecided, ApplyPlacements]
             published_ms.append(age_ms)
