@@ -116,9 +116,14 @@ def test_the_explanation_gives_the_number_which_is_never_below_what_is_held(
     numbers = tuple(allocatable_of_zone(zone) for zone in inputs)
     assert recompute(explain(inputs)) == numbers
     assert [number.zone for number in numbers] == [zone.zone for zone in node.topology.zones]
-    for number in numbers:
-        held = node.held.by_zone().get(number.zone)
-        most = held or ZoneShare(zone=number.zone, cpu_mcpu=0, memory_bytes=0)
+    for number, zone in zip(numbers, node.topology.zones, strict=True):
+        held = node.held.by_zone().get(number.zone) or ZoneShare(zone=number.zone, cpu_mcpu=0, memory_bytes=0)
+        # More than the zone has cannot be held there, whatever is said of it.
+        most = structs.replace(
+            held,
+            cpu_mcpu=min(held.cpu_mcpu, zone.cpu_capacity_mcpu),
+            memory_bytes=min(held.memory_bytes, zone.memory_bytes),
+        )
         assert number.batch_cpu_mcpu >= most.cpu_mcpu
         assert number.batch_memory_bytes >= most.memory_bytes
         if not node.is_colocated:

@@ -27,7 +27,11 @@ from tests.support.scheduler_twin import TwinZone, balanced, fewest, free_pct, l
 
 MIB = 1 << 20
 NOW_MS = 1_000
-MACHINES = (topology_of(1), topology_of(2), topology_of(2, sockets=2), topology_of(4, sockets=2), topology_of(3))
+ZONE_MCPU = 32_000
+MACHINES = tuple(
+    topology_of(zones, sockets=sockets, cpus=ZONE_MCPU // 1000)
+    for zones, sockets in ((1, 1), (2, 1), (2, 2), (4, 2), (3, 1))
+)
 
 # Round numbers make ties and shares that are whole; odd ones meet every rounding.
 zone_cpus = st.one_of(st.sampled_from([0, 1000, 4000, 8000]), st.integers(0, 9000))
@@ -69,7 +73,7 @@ crowds = st.lists(
     st.builds(
         lambda shape, promised, held: Machine(shape, promised, held, Freshness.FRESH, False, False, True),
         st.integers(0, len(MACHINES) - 1),
-        st.tuples(st.sampled_from([8000, 10_000, 20_000]), st.sampled_from([8, 10, 20])).map(
+        st.tuples(st.sampled_from([8000, 10_000, 20_000, ZONE_MCPU + 1]), st.sampled_from([8, 10, 20])).map(
             lambda each: [(each[0], each[1] * GIB)] * 4
         ),
         st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0, 100, 1000]), st.sampled_from([0, GIB])), max_size=2),
@@ -134,7 +138,9 @@ class Dumb:
         self.whole: list[tuple[int, int]] = []
         self.rank = [(number - rotation) % max(1, len(fleet)) for number in range(len(fleet))]
         for machine in fleet:
-            zones = machine.promised[: len(MACHINES[machine.shape].zones)] if machine.is_known else []
+            # Of a promise no more is believed than the zone has.
+            known = zip(machine.promised, MACHINES[machine.shape].zones, strict=False) if machine.is_known else ()
+            zones = [(min(cpu, z.cpu_capacity_mcpu), min(memory, z.memory_bytes)) for (cpu, memory), z in known]
             free = [[cpu, memory] for cpu, memory in zones]
             for zone, cpu, memory in machine.held if zones else ():
                 free[zone % len(zones)][0] -= cpu
