@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
+import nats.errors
 import pytest
+from nats.aio.client import Client
 
 from colo_common.adapters.bus_nats import NatsBus
 from colo_common.events.registry import Stream
@@ -386,6 +388,28 @@ async def test_a_question_gets_the_answer_of_its_subject(bus: Bus, own: str) -> 
     async with answering(bus, f"svc{own}", **{f"colo_v1_req_{own}_get": "got", f"colo_v1_req_{own}_list": "listed"}):
         assert await asked(bus, f"colo.v1.req.{own}.get", b"7", {"traceparent": "tp"}) == b"got:7:tp"
         assert await asked(bus, f"colo.v1.req.{own}.list", b"8") == b"listed:8:"
+
+
+async def test_a_server_that_is_slow_to_take_the_subjects_is_waited_for(
+    nats_url: str, own: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush, slow = Client.flush, [True] * 3
+
+    async def slowly(client: Client, timeout: int = 10) -> None:
+        if slow:
+            slow.pop()
+            raise nats.errors.FlushTimeoutError
+        await flush(client, timeout)
+
+    bus = NatsBus(nats_url, name="contract")
+    bus.start()
+    await bus.connected(10)
+    monkeypatch.setattr(Client, "flush", slowly)
+    async with answering(bus, f"svc{own}", **{f"colo_v1_req_{own}_get": "got"}):
+        assert await bus.ready() == "requests are not answered yet"
+        assert await asked(bus, f"colo.v1.req.{own}.get", b"7") == b"got:7:"
+        assert (slow, await bus.ready()) == ([], "")
+    await bus.close()
 
 
 async def test_each_question_is_answered_by_one_member_of_the_service(bus: Bus, own: str) -> None:

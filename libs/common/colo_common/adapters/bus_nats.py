@@ -10,6 +10,7 @@ from typing import Any, Final
 import nats.errors
 import nats.js.errors
 import nats.micro.service
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.micro.request import Handler, Request
 
@@ -156,7 +157,9 @@ class NatsBus:
             # The library uses datetime.utcnow, which newer Pythons deprecate.
             warnings.simplefilter("ignore", DeprecationWarning)
             micro = nats.micro.service.Service(client, config)
-            await micro.start()
+            # It subscribes, and then waits once for a server that may be slow: `_until_known` waits for as long as that takes.
+            with suppress(nats.errors.FlushTimeoutError):
+                await micro.start()
         running: set[asyncio.Task[None]] = set()
         is_answering = False
         try:
@@ -169,9 +172,7 @@ class NatsBus:
                     queue_group=f"{config.name}-{token_hex(6)}" if is_for_each else config.name,
                     handler=_handler(answerer, running, lambda: client.max_payload),
                 )
-            # A connection that is lost here subscribes again by itself when it is back.
-            with suppress(*NATS_ERRORS):
-                await client.flush()
+            await _until_known(client)
             is_answering = True
             self._not_answering_yet -= 1
             await asyncio.get_running_loop().create_future()
@@ -194,8 +195,7 @@ class NatsBus:
             for subject, answerer in answerers.items():
                 handle = _plain_handler(answerer, running)
                 subscriptions.append(await client.subscribe(subject, queue=f"colo-{service}", cb=handle))
-            with suppress(*NATS_ERRORS):
-                await client.flush()
+            await _until_known(client)
             self._not_answering_yet -= 1
             await asyncio.get_running_loop().create_future()
         finally:
@@ -316,6 +316,14 @@ def _too_large(body: bytes, most_bytes: int) -> str:
     if len(body) + _HEADERS_BYTES <= most_bytes:
         return ""
     return f"the answer has {len(body)} bytes and NATS carries {most_bytes}; ask for fewer"
+
+
+async def _until_known(client: Client) -> None:
+    """Return when the server has read all subscriptions, or the connection is lost: it subscribes again when it is back."""
+    while client.is_connected:
+        with suppress(*NATS_ERRORS):
+            await client.flush()
+            return
 
 
 def _plain_handler(answerer: Answerer, running: set[asyncio.Task[None]]) -> Callable[[Msg], Coroutine[Any, Any, None]]:
