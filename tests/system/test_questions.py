@@ -373,6 +373,8 @@ async def test_a_watched_list_is_repeated_and_ends_with_its_reader(busy: Running
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "COLO_API": busy.api},
+        # Tests that a shell started in the background ignore the signal, and so would their children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     try:
