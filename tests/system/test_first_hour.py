@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(180)]
 ROOT: Final = Path(__file__).parents[2]
 README: Final = (ROOT / "README.md").read_text()
 #: What only a person's machine is for: it fetches, or it lasts for minutes, or it is the lab itself.
-NOT_RUN: Final = ("python3 -m venv", "pip install", "colo lab")
+NOT_RUN: Final = ("python3 -m venv", "pip install", "colo lab", "just image")
 RUNS_ON: Final = "python examples/subscribe.py"
 
 #: For each command of the tour, the exit codes that are no fault, and what must be in its answer.

@@ -17,6 +17,7 @@ from colo_common.runtime.build import build_version
 from colo_common.runtime.telemetry import Telemetry
 from colo_gateway.api import Api
 from colo_gateway.ask import Asker
+from colo_gateway.audit_routes import AuditRoutes
 from colo_gateway.body import BODY_BYTES_MAX
 from colo_gateway.core import GatewayCore
 from colo_gateway.dead_letters import DeadLetterRoutes
@@ -354,6 +355,7 @@ async def test_the_openapi_document_lists_exactly_what_is_served(colo: RunningCo
         dead_letters=DeadLetterRoutes(
             MemoryBus(), NatsBus("nats://127.0.0.1:9", name="nobody").dead_letters, lambda: 0
         ),
+        audit=AuditRoutes(NatsBus("nats://127.0.0.1:9", name="nobody").audit),
         telemetry=Telemetry("gateway"),
         clock=SystemClock(),
         clock_speed=1.0,
