@@ -334,3 +334,32 @@ async def test_who_is_cancelled_as_the_answer_comes_ends_all_the_same(server: Na
     finally:
         await asker.close()
         await bus.close()
+
+
+async def test_an_answer_that_is_taken_back_while_it_begins_leaves_the_connection_whole(server: NatsServer) -> None:
+    bus = await connected(server.url)
+
+    async def echo(data: bytes, headers: Mapping[str, str]) -> bytes:
+        return data
+
+    try:
+        for turn in range(60):
+            beginning = asyncio.create_task(bus.answer("colo-taken-back", {"colo.v1.req.echo": echo}))
+            # At another moment of its beginning each time: the library waits for the server in some of them.
+            for _ in range(turn):
+                await asyncio.sleep(0)
+            beginning.cancel()
+            await asyncio.gather(beginning, return_exceptions=True)
+        answering = asyncio.create_task(bus.answer("colo-echo", {"colo.v1.req.echo": echo}))
+
+        async def is_answered() -> bytes:
+            with suppress(Unavailable):
+                return await bus.ask("colo.v1.req.echo", b"still here", 1.0)
+            return b""
+
+        assert await eventually(is_answered, "an answer over the same connection", limit_s=20) == b"still here"
+        assert bus.connections == 1
+        answering.cancel()
+        await asyncio.gather(answering, return_exceptions=True)
+    finally:
+        await bus.close()

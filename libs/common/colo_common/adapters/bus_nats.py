@@ -19,7 +19,7 @@ from colo_common.adapters.nats_access import NatsAccess
 from colo_common.adapters.nats_audit import NatsAudit
 from colo_common.adapters.nats_connection import NatsConnection
 from colo_common.adapters.nats_dead_letters import NatsDeadLetters
-from colo_common.adapters.nats_errors import NATS_ERRORS, NoStream, keeps_cancellation, port_error
+from colo_common.adapters.nats_errors import NATS_ERRORS, NoStream, keeps_cancellation, port_error, to_its_end
 from colo_common.adapters.nats_publish import Publisher
 from colo_common.adapters.nats_pull import PullConsumer
 from colo_common.adapters.nats_stream_config import StreamWish
@@ -35,6 +35,8 @@ _AS_STATED: Final = StreamWish()
 _ANSWERS_AT_ONCE: Final = 256
 # After an answer to a question to all, how long to wait for one more.
 _FURTHER_S: Final = 0.05
+#: The library's reader ends when the answer to a flush comes after its timeout, so the timeout is longer than any server takes.
+_FLUSH_S: Final = 60
 #: The status of the server's message that nobody listens.
 _NOBODY: Final = "503"
 #: The code of an answer that is larger than the server carries, and what its headers may add.
@@ -157,12 +159,13 @@ class NatsBus:
             # The library uses datetime.utcnow, which newer Pythons deprecate.
             warnings.simplefilter("ignore", DeprecationWarning)
             micro = nats.micro.service.Service(client, config)
-            # It subscribes, and then waits once for a server that may be slow: `_until_known` waits for as long as that takes.
-            with suppress(nats.errors.FlushTimeoutError):
-                await micro.start()
         running: set[asyncio.Task[None]] = set()
         is_answering = False
+        starting = asyncio.get_running_loop().create_task(to_its_end(micro.start()))
         try:
+            # It subscribes, and then waits once for a server that may be slow: `_until_known` waits for as long as that takes.
+            with suppress(nats.errors.FlushTimeoutError):
+                await asyncio.shield(starting)
             for subject, answerer in answerers.items():
                 # The members of a service share its requests; how each of them is, every member answers.
                 is_for_each = self.answers_alone or subject.startswith(f"{PREFIX}.req.service.")
@@ -183,7 +186,9 @@ class NatsBus:
             if client.is_connected:
                 with suppress(TimeoutError, *NATS_ERRORS):
                     async with asyncio.timeout(2):
-                        await micro.stop()
+                        # Only what has subscribed can be taken back.
+                        await starting
+                        await to_its_end(micro.stop())
 
     async def _answer_unlisted(self, service: str, answerers: Mapping[str, Answerer]) -> None:
         """Answer by plain subscriptions: a micro service costs ten of them, whatever it answers."""
@@ -322,7 +327,7 @@ async def _until_known(client: Client) -> None:
     """Return when the server has read all subscriptions, or the connection is lost: it subscribes again when it is back."""
     while client.is_connected:
         with suppress(*NATS_ERRORS):
-            await client.flush()
+            await to_its_end(client.flush(timeout=_FLUSH_S))
             return
 
 

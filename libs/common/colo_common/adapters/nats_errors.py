@@ -4,16 +4,16 @@ The server's numbers of JetStream errors are those of its `server/errors.json`.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import nats.errors
 import nats.js.errors
 
 from colo_common.ports import PoisonMessage, PortError, Refused, Unavailable
 
-__all__ = ["NATS_ERRORS", "NoStream", "keeps_cancellation", "port_error"]
+__all__ = ["NATS_ERRORS", "NoStream", "keeps_cancellation", "port_error", "to_its_end"]
 
 # Errors that the library's calls raise for a server or network failure.
 NATS_ERRORS: Final = (nats.errors.Error, OSError, TimeoutError)
@@ -74,6 +74,30 @@ def keeps_cancellation() -> Iterator[None]:
     finally:
         if task and task.cancelling() > cancelled_before:
             raise asyncio.CancelledError
+
+
+_T = TypeVar("_T")
+#: Calls that run on although nobody waits for them any more; a task without a reference may vanish.
+_running_on: set[asyncio.Task[Any]] = set()
+
+
+async def to_its_end(call: Coroutine[Any, Any, _T]) -> _T:
+    """The result of a call of the library that runs to its end, even when the task that waits for it is cancelled.
+
+    The library's reader ends when an answer to a flush arrives that nobody waits for any more, and the connection is deaf from then
+    on. So a call that flushes is never cancelled.
+    """
+    task = asyncio.get_running_loop().create_task(call)
+    _running_on.add(task)
+    task.add_done_callback(_ended)
+    return await asyncio.shield(task)
+
+
+def _ended(task: asyncio.Task[Any]) -> None:
+    _running_on.discard(task)
+    if not task.cancelled():
+        # Taken, so that asyncio does not complain of an error that nobody looked at.
+        task.exception()
 
 
 def _api_error(error: nats.js.errors.APIError, doing: str) -> PortError:
