@@ -114,16 +114,24 @@ async def test_every_message_is_stored_once_when_the_leader_of_its_stream_is_kil
         cluster.restart(leader)
         await in_a_thread(cluster.wait_healthy)
     client = await nats.connect(cluster.url.split(","))
-    state = (await client.jetstream().stream_info(Stream.EVT.value)).state
+    try:
+        state = (await client.jetstream().stream_info(Stream.EVT.value)).state
+    finally:
+        await client.close()
     assert state.messages == len(expected)
-    await client.close()
+
+
+@pytest.fixture
+async def store(sentinel: RedisSentinel) -> AsyncIterator[RedisStore]:
+    found = RedisStore(redis_client(sentinel.url, name="contract"), min_replicas=1, must_append=True)
+    yield found
+    await found.close()
 
 
 @pytest.mark.timeout(120)
 async def test_what_a_replica_has_is_there_when_the_primary_is_killed(
-    sentinel: RedisSentinel,
+    sentinel: RedisSentinel, store: RedisStore
 ) -> None:
-    store = RedisStore(redis_client(sentinel.url, name="contract"), min_replicas=1, must_append=True)
     first = await in_a_thread(sentinel.primary)
     for number in range(50):
         await store.write([Write(kind="k", id=f"{number}", value=b"x", expect=0)])
@@ -144,7 +152,6 @@ async def test_what_a_replica_has_is_there_when_the_primary_is_killed(
 
     await eventually(partial(_takes, store), "the old primary follows the new one", limit_s=READY_WITHIN_S)
     assert {row.id for row in await store.load("k")} >= {f"{number}" for number in range(50)}
-    await store.close()
 
 
 async def _takes(store: RedisStore) -> bool:
