@@ -99,7 +99,8 @@ async def test_all_work_ends_once_whatever_becomes_of_one_of_two(tmp_path: Path)
         leaving.terminate()
         jobs.append(await colo.submit(a_job("after"), key="after"))
         assert await leaving.wait() == 0
-        assert await holder(colo, "jobs", of=1) == frozen.pid
+        # The job may have been the last one that the leaving instance took: the other one asks for the lease at its next renewal.
+        assert await eventually(lambda: holder(colo, "jobs", of=1), "one holds", limit_s=LIMIT_S) == frozen.pid
         for job in jobs:
             assert await colo.reaches(job, "Completed", limit_s=LIMIT_S) == "Completed"
         # Both gateways say the same, and one that is killed leaves the other one's answers as they are.

@@ -1,7 +1,8 @@
 """How a process reaches Redis and who it is there: one server, or the primary that Sentinel names; TLS, user and password."""
 
+import re
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from msgspec import Struct
 
@@ -13,6 +14,7 @@ __all__ = ["RedisAccess", "SentinelAddress"]
 _PLAIN: Final = ("redis://", "rediss://", "unix://")
 _SENTINEL: Final = ("redis+sentinel://", "rediss+sentinel://")
 _SENTINEL_PORT: Final = 26379
+_PARTS: Final = re.compile(r"[a-z+]+://(?P<hosts>[^/?#]*)(?P<path>/[^?#]*)?(?:\?(?P<query>[^#]*))?")
 
 
 class SentinelAddress(Struct, frozen=True, kw_only=True):
@@ -52,11 +54,14 @@ class RedisAccess(Struct, frozen=True, kw_only=True):
         """The parts of a sentinel address, None for another one. Raises InvalidInput."""
         if not self.url.startswith(_SENTINEL):
             return None
-        split = urlsplit(self.url)
         rule = "must look like redis+sentinel://host:26379,host2:26379/NAME?db=0"
-        credentials, _, hosts = split.netloc.rpartition("@")
-        query = dict(parse_qsl(split.query))
-        name, db = split.path.strip("/"), query.pop("db", "0")
+        # Not by urlsplit: newer Pythons refuse a list of hosts in which one is an IPv6 address.
+        split = _PARTS.fullmatch(self.url)
+        if split is None:
+            raise InvalidInput("redis_url", rule, self.shown)
+        credentials, _, hosts = split["hosts"].rpartition("@")
+        query = dict(parse_qsl(split["query"] or ""))
+        name, db = (split["path"] or "").strip("/"), query.pop("db", "0")
         sentinels = []
         for part in hosts.split(","):
             host, _, port = part.strip().rpartition(":") if _has_port(part) else (part.strip(), "", str(_SENTINEL_PORT))
