@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from colo_common.events.enforcement import ReplicaStarted
 from colo_common.events.eviction import EvictionFinished, EvictionRequested
@@ -135,9 +136,19 @@ def test_a_broken_invariant_is_found(name: str) -> None:
 
 
 def test_less_promised_than_held_is_found() -> None:
-    held = {0: ZoneShare(zone=0, cpu_mcpu=2, memory_bytes=0)}
+    world = World(WorldSettings(seed=1, nodes=1, jobs=0))
+    checker = world.invariant_checker
+    (node,) = world.nodes
+    there = world.nodes[node].machine.spec.topology().zones
+    promised_mcpu = there[0].cpu_capacity_mcpu - 1
+    promise = replace(a_promise(*[promised_mcpu] * len(there), node_mcpu=promised_mcpu), node=node)
+    checker.promised(promise, {0: ZoneShare(zone=0, cpu_mcpu=promised_mcpu, memory_bytes=0)})
     with pytest.raises(InvariantBroken, match="less is promised"):
-        judged().promised(a_promise(1, node_mcpu=1), held)
+        checker.promised(promise, {0: ZoneShare(zone=0, cpu_mcpu=promised_mcpu + 1, memory_bytes=0)})
+    # More is held than the zone has: the promise need not cover what cannot be.
+    whole_mcpu = promised_mcpu + 1
+    full = replace(a_promise(*[whole_mcpu] * len(there), node_mcpu=whole_mcpu), node=node)
+    checker.promised(full, {0: ZoneShare(zone=0, cpu_mcpu=whole_mcpu + 1, memory_bytes=0)})
 
 
 def test_a_copy_is_no_break() -> None:
