@@ -97,6 +97,8 @@ def online_service(
         for process in started:
             process.kill()
             process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
         online.remove()
 
 
