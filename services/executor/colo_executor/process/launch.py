@@ -145,7 +145,9 @@ def launch(
         for name in ("stdout", "stderr", "status"):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
             opened.append(os.open(directory / name, flags, 0o644))
-        opened.append(_script(command, {**own, **placement.run.env, **environment_of(placement)}))
+        # Not where every distribution has it: in a small system it is beside the shell.
+        env = shutil.which("env", path=path) or shutil.which("env", path="/usr/bin:/bin") or _ENV_PATH
+        opened.append(_script(env, command, {**own, **placement.run.env, **environment_of(placement)}))
         # Targets 0-4 may collide with the numbers of the sources, so the sources are copied to higher numbers first.
         sources = [_above(fd) for fd in opened]
         try:
@@ -172,10 +174,10 @@ def launch(
     return Gate(pid=pid, fd=gate_write)
 
 
-def _script(command: tuple[str, ...], env: dict[str, str]) -> int:
+def _script(program: str, command: tuple[str, ...], env: dict[str, str]) -> int:
     """A descriptor to read the line from that becomes the command with exactly these variables."""
     given = (f"{name}={value}" for name, value in env.items())
-    line = shlex.join(["exec", _ENV_PATH, "-i", *given, *command]) + " </dev/null\n"
+    line = shlex.join(["exec", program, "-i", *given, *command]) + " </dev/null\n"
     fd = os.memfd_create("colo-run", os.MFD_CLOEXEC)
     try:
         with os.fdopen(fd, "wb", closefd=False) as file:
