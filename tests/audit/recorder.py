@@ -118,10 +118,12 @@ class Recorder:
                         if (await js.stream_info(stream)).state.last_seq != last:
                             return
                         continue
-                    for message in messages:
-                        last = message.metadata.sequence.stream
                     self._received_s = time.monotonic()
-                    self._write(*[_received(stream, message) for message in messages])
+                    # A server that was killed may have forgotten how far this consumer was, and gives a message again.
+                    records = [_received(stream, message) for message in messages]
+                    fresh = [record for record in records if record.seq > last]
+                    last = max((record.seq for record in fresh), default=last)
+                    self._write(*fresh)
             finally:
                 await subscription.unsubscribe()
 
