@@ -20,47 +20,34 @@ app = App(
     # `main` handles Ctrl-C: a command that ended on request succeeded.
     suppress_keyboard_interrupt=False,
 )
-get = App(name="get", help="List jobs, nodes, queues, tenants, services and more; show one job or node.")
-explain = App(name="explain", help="Explain where a job's replicas are, or what a node may promise.")
-app.command(get)
-app.command(explain)
-dead_letters = App(name="dead-letters", help="Messages that a service could not handle: list, show, replay, drop.")
-app.command(dead_letters)
-for _verb, _function, _help in (
-    ("list", "list_", "Messages that a service could not handle, oldest first."),
-    ("show", "show", "Why, and the whole message."),
-    ("replay", "replay", "Publish messages again."),
-    ("drop", "drop", "Remove dead letters for good."),
-):
-    dead_letters.command(f"colo_cli.dead_letters:{_function}", name=_verb, help=_help)
-admin = App(name="admin", help="What the administrator of an installation does: streams, tokens and credentials.")
-app.command(admin)
-tokens = App(name="tokens", help="Bearer tokens of the gateway: add, list, revoke.")
-admin.command(tokens)
-for _verb, _function, _help in (
-    ("add", "add", "Make a token and print it, once."),
-    ("list", "list_", "The tokens: whose, for what, until when."),
-    ("revoke", "revoke", "Take tokens no longer."),
-):
-    tokens.command(f"colo_cli.admin_tokens:{_function}", name=_verb, help=_help)
-for _verb, _help in (
-    ("init", "Create the streams that are missing; run before the services start."),
-    ("upgrade", "Bring the streams to this version's limits."),
-    ("check", "Show the streams, and how they differ from what is wanted."),
-):
-    admin.command(f"colo_cli.admin:{_verb}", name=_verb, help=_help)
-credentials = App(name="credentials", help="Users of NATS and Redis: who may say and hear what.")
-admin.command(credentials)
-for _verb, _function, _help in (
-    ("init", "init", "Make a user for each role, and the files that the servers read."),
-    ("add-node", "add_node", "Make the users of nodes."),
-    ("rotate", "rotate", "Give users new keys; the old ones hold until --finish."),
-    ("revoke", "revoke", "Let users or nodes in no longer."),
-    ("list", "list_", "The users."),
-    ("permissions", "permissions", "What each role may publish and subscribe to."),
-):
-    credentials.command(f"colo_cli.admin_credentials:{_function}", name=_verb, help=_help)
-_COMMANDS = (
+
+
+def _group(parent: App, name: str, sentence: str) -> App:
+    """A command that has verbs of its own."""
+    group = App(name=name, help=sentence)
+    parent.command(group)
+    return group
+
+
+def _verbs(group: App, *verbs: tuple[str, str], module: str = "") -> None:
+    """Add verbs, each with its sentence of help: a function of its name in `module`, or in the module that it names itself.
+
+    A verb is `name` or `module:name`; without a module the verb's own name is that of its module. `list` is the function `list_`.
+    """
+    for place, sentence in verbs:
+        of_its_own, _, name = place.rpartition(":")
+        function = "list_" if name == "list" else name.replace("-", "_")
+        group.command(f"colo_cli.{of_its_own or module or function}:{function}", name=name, help=sentence)
+
+
+get = _group(app, "get", "List jobs, nodes, queues, tenants, services and more; show one job or node.")
+explain = _group(app, "explain", "Explain where a job's replicas are, or what a node may promise.")
+dead_letters = _group(app, "dead-letters", "Messages that a service could not handle: list, show, replay, drop.")
+admin = _group(app, "admin", "What the administrator of an installation does: streams, tokens and credentials.")
+tokens = _group(admin, "tokens", "Bearer tokens of the gateway: add, list, revoke.")
+credentials = _group(admin, "credentials", "Users of NATS and Redis: who may say and hear what.")
+_verbs(
+    app,
     ("status", "One screen about everything: whether all is well, what is wrong and what to do."),
     ("lab", "Run everything on this machine: real servers, all services, simulated nodes, a real trace."),
     ("doctor", "Show what this machine can do, what is missing, and what it means; --cluster: NATS and Redis."),
@@ -69,55 +56,76 @@ _COMMANDS = (
     ("fits", "How many replicas of a shape would find a place now, and where."),
     ("cancel", "Stop a job for good."),
     ("reserve", "Hold a place for owners who come later."),
+    ("reserve:unreserve", "Forget a reservation; its owners keep what they hold."),
     ("cordon", "Give a node no new work; what runs there stays."),
+    ("cordon:uncordon", "Let a node take new work again."),
     ("drain", "Cordon a node and let what runs there leave in order; --dry-run shows it first."),
     ("pause", "Pause batch work of a node, a job or a queue; `resume` ends it."),
+    ("pause:resume", "End a pause: suspended replicas run on."),
     ("quiesce", "Stop all batch work everywhere within a second; `unquiesce` ends it."),
+    ("quiesce:unquiesce", "End a quiesce: batch work runs on."),
     ("watch", "One line for each fact, as it happens."),
     ("history", "What happened: everywhere, on a node, or to a job."),
     ("trace", "The spans of a placement as a tree, without a tracing back end."),
     ("version", "Print the version; with --check, those that run in the cluster."),
     ("completion", "Completion for bash, zsh or fish."),
 )
-for _name, _help in _COMMANDS:
-    app.command(f"colo_cli.{_name}:{_name}", name=_name, help=_help)
-for _name, _help in (
-    ("jobs", "Jobs, newest first."),
-    ("job", "One job and its replicas."),
-):
-    get.command(f"colo_cli.get:{_name}", name=_name, help=_help)
-for _place, _help in (
-    ("colo_cli.nodes:nodes", "Nodes with use, promises, what is held and free, and why there is no more."),
-    ("colo_cli.nodes:node", "One node: zones, promises, replicas, last changes; every control group with --cpus."),
-    ("colo_cli.queues:queues", "Queues with what waits, runs and is held, as a share of the fleet."),
-    ("colo_cli.queues:tenants", "Tenants with what waits, runs and is held, as a share of the fleet."),
-    ("colo_cli.services:services", "Control services: since when, how far behind, ready or why not."),
-):
-    get.command(_place, name=_place.partition(":")[2], help=_help)
-get.command("colo_cli.reserve:reservations", name="reservations", help="Places that are held for owners.")
-for _name, _help in (
-    ("job", "Why each replica is where it is."),
-    ("overcommit", "The formula behind a node's number."),
-):
-    explain.command(f"colo_cli.explain:{_name}", name=_name, help=_help)
-explain.command(
-    "colo_cli.evictions:eviction", name="eviction", help="Why a replica had to leave, and why no other one."
-)
-get.command("colo_cli.harm:harm", name="harm", help="What online services felt in the last ten minutes.")
-get.command("colo_cli.audit:audit", name="audit", help="Who changed something, or was not let in; newest first.")
-get.command("colo_cli.evictions:evictions", name="evictions", help="Evictions, newest first.")
-get.command("colo_cli.restrictions:restrictions", name="restrictions", help="What operators forbid, who and why.")
-app.command("colo_cli.pause:resume", name="resume", help="End a pause: suspended replicas run on.")
-app.command("colo_cli.quiesce:unquiesce", name="unquiesce", help="End a quiesce: batch work runs on.")
-app.command("colo_cli.cordon:uncordon", name="uncordon", help="Let a node take new work again.")
-explain.command(
-    "colo_cli.reserve:reservation", name="reservation", help="What a reservation holds, or what it waits for."
-)
-app.command(
-    "colo_cli.reserve:unreserve", name="unreserve", help="Forget a reservation; its owners keep what they hold."
-)
 app.command("colo_cli.help:show_help", name="help", help="Words, exit codes, or the help of a command.")
 app.command("colo_cli.completion:complete_names", name="complete-names", show=False)
+_verbs(
+    get,
+    ("get:jobs", "Jobs, newest first."),
+    ("get:job", "One job and its replicas."),
+    ("nodes:nodes", "Nodes with use, promises, what is held and free, and why there is no more."),
+    ("nodes:node", "One node: zones, promises, replicas, last changes; every control group with --cpus."),
+    ("queues:queues", "Queues with what waits, runs and is held, as a share of the fleet."),
+    ("queues:tenants", "Tenants with what waits, runs and is held, as a share of the fleet."),
+    ("services:services", "Control services: since when, how far behind, ready or why not."),
+    ("reserve:reservations", "Places that are held for owners."),
+    ("harm:harm", "What online services felt in the last ten minutes."),
+    ("audit:audit", "Who changed something, or was not let in; newest first."),
+    ("evictions:evictions", "Evictions, newest first."),
+    ("restrictions:restrictions", "What operators forbid, who and why."),
+)
+_verbs(
+    explain,
+    ("explain:job", "Why each replica is where it is."),
+    ("explain:overcommit", "The formula behind a node's number."),
+    ("evictions:eviction", "Why a replica had to leave, and why no other one."),
+    ("reserve:reservation", "What a reservation holds, or what it waits for."),
+)
+_verbs(
+    dead_letters,
+    ("list", "Messages that a service could not handle, oldest first."),
+    ("show", "Why, and the whole message."),
+    ("replay", "Publish messages again."),
+    ("drop", "Remove dead letters for good."),
+    module="dead_letters",
+)
+_verbs(
+    admin,
+    ("init", "Create the streams that are missing; run before the services start."),
+    ("upgrade", "Bring the streams to this version's limits."),
+    ("check", "Show the streams, and how they differ from what is wanted."),
+    module="admin",
+)
+_verbs(
+    tokens,
+    ("add", "Make a token and print it, once."),
+    ("list", "The tokens: whose, for what, until when."),
+    ("revoke", "Take tokens no longer."),
+    module="admin_tokens",
+)
+_verbs(
+    credentials,
+    ("init", "Make a user for each role, and the files that the servers read."),
+    ("add-node", "Make the users of nodes."),
+    ("rotate", "Give users new keys; the old ones hold until --finish."),
+    ("revoke", "Let users or nodes in no longer."),
+    ("list", "The users."),
+    ("permissions", "What each role may publish and subscribe to."),
+    module="admin_credentials",
+)
 
 # What `pip install colo` leaves out: the command line alone asks a gateway and needs none of it.
 _OF_SERVICES = frozenset({"aiohttp", "nats", "numpy", "opentelemetry", "prometheus_client", "redis", "structlog"})
