@@ -1,14 +1,12 @@
 """What is placed on one node, from placement events and from the scheduler's lists of holds."""
 
 from collections.abc import Collection, Mapping
-from typing import Final
 
 from colo_common.events.requests import HoldEntry
+from colo_common.model.dropped_attempts import DroppedAttempts
 from colo_common.model.placement import attempt_key
 
 __all__ = ["Placed"]
-
-_DROPPED_KEPT: Final = 1_000
 
 
 class Placed:
@@ -17,7 +15,7 @@ class Placed:
     def __init__(self) -> None:
         self._holds: dict[str, HoldEntry] = {}
         self._taken_ms: dict[str, int] = {}
-        self._dropped: dict[str, None] = {}
+        self._dropped = DroppedAttempts()
 
     def take(self, hold: HoldEntry, now_ms: int) -> None:
         """Add the hold of an attempt, unless it is known or was dropped."""
@@ -29,9 +27,7 @@ class Placed:
     def drop(self, key: str) -> None:
         """Remove an attempt for good."""
         self._remove(key)
-        self._dropped[key] = None
-        if len(self._dropped) > _DROPPED_KEPT:
-            del self._dropped[next(iter(self._dropped))]
+        self._dropped.add(key)
 
     def keep(self, keys: Collection[str], before_ms: int) -> None:
         """Remove the attempts that were taken before `before_ms` and are not in `keys`."""

@@ -5,7 +5,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from colo_common.model.invalid import InvalidInput
+from colo_common.model.ranges import check_ranges
 
 __all__ = [
     "LONGEST_LEASE_MS",
@@ -36,16 +36,14 @@ class LeasePolicy(Struct, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         """Raise InvalidInput for a number without meaning."""
-        for name, low, high in (
+        check_ranges(
+            self,
             ("default_ms", 1, LONGEST_LEASE_MS),
             ("most_ms", 1, LONGEST_LEASE_MS),
             ("hold_ms", 0, LONGEST_LEASE_MS),
             ("step_pct", 1, 100),
             ("step_interval_ms", 1, LONGEST_LEASE_MS),
-        ):
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise InvalidInput(name, f"must be from {low} to {high}", value)
+        )
 
 
 class LeasePhase(StrEnum):

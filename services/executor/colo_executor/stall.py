@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.ranges import check_ranges
 
 __all__ = ["OnlineStalls", "StallState", "StallDecision", "StallPolicy", "decide_stall"]
 
@@ -47,7 +48,8 @@ class StallPolicy(Struct, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         """Raise InvalidInput for a number without meaning."""
-        for name, low, high in (
+        check_ranges(
+            self,
             ("mark_pct", 1, 100),
             ("calm_pct", 0, 100),
             ("window_ms", 100, 60_000),
@@ -61,10 +63,7 @@ class StallPolicy(Struct, frozen=True, kw_only=True):
             ("grow_step_pct", 1, 100),
             ("grow_interval_ms", 0, 600_000),
             ("reversals_most", 1, 60),
-        ):
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise InvalidInput(name, f"must be from {low} to {high}", value)
+        )
         if self.calm_pct >= self.mark_pct:
             raise InvalidInput("calm_pct", f"must be below mark_pct, which is {self.mark_pct}", self.calm_pct)
 

@@ -5,7 +5,7 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from colo_common.model.invalid import InvalidInput
+from colo_common.model.ranges import check_ranges
 
 __all__ = ["SuppressDecision", "Suppress", "SuppressPolicy", "bounds_mcpu", "decide", "target_mcpu"]
 
@@ -33,7 +33,8 @@ class SuppressPolicy(Struct, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         """Raise InvalidInput for a number without meaning."""
-        for name, low, high in (
+        check_ranges(
+            self,
             ("threshold_pct", 1, 100),
             ("floor_mcpu", 10, 1_000_000_000),
             ("band_pct", 0, 50),
@@ -41,10 +42,7 @@ class SuppressPolicy(Struct, frozen=True, kw_only=True):
             ("grow_interval_ms", 0, 600_000),
             ("grow_hold_ms", 0, 600_000),
             ("reversals_most", 1, 1_000_000),
-        ):
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise InvalidInput(name, f"must be from {low} to {high}", value)
+        )
 
 
 class Suppress(Struct, frozen=True, kw_only=True):

@@ -1,14 +1,12 @@
 """The holds of placed work on a node, summed by zone: batch work and exclusive (LSE) work separately."""
 
 from collections.abc import Collection, Iterable
-from typing import Final
 
+from colo_common.model.dropped_attempts import DroppedAttempts
 from colo_common.model.placement import ZoneShare, attempt_key
 from colo_common.model.qos import PriorityBand, QosClass
 
 __all__ = ["HeldByBatch"]
-
-_DROPPED_KEPT: Final = 1_000
 
 
 class _Sums:
@@ -36,7 +34,7 @@ class HeldByBatch:
     def __init__(self) -> None:
         self._attempts: dict[str, tuple[ZoneShare, ...]] = {}
         self._taken_ms: dict[str, int] = {}
-        self._dropped: dict[str, None] = {}
+        self._dropped = DroppedAttempts()
         self._batch = _Sums()
         self._lse = _Sums()
         self._sums_of: dict[str, _Sums] = {}
@@ -84,9 +82,7 @@ class HeldByBatch:
         """Remove the shares of an attempt for good: a later `take` of it changes nothing."""
         key = attempt_key(replica, attempt)
         self._remove(key)
-        self._dropped[key] = None
-        if len(self._dropped) > _DROPPED_KEPT:
-            del self._dropped[next(iter(self._dropped))]
+        self._dropped.add(key)
 
     def keep(self, keys: Collection[str], before_ms: int) -> int:
         """Remove the attempts that were taken before `before_ms` and are not in `keys`; return their number."""
