@@ -20,18 +20,20 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from colo_common.events.enforcement import KnobValue
 from colo_common.model.percentile import percentile
 from colo_common.model.placement import replica_token
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.workload import RunSpec
 from colo_executor.cgroup import CgroupTree
+from colo_executor.journal import JournalFile
 from colo_executor.knobs import Knob
 from colo_executor.local import ReplicaLaunched, SignalReplica, StopIntent
 from colo_executor.order import KnobWrite
 from colo_executor.process.kill_tier import KillTier
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
-from colo_executor.process.tier import group_of
+from colo_executor.process.tier import Tier, group_of
 from tests.support.builders import a_placement
 
 ROOT = "/sys/fs/cgroup"
@@ -109,35 +111,32 @@ async def kills(runtime: ProcessRuntime, directory: Path, rounds: int, name: str
     return times
 
 
-def counted(put: Callable[..., None], writes: list[int], *words: str | None) -> None:
+def counted(write: Callable[[KnobWrite], KnobValue], writes: list[int], wanted: KnobWrite) -> KnobValue:
     """A write, noted."""
     writes[0] += 1
-    put(*words)
+    return write(wanted)
 
 
-async def looks(runtime: ProcessRuntime, rounds: int) -> None:
+def looks(tier: Tier, rounds: int) -> None:
     """Groups of 250 replicas without processes: nothing but their files counts here."""
-    tier = runtime._tier
     tokens = [replica_token(f"job/many/{index}", 1) for index in range(WORKLOADS)]
     for index, token in enumerate(tokens):
         tier.add(token, a_placement(f"job/many/{index}", mcpu=100))
-    files = sum(len(kept) for kept in tier.tree._kept.values())
+    files = sum(len(tier.tree.kept(knob)) for knob in Knob)
     try:
         for share, title in ((0, "nothing changed"), (WORKLOADS // 10, f"{WORKLOADS // 10} replicas changed")):
             times, writes = [], [0]
-            put = tier.tree._put
-
-            tier.tree._put = partial(counted, put, writes)  # type: ignore[method-assign]
+            tier.tree.write = partial(counted, tier.tree.write, writes)  # type: ignore[method-assign]
             for _ in range(rounds):
                 for token in tokens[:share]:
                     other = CgroupTree(ROOT, tier.tree.name)
                     other.write(KnobWrite(path=group_of(token), knob=Knob.CPU_WEIGHT, value=999))
                 begun_s = time.perf_counter()
-                drift = await runtime.reconcile()
+                drift = tier.reconcile()
                 times.append(time.perf_counter() - begun_s)
-                if (0 if drift is None else len(drift.knobs)) != share:
+                if len(drift.knobs) != share:
                     raise SystemExit(f"{drift} is not what was changed")
-            del tier.tree._put
+            del tier.tree.write
             print(
                 f"a look at {files} files of {WORKLOADS} workloads, {title}: p50 {percentile(times, 50) * 1e3:.0f} ms, "
                 f"p99 {percentile(times, 99) * 1e3:.0f} ms (budget 100 ms), {writes[0] // rounds} writes a look"
@@ -151,10 +150,18 @@ async def main(rounds: int) -> None:
     with tempfile.TemporaryDirectory(prefix="colo-bench-") as text:
         directory = Path(text)
         subtree = f"colo-bench-{os.getpid()}"
+        policy = ProcessPolicy(state_dir=str(directory / "looks"), subtree=f"{subtree}-looks")
+        journal = JournalFile(directory / "looks")
+        tier = Tier(policy, journal)
+        try:
+            tier.prepare()
+            looks(tier, rounds)
+        finally:
+            tier.restore()
+            journal.close()
         runtime = ProcessRuntime(ProcessPolicy(state_dir=str(directory / "state"), subtree=subtree))
         await runtime.adopt(1)
         try:
-            await looks(runtime, rounds)
             for how in ("out of the idle group", "where it is"):
                 if how == "where it is":
                     # What it would be without the way out: for the comparison only.

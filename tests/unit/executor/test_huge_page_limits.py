@@ -97,12 +97,15 @@ def test_online_work_is_held_to_its_huge_pages_too(tmp_path, files):
 
 
 def test_a_group_that_was_there_before_is_given_its_old_limits_back(tmp_path, files):
-    tier = a_tier(tmp_path, files)
+    a_tier(tmp_path, files)
     before = [files.text(f"colo/{name}") for name in NAMES]
-    tier.tree._own.clear()
+    # One that has no journal made none of the groups that it finds.
+    journal = JournalFile(tmp_path / "new")
+    tier = Tier(a_policy(tmp_path, files), journal)
+    tier.prepare()
     tier.tree.write(KnobWrite(path="", knob=Knob.HUGE_PAGES_LIMIT, value=0, page_bytes=GIB))
     assert files.text("colo/hugetlb.1GB.max") == "0"
-    assert tier._journal.state.pre_images["colo/hugetlb.1GB.max"] == "max"
+    assert journal.state.pre_images["colo/hugetlb.1GB.max"] == "max"
     tier.tree.put_back("colo/hugetlb.1GB.max", "max")
     assert [files.text(f"colo/{name}") for name in NAMES] == before
 
