@@ -2,19 +2,18 @@
 
 import importlib.util
 import random
-import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from msgspec import Struct
 from nats.aio.client import Client, Server
 
 from colo_common.adapters.nats_nkey import inbox_of, read_nkey, signer
+from colo_common.adapters.tls_files import TlsFiles
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["NatsAccess", "reconnects", "tls_context", "without_password"]
+__all__ = ["NatsAccess", "reconnects", "secret_of", "without_password"]
 
 _SCHEMES: Final = ("nats", "tls", "ws", "wss")
 #: The most that a first reconnect waits; the bound doubles with every attempt that failed, up to the second one.
@@ -23,18 +22,14 @@ _RECONNECT_MOST_S: Final = 5.0
 _DOUBLINGS_MOST: Final = 8
 
 
-class NatsAccess(Struct, frozen=True, kw_only=True):
+class NatsAccess(TlsFiles, frozen=True, kw_only=True):
     """The addresses of one cluster, separated by commas, and files. An address after the first may leave its scheme out.
 
-    `ca_file` is the authority of the servers, `cert_file` and `key_file` are this process's own certificate, all in PEM.
     `creds_file` is a .creds file (JWT and seed), `nkey_file` holds a seed, `user` goes with the first line of `password_file`; at
     most one of the three is given.
     """
 
     url: str
-    ca_file: str = ""
-    cert_file: str = ""
-    key_file: str = ""
     creds_file: str = ""
     nkey_file: str = ""
     user: str = ""
@@ -87,7 +82,7 @@ class NatsAccess(Struct, frozen=True, kw_only=True):
     def options(self) -> dict[str, Any]:
         """The arguments of the library's `connect`. Raises InvalidInput for files that cannot be read or do not go together."""
         found: dict[str, Any] = {"servers": list(self.servers)}
-        tls = tls_context("nats", self.ca_file, self.cert_file, self.key_file)
+        tls = self.context("nats")
         if tls is not None:
             found["tls"] = tls
         given = {"nats_creds_file": self.creds_file, "nats_nkey_file": self.nkey_file, "nats_user": self.user}
@@ -126,29 +121,6 @@ def secret_of(field: str, path: str) -> str:
     if not text.strip():
         raise InvalidInput(field, "must not be an empty file", path)
     return text.strip().splitlines()[0]
-
-
-def tls_context(server: str, ca_file: str, cert_file: str, key_file: str) -> ssl.SSLContext | None:
-    """A client's context that checks the server's name; None without files. Raises InvalidInput, which names the setting."""
-    if not (ca_file or cert_file or key_file):
-        return None
-    if bool(cert_file) != bool(key_file):
-        field = f"{server}_cert_file" if cert_file else f"{server}_key_file"
-        other = f"{server}_key_file" if cert_file else f"{server}_cert_file"
-        raise InvalidInput(field, f"must be given together with {other}", cert_file or key_file)
-    try:
-        context = ssl.create_default_context(cafile=ca_file or None)
-    except OSError as error:  # ssl.SSLError is one
-        raise InvalidInput(f"{server}_ca_file", f"must be certificates in PEM: {error}", ca_file) from error
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if cert_file:
-        try:
-            context.load_cert_chain(cert_file, key_file)
-        except OSError as error:
-            raise InvalidInput(
-                f"{server}_cert_file", f"must be a certificate with its key: {error}", cert_file
-            ) from error
-    return context
 
 
 def reconnects(rng: random.Random) -> Callable[[Sequence[Server], object], tuple[Server, float]]:

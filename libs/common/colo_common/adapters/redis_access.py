@@ -6,7 +6,8 @@ from urllib.parse import parse_qsl, unquote
 
 from msgspec import Struct
 
-from colo_common.adapters.nats_access import secret_of, tls_context, without_password
+from colo_common.adapters.nats_access import secret_of, without_password
+from colo_common.adapters.tls_files import TlsFiles
 from colo_common.model.invalid import InvalidInput
 
 __all__ = ["RedisAccess", "SentinelAddress"]
@@ -28,7 +29,7 @@ class SentinelAddress(Struct, frozen=True, kw_only=True):
     password: str
 
 
-class RedisAccess(Struct, frozen=True, kw_only=True):
+class RedisAccess(TlsFiles, frozen=True, kw_only=True):
     """An address and files.
 
     `url` is redis://, rediss://, unix:// or redis+sentinel://host:26379,host2:26379/NAME?db=0 (rediss+sentinel:// for TLS), where
@@ -38,9 +39,6 @@ class RedisAccess(Struct, frozen=True, kw_only=True):
     """
 
     url: str
-    ca_file: str = ""
-    cert_file: str = ""
-    key_file: str = ""
     user: str = ""
     password_file: str = ""
     sentinel_password_file: str = ""
@@ -92,7 +90,7 @@ class RedisAccess(Struct, frozen=True, kw_only=True):
         if self.user:
             found["username"] = self.user
         # The library makes a context of its own from these; here they are only checked.
-        if tls_context("redis", self.ca_file, self.cert_file, self.key_file) is not None:
+        if self.context("redis") is not None:
             if not self.url.startswith("rediss"):
                 raise InvalidInput("redis_url", "must begin with rediss when certificates are given", self.shown)
             files = {"ssl_ca_certs": self.ca_file, "ssl_certfile": self.cert_file, "ssl_keyfile": self.key_file}
