@@ -25,9 +25,10 @@ from colo_common.events.wire import encode
 from colo_common.model.freshness import Freshness
 from colo_common.model.placement import Placement, ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
-from colo_common.model.reasons import EndCause, Reason
+from colo_common.model.reasons import EndCause
 from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSpec
 from tests.audit.recording import Accepted, LedgerRow, Received, Record, StoredAtEnd
+from tests.support.builders import an_eviction
 
 __all__ = ["JOB", "NODE", "REPLICA", "a_hold", "a_placement", "a_row", "facts", "received", "tale"]
 
@@ -112,20 +113,7 @@ def _ended(attempt: int, cause: EndCause) -> ReplicaEnded:
 
 
 def _evicted(number: int) -> EvictionRequested:
-    return EvictionRequested(
-        eviction=f"ev-{number}",
-        node=NODE,
-        replica=REPLICA,
-        job=JOB,
-        attempt=1,
-        reason=Reason.MEMORY_WATERMARK,
-        value_pct=95,
-        threshold_pct=92,
-        held_ms=3_000,
-        sample_seq=1,
-        cool_ms=4_000,
-        evictions_allowed=1,
-    )
+    return an_eviction(REPLICA, node=NODE, eviction=f"ev-{number}", value_pct=95, cool_ms=4_000, evictions_allowed=1)
 
 
 def _allocatable() -> AllocatableChanged:

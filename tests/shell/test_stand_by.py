@@ -5,29 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from colo_common.events.status import ServiceStatus
 from colo_common.events.wire import encode_reply
 from colo_common.runtime.term import ServiceTerm
+from tests.support.builders import a_status
 from tests.support.manual_clock import ManualClock
 from tests.support.vloop import run_virtual
 
-HOLDER = ServiceStatus(
-    service="jobs",
-    boot_id="b1",
-    host="h1",
-    pid=1,
-    version="1",
-    started_at_ms=0,
-    now_ms=0,
-    problems={},
-    inbox_items=0,
-    outgoing_messages=0,
-    handled=0,
-    dead_letters=0,
-    refusals=0,
-    held=(0,),
-    fence=1,
-)
+HOLDER = a_status(started_at_ms=0, now_ms=0, held=(0,), fence=1)
 
 
 class _Leases:

@@ -12,7 +12,6 @@ from colo_common.adapters.leases_memory import MemoryLeases
 from colo_common.events.effects import Effect, Publish
 from colo_common.events.eviction import EvictReplica
 from colo_common.events.job import QueueChanged, ReplicasWithdrawn
-from colo_common.events.status import ServiceStatus
 from colo_common.events.wire import encode_reply
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.partition import Fence
@@ -36,13 +35,11 @@ from tests.shell.scripted_core import (
     settled,
     withdrawn,
 )
+from tests.support.builders import a_status
 from tests.support.vloop import VirtualClock, run_virtual
 
 TTL_MS = 3_000
-STATUS = ServiceStatus(
-    service="told", boot_id="b", host="h", pid=7, version="1", started_at_ms=1, now_ms=2, problems={}, inbox_items=0,
-    outgoing_messages=0, handled=0, dead_letters=0, refusals=0,
-)  # fmt: skip
+STATUS = a_status("told", boot_id="b")
 
 
 def react(event: Struct) -> Sequence[Effect]:

@@ -26,7 +26,7 @@ from colo_common.model.workload import ResourceRequest, RunSpec
 from colo_evictor.policy import EvictorPolicy
 from colo_sim.invariants import InvariantChecker
 from colo_sim.world import World, WorldSettings
-from tests.support.builders import a_placement, decided
+from tests.support.builders import a_placement, an_eviction, decided
 
 pytestmark = pytest.mark.sim
 
@@ -49,18 +49,14 @@ def a_job_move(state: str, previous: str) -> JobStateChanged:
 
 
 def a_request(eviction: str, at_ms: int) -> EvictionRequested:
-    return EvictionRequested(
+    return an_eviction(
+        "j/t/0",
         at_ms=at_ms,
         eviction=eviction,
-        node="n1",
-        replica="j/t/0",
-        job="j",
-        attempt=1,
         reason=Reason.CPU_WATERMARK,
         value_pct=99,
         threshold_pct=97,
         held_ms=15_000,
-        sample_seq=1,
     )
 
 

@@ -1,13 +1,17 @@
 """Valid values by default; a test overrides what it is about."""
 
 from collections.abc import Sequence
+from typing import Any
 
+from colo_common.events.eviction import EvictionRequested
 from colo_common.events.node import Capability, NodeTopologyReported, NodeUsageSampled, WorkloadUsage, ZoneUsage
 from colo_common.events.placement import PlacementsDecided
+from colo_common.events.status import ServiceStatus
 from colo_common.model.constraints import Taint
 from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.model.placement import Placement, ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.reasons import Reason
 from colo_common.model.topology import NodeTopology, uniform_topology
 from colo_common.model.workload import RunSpec
 
@@ -117,3 +121,40 @@ def a_placement(
 def decided(*placements: Placement) -> PlacementsDecided:
     """The scheduler's message about these placements."""
     return PlacementsDecided(placements=placements)
+
+
+def an_eviction(replica: str = "job/main/0", *, node: str = "n1", **changed: Any) -> EvictionRequested:
+    """The first attempt of a replica must leave, because memory was at 93 % for three seconds. `changed`: other fields."""
+    fields: dict[str, Any] = {
+        "eviction": "ev-1",
+        "node": node,
+        "replica": replica,
+        "job": replica.split("/", maxsplit=1)[0],
+        "attempt": 1,
+        "reason": Reason.MEMORY_WATERMARK,
+        "value_pct": 93,
+        "threshold_pct": 92,
+        "held_ms": 3_000,
+        "sample_seq": 1,
+    }
+    return EvictionRequested(**(fields | changed))
+
+
+def a_status(service: str = "jobs", **changed: Any) -> ServiceStatus:
+    """An instance that is well and idle. `changed`: other fields."""
+    fields: dict[str, Any] = {
+        "service": service,
+        "boot_id": "b1",
+        "host": "h",
+        "pid": 7,
+        "version": "1",
+        "started_at_ms": 1,
+        "now_ms": 2,
+        "problems": {},
+        "inbox_items": 0,
+        "outgoing_messages": 0,
+        "handled": 0,
+        "dead_letters": 0,
+        "refusals": 0,
+    }
+    return ServiceStatus(**(fields | changed))

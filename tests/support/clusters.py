@@ -16,7 +16,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import redis
 
@@ -30,8 +30,24 @@ __all__ = ["NatsCluster", "RedisSentinel", "free_ports", "nats_cluster", "redis_
 PRIMARY: Final = "colo"
 START_S: Final = 30.0
 
+S = TypeVar("S", bound=ServerProcess)
 
-class NatsCluster:
+
+class Killable(Generic[S]):
+    """Servers that can end without a word, one by one."""
+
+    servers: list[S]
+
+    def kill(self, number: int) -> None:
+        """End this server (0 is the first, and the first primary) without a word; its files stay."""
+        _kill(self.servers[number])
+
+    def restart(self, number: int) -> None:
+        """Start a killed server again on its files; returns when it takes connections. A former primary is a replica."""
+        self.servers[number].start_blocking()
+
+
+class NatsCluster(Killable[NatsServer]):
     """Three servers (or as many as asked for) with JetStream, each with a directory and ports of its own."""
 
     def __init__(
@@ -40,7 +56,7 @@ class NatsCluster:
         """`config` is added to the configuration of every server. Without `advertise` no client learns addresses from a server."""
         ports = free_ports(3 * size)
         routes = ", ".join(json.dumps(f"nats://127.0.0.1:{port}") for port in ports[size : 2 * size])
-        self.servers: list[NatsServer] = []
+        self.servers = []
         self.monitor_urls = [f"http://127.0.0.1:{port}" for port in ports[2 * size :]]
         for number in range(size):
             text = (
@@ -63,14 +79,6 @@ class NatsCluster:
         """Stop what runs."""
         for server in self.servers:
             server.stop_blocking(limit_ms=1_000)
-
-    def kill(self, number: int) -> None:
-        """End this server (0 is the first) without a word; its files stay."""
-        _kill(self.servers[number])
-
-    def restart(self, number: int) -> None:
-        """Start a killed server again on its files; returns when it takes connections."""
-        self.servers[number].start_blocking()
 
     def wait_healthy(self) -> None:
         """Wait until all servers that run say that their JetStream is up to date."""
@@ -125,7 +133,7 @@ class NatsCluster:
         return urllib.request.urlopen(self.monitor_urls[number] + path, timeout=2)
 
 
-class RedisSentinel:
+class RedisSentinel(Killable[RedisServer]):
     """A primary with an append-only file, its replicas, and sentinels; `url` names the sentinels."""
 
     def __init__(self, directory: Path, *, replicas: int = 1, sentinels: int = 1, down_after_ms: int = 1_000) -> None:
@@ -168,14 +176,6 @@ class RedisSentinel:
         """Stop what runs."""
         for server in (*self.sentinels, *self.servers):
             server.stop_blocking(limit_ms=1_000)
-
-    def kill(self, number: int) -> None:
-        """End this server (0 is the first primary) without a word; its files stay."""
-        _kill(self.servers[number])
-
-    def restart(self, number: int) -> None:
-        """Start a killed server again on its files; sentinels make it a replica."""
-        self.servers[number].start_blocking()
 
     def primary(self) -> int:
         """The server that a sentinel calls the primary now."""

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 from msgspec import Struct
 
 from colo_cli.main import main
@@ -42,7 +41,6 @@ class Secured(Struct, frozen=True):
 @contextmanager
 def secured(directory: Path, nodes: Sequence[str] = (), *, streams: str = "") -> Iterator[Secured]:
     """Running servers, with users for all roles and for these nodes. `streams`: more of the configuration of NATS."""
-    pytest.importorskip("nkeys")
     folder = directory / "credentials"
     assert main(["admin", "credentials", "init", "-d", str(folder)]) == 0
     if nodes:

@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+import jwt
 import pytest
+import trustme
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from colo_cli.main import main
 from tests.support.servers import emptied
@@ -273,7 +276,6 @@ async def test_an_open_door_is_for_this_machine(servers: Servers) -> None:
 async def test_certificates_of_the_gateway_and_of_its_clients(
     servers: Servers, add: Callable[..., str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trustme = pytest.importorskip("trustme")
     root = add("root", "--role", "operator")
     authority, stranger = trustme.CA(), trustme.CA()
     folder = servers.directory
@@ -316,8 +318,6 @@ async def test_certificates_of_the_gateway_and_of_its_clients(
 
 
 async def test_tokens_of_an_identity_provider(servers: Servers) -> None:
-    jwt = pytest.importorskip("jwt")
-    ec = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ec")
     own, strange = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     keys = servers.directory / "jwks.json"
     public = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(own.public_key()))

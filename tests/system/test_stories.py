@@ -13,10 +13,10 @@ import msgspec
 import nats
 import pytest
 
-from colo_common.events.eviction import EvictionRequested, VictimRank
+from colo_common.events.eviction import VictimRank
 from colo_common.events.registry import subject_of
 from colo_common.model.qos import PriorityBand
-from colo_common.model.reasons import Reason
+from tests.support.builders import an_eviction
 from tests.support.running import RunningColo
 from tests.support.waiting import eventually
 from tests.system.test_cli import JOB, colo_command, submitted
@@ -88,19 +88,13 @@ async def test_an_eviction_is_explained_with_value_threshold_and_who_was_spared(
             behind=behind,  # type: ignore[arg-type]
         )
 
-    fact = EvictionRequested(
+    fact = an_eviction(
+        replica["replica"],
+        node=replica["node"],
         at_ms=(await colo.get("/v1/history"))["to_ms"],
         sent_us=time.time_ns() // 1_000,
         producer="evictor",
         eviction="ev-00000000aa",
-        node=replica["node"],
-        replica=replica["replica"],
-        job=job,
-        attempt=1,
-        reason=Reason.MEMORY_WATERMARK,
-        value_pct=93,
-        threshold_pct=92,
-        held_ms=3_000,
         hold_ms=3_000,
         sample_seq=7,
         ranking=(a_rank(replica["replica"], 0, ""), a_rank("other/main/0", 5, "priority")),

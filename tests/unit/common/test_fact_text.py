@@ -14,7 +14,7 @@ from colo_common.events.enforcement import (
     ReplicaEnded,
     ReplicaStarted,
 )
-from colo_common.events.eviction import EvictionFinished, EvictionRequested, EvictReplica
+from colo_common.events.eviction import EvictionFinished, EvictReplica
 from colo_common.events.fact import Fact
 from colo_common.events.fact_text import fact_text
 from colo_common.events.job import (
@@ -45,7 +45,7 @@ from colo_common.model.freshness import Freshness
 from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.restriction import Restriction, RestrictionKind, RestrictionScope
-from tests.support.builders import a_node, a_placement, decided
+from tests.support.builders import a_node, a_placement, an_eviction, decided
 from tests.support.jobs_world import a_spec, a_task
 from tests.support.scheduler_story import a_placement_request
 
@@ -58,19 +58,7 @@ REJECTED = PlacementRejected(
     counts=(ReasonCount(reason=Reason.BATCH_CPU_SHORT, nodes=6),),
     nearest=MISS,
 )
-EVICTED = EvictionRequested(
-    eviction="ev-1",
-    node="n1",
-    replica="j/main/0",
-    job="j",
-    attempt=1,
-    reason=Reason.MEMORY_WATERMARK,
-    value_pct=93,
-    threshold_pct=92,
-    held_ms=3_000,
-    sample_seq=7,
-    candidates=3,
-)
+EVICTED = an_eviction("j/main/0", sample_seq=7, candidates=3)
 ENDED = ReplicaEnded(
     node="n1", replica="j/main/0", job="j", attempt=1, cause=EndCause.EXITED, exit_code=0, ran_ms=5_000
 )

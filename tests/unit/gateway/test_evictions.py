@@ -5,12 +5,12 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from colo_common.events.enforcement import ReplicaEnded
-from colo_common.events.eviction import EvictionFinished, EvictionRequested, VictimRank
+from colo_common.events.eviction import EvictionFinished, VictimRank
 from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import EndCause, Reason
 from colo_gateway.eviction_account import account_of
 from colo_gateway.evictions import Evictions
-from tests.support.builders import GIB, a_placement, decided
+from tests.support.builders import GIB, a_placement, an_eviction, decided
 
 
 def a_rank(replica: str, *, behind: str = "", priority: int = 0, gib: int = 3, band: str = "batch") -> VictimRank:
@@ -26,18 +26,11 @@ def a_rank(replica: str, *, behind: str = "", priority: int = 0, gib: int = 3, b
     )
 
 
-REQUESTED = EvictionRequested(
+REQUESTED = an_eviction(
+    "low/main/0",
     at_ms=10_000,
     sent_us=1_000_000,
     eviction="ev-0123456789",
-    node="n1",
-    replica="low/main/0",
-    job="low",
-    attempt=1,
-    reason=Reason.MEMORY_WATERMARK,
-    value_pct=93,
-    threshold_pct=92,
-    held_ms=3_000,
     sample_seq=7,
     hold_ms=3_000,
     ranking=(
@@ -111,17 +104,13 @@ def test_a_victim_that_does_not_leave_is_told_as_lost() -> None:
 
 
 def test_what_an_older_evictor_told_is_told_without_what_it_left_out() -> None:
-    older = EvictionRequested(
+    older = an_eviction(
+        "low/main/0",
         eviction="n1:b:7:low/main/0#1",
-        node="n1",
-        replica="low/main/0",
-        job="low",
-        attempt=1,
         reason=Reason.CPU_SATISFACTION,
         value_pct=10,
         threshold_pct=30,
         held_ms=60_000,
-        sample_seq=7,
         ranking=(VictimRank(replica="low/main/0", attempt=1, priority=0, used=100, unit="mcpu"),),
     )
     evictions = Evictions()

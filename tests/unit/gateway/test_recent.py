@@ -8,27 +8,16 @@ from colo_common.events.eviction import EvictionRequested
 from colo_common.events.fleet import FleetTotals, OverdrawnNode
 from colo_common.events.requests import QueueSummary
 from colo_common.events.service import DeadLettered
-from colo_common.events.status import ServiceStatus
 from colo_common.model.reasons import Reason
 from colo_common.ports import Backlog
 from colo_gateway.findings import findings_of
 from colo_gateway.recent import WINDOW_MS, Recent
 from colo_gateway.survey import service_entry
+from tests.support.builders import a_status, an_eviction
 
 
 def eviction(node: str, reason: Reason = Reason.MEMORY_WATERMARK) -> EvictionRequested:
-    return EvictionRequested(
-        eviction="e",
-        node=node,
-        replica="j/t/0",
-        job="j",
-        attempt=1,
-        reason=reason,
-        value_pct=91,
-        threshold_pct=90,
-        held_ms=1,
-        sample_seq=1,
-    )
+    return an_eviction(node=node, reason=reason)
 
 
 def test_facts_are_counted_for_ten_minutes_and_no_longer() -> None:
@@ -53,21 +42,7 @@ def test_names_and_buckets_are_bounded() -> None:
     assert counts.evictions_by_node["other"] == 1_000
 
 
-STATUS = ServiceStatus(
-    service="jobs",
-    boot_id="b1",
-    host="h",
-    pid=7,
-    version="1",
-    started_at_ms=1,
-    now_ms=2,
-    problems={},
-    inbox_items=0,
-    outgoing_messages=0,
-    handled=0,
-    dead_letters=0,
-    refusals=0,
-)
+STATUS = a_status()
 FLEET = FleetTotals(
     nodes={"fresh": 3, "stale": 0, "lost": 0},
     cpu_capacity_mcpu=0,

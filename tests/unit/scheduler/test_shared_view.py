@@ -5,7 +5,7 @@ from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.eviction import EvictionRequested
 from colo_common.events.requests import HoldsReply, ListHolds, Refusal
 from colo_common.model.qos import PriorityBand, QosClass
-from colo_common.model.reasons import EndCause, Reason
+from colo_common.model.reasons import EndCause
 from colo_scheduler.cluster.signals import kind_of
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger.memory import MemoryLedger
@@ -20,7 +20,7 @@ from colo_scheduler.ledger.port import (
     RefreshLedger,
 )
 from colo_scheduler.shell import HEARS, HEARS_SHARED
-from tests.support.builders import GIB, a_node, a_placement
+from tests.support.builders import GIB, a_node, a_placement, an_eviction
 from tests.support.scheduler_story import an_allocatable, now
 
 ZONES = ((8_000, 32 * GIB), (8_000, 32 * GIB))
@@ -70,18 +70,7 @@ def asked(name: str = "q", **fields: int) -> RequestReceived:
 
 
 def requested(replica: str, node: str) -> EvictionRequested:
-    return EvictionRequested(
-        eviction="e1",
-        node=node,
-        replica=replica,
-        job="j",
-        attempt=1,
-        reason=Reason.MEMORY_WATERMARK,
-        value_pct=95,
-        threshold_pct=92,
-        held_ms=3_000,
-        sample_seq=1,
-    )
+    return an_eviction(replica, node=node)
 
 
 def ended(replica: str, node: str) -> ReplicaEnded:
