@@ -4,32 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from colo_cli import version
 from colo_cli.client import Client
+from tests.support.builders import a_status
 
 OWN = version.colo_version()
 
 
 def service(name: str, *versions: str) -> dict[str, Any]:
     instances = [
-        {
-            "service": name,
-            "boot_id": f"b{number}",
-            "host": "h",
-            "pid": 1,
-            "version": each,
-            "started_at_ms": 1,
-            "now_ms": 2,
-            "problems": {},
-            "inbox_items": 0,
-            "outgoing_messages": 0,
-            "handled": 0,
-            "dead_letters": 0,
-            "refusals": 0,
-        }
-        for number, each in enumerate(versions)
+        msgspec.to_builtins(a_status(name, boot_id=f"b{number}", version=each)) for number, each in enumerate(versions)
     ]
     return {
         "service": name,
