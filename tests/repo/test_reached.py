@@ -41,8 +41,8 @@ def imported(name: str, path: Path, known: dict[str, Path]) -> Iterator[str]:
             case ast.ImportFrom(module=str(module), names=aliases, level=0):
                 found = [module, *(f"{module}.{alias.name}" for alias in aliases)]
             case ast.Constant(value=str(text)) if name == COMMANDS:
-                package = name.rpartition(".")[0]
-                found = [text.partition(":")[0], f"{package}.{text}"]
+                module = text.partition(":")[0]
+                found = [module, f"{name.rpartition('.')[0]}.{module}"]
             case _:
                 continue
         for one in found:
