@@ -31,6 +31,7 @@ from colo_executor.shell import ExecutorShell
 from colo_executor.suppress import SuppressPolicy
 from tests.support.builders import a_placement
 from tests.support.online_service import COPY, CPUS, ROOT, SPIN, online_service, per_mille
+from tests.support.quiet import NeverQuiet, cpu_time
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(300)]
@@ -45,6 +46,8 @@ P99_RATIO_MOST: Final = 2.0
 #: A tick of the kernel: what one wake-up may cost on any machine.
 P99_MORE_US: Final = 4_000
 BATCH_SHARE_LEAST: Final = 0.5
+#: So often a span is measured again when other programs were busy in it.
+SPANS_MOST: Final = 20
 
 
 class Node:
@@ -110,6 +113,12 @@ async def pause(seconds: float) -> None:
     await eventually(is_over, "the end of a window", limit_s=seconds + 30)
 
 
+def idle_s() -> float:
+    """CPU time in which no process of the machine wanted a CPU, since it started."""
+    time_of = cpu_time()
+    return (time_of.total - time_of.busy) / os.sysconf("SC_CLK_TCK")
+
+
 def within(took: Sequence[tuple[float, int]], spans: Sequence[tuple[float, float]]) -> list[int]:
     """What the requests took that were due within the spans."""
     return [took_us for due_s, took_us in took if any(begun_s <= due_s < end_s for begun_s, end_s in spans)]
@@ -122,12 +131,13 @@ async def test_a_probe_feels_batch_work_hardly_and_batch_work_gets_what_is_left(
         with online_service(f"online-harm-{os.getpid()}", seconds, low=0.3, high=0.3) as probe:
             output = asyncio.create_task(asyncio.to_thread(probe.communicate))
             await pause(WINDOW_S / 2)
-            edges, batch_s = [time.monotonic()], [made.batch_s()]
+            edges, batch_s, idle = [time.monotonic()], [made.batch_s()], [idle_s()]
             for number in range(WINDOWS):
                 made.signal(signal.SIGCONT if number % 2 else signal.SIGSTOP)
                 await pause(WINDOW_S)
                 edges.append(time.monotonic())
                 batch_s.append(made.batch_s())
+                idle.append(idle_s())
             reading = made.last_reading()
             took = json.loads((await output)[0])["took_us"]
         # The kernel has cpu.idle and pressure files, so what online work feels decides.
@@ -136,7 +146,8 @@ async def test_a_probe_feels_batch_work_hardly_and_batch_work_gets_what_is_left(
     spans = [(begun_s + LEFT_OUT_S, end_s) for begun_s, end_s in pairwise(edges)]
     alone, shared = within(took, spans[::2]), within(took, spans[1::2])
     ran_s = sum(later - first for number, (first, later) in enumerate(pairwise(batch_s)) if number % 2)
-    left_s = sum(end_s - begun_s for begun_s, end_s in list(pairwise(edges))[1::2]) * CPUS * (1 - 0.3)
+    # What the whole machine left, not the online service alone: other programs run here, and batch work yields to these too.
+    left_s = ran_s + sum(later - first for first, later in list(pairwise(idle))[1::2])
     sys.stdout.write(
         f"p50 {per_mille(alone, 500)} -> {per_mille(shared, 500)} us, p99 {per_mille(alone, 990)} -> "
         f"{per_mille(shared, 990)} us of {len(shared)} requests; batch had {ran_s:.1f} of {left_s:.1f} CPU s\n"
@@ -150,23 +161,27 @@ async def test_a_probe_feels_batch_work_hardly_and_batch_work_gets_what_is_left(
 
 
 async def test_without_the_idle_class_batch_work_keeps_below_what_online_work_leaves(tmp_path: Path) -> None:
-    suppress = SuppressPolicy(threshold_pct=80, floor_mcpu=100)
+    suppress = SuppressPolicy(threshold_pct=70, floor_mcpu=100)
+    # Of 70 % online work has 50: a fifth of the machine is batch work's, and a tenth is allowed for the time that the reflex takes.
+    most = CPUS * 0.3
     async with node(tmp_path, ReflexPolicy(rule="auto", suppress=suppress, lease=LEASE), idle=False) as made:
 
-        async def share(seconds: float) -> float:
-            """CPUs that batch work has."""
-            begun_s, used_s = time.monotonic(), made.batch_s()
-            await pause(seconds)
-            return (made.batch_s() - used_s) / (time.monotonic() - begun_s)
+        async def share() -> float:
+            """CPUs that batch work has, in a span in which the rest of the machine leaves a quarter more than it may have."""
+            for _ in range(SPANS_MOST):
+                begun_s, used_s, unused_s = time.monotonic(), made.batch_s(), idle_s()
+                await pause(3.0)
+                took_s, had_s = time.monotonic() - begun_s, made.batch_s() - used_s
+                if had_s + idle_s() - unused_s >= 1.25 * most * took_s:
+                    return had_s / took_s
+            raise NeverQuiet("other programs leave too little of the machine to show anything")
 
-        with online_service(f"online-harm-{os.getpid()}", 60, low=0.6, high=0.6):
+        with online_service(f"online-harm-{os.getpid()}", 150, low=0.5, high=0.5):
             await pause(1.0)
-            free = await share(3.0)
+            free = await share()
             async with reflex_of(made):
                 await pause(2.0)
-                held = await share(3.0)
+                held = await share()
     sys.stdout.write(f"batch work has {free:.2f} CPUs, under the reflex {held:.2f}\n")
-    # Of 80 %, at least 60 % are online work's: a fifth is left, and a tenth is allowed for the time that the reflex takes.
-    most = CPUS * 0.3
     assert free > most, "without the reflex it takes more, or this test shows nothing"
     assert held <= most
