@@ -1,6 +1,6 @@
 """Measures what colo claims: python -m tests.evidence NAME [ARGUMENTS]
 
-NAME: placement. `python -m tests.evidence NAME --help` tells its arguments.
+NAME: placement or overcommit. `python -m tests.evidence NAME --help` tells its arguments.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from tests.evidence import placement
+from tests.evidence import overcommit, placement
 
-EVIDENCE: Final[dict[str, Callable[[Sequence[str]], int]]] = {"placement": placement.main}
+EVIDENCE: Final[dict[str, Callable[[Sequence[str]], int]]] = {
+    "placement": placement.main,
+    "overcommit": overcommit.main,
+}
 
 
 def main(words: Sequence[str]) -> int:

@@ -39,7 +39,7 @@ from colo_jobs.shell import HEARS as JOBS_HEARS
 from colo_overcommit.core import OvercommitCore
 from colo_overcommit.fleet_guard import FleetGuard
 from colo_overcommit.policy import OvercommitPolicy
-from colo_overcommit.shell import HEARS as OVERCOMMIT_HEARS
+from colo_overcommit.shell import HEARS_RISK as OVERCOMMIT_HEARS
 from colo_scheduler.commit.jobs_asked import AskPending
 from colo_scheduler.ledger.port import LedgerLoaded
 from colo_scheduler.shell import HEARS as SCHEDULER_HEARS

@@ -14,6 +14,7 @@ from colo_common.model.node_rules import NodeRules
 from colo_common.model.qos import PriorityBand, QosClass, default_band
 from colo_overcommit.core import Event, OvercommitCore
 from colo_overcommit.policy import OvercommitPolicy
+from colo_overcommit.risk import RiskPolicy
 from tests.support.builders import GIB, a_batch_workload, a_node, a_placement, a_sample, a_topology, decided
 from tests.support.restriction_words import restrictions_changed
 from tests.support.scripts import Args, ScriptFailed
@@ -25,9 +26,11 @@ class OvercommitStory:
     """Nodes of two zones with 16 CPUs and 64 GiB each; `sample` moves the clock on by a second."""
 
     def __init__(self) -> None:
-        self._core = OvercommitCore(
-            OvercommitPolicy(freshness=FreshnessPolicy(stale_after_ms=10_000, lost_after_ms=60_000, warm_samples=2))
+        self._policy = OvercommitPolicy(
+            freshness=FreshnessPolicy(stale_after_ms=10_000, lost_after_ms=60_000, warm_samples=2)
         )
+        self._core = OvercommitCore(self._policy)
+        self._last: dict[str, AllocatableChanged] = {}
         self._now_ms = 0
         self._seq = 0
 
@@ -54,6 +57,38 @@ class OvercommitStory:
             amplification_pct=args.number("amplify", 100),
         )
         return self._tell(replace(a_node(args.word(0), a_topology(cpus=args.number("cpus", 16))), rules=rules))
+
+    def do_risk(self, args: Args) -> str:
+        """target= over= least= most=: from here another instance, with risk control, which knows nothing but the policy"""
+        args.only("target", "over", "least", "most")
+        risk = RiskPolicy(
+            target_ratio=float(args.text("target")),
+            take_back_ms=args.number("over", 0),
+            least_margin_pct=args.number("least", 5),
+            most_margin_pct=args.number("most", 60),
+        )
+        try:
+            self._core = OvercommitCore(replace(self._policy, risk=risk))
+        except InvalidInput as error:
+            return f"refused {error}"
+        return ""
+
+    def do_replay(self, args: Args) -> str:
+        """node: the instance hears what was published last of the node"""
+        return self._tell(self._last[args.word(0)])
+
+    def do_evicted(self, args: Args) -> str:
+        """COUNT held= took=: so many evictions, from the crossing to the request and from there to the end"""
+        args.only("held", "took")
+        for number in range(int(args.word(0))):
+            name = f"e{number}"
+            self._tell(an_eviction(name, held_ms=args.number("held")))
+            self._tell(
+                EvictionFinished(
+                    eviction=name, node="n1", replica="j/main/0", attempt=1, cause=EndCause.EVICTED, took_ms=args.number("took")
+                )
+            )
+        return ""
 
     def do_sample(self, args: Args) -> str:
         """node zones=mcpu,mcpu gib=N,N batch=mcpu lse=mcpu: a second later; batch work and LSE work (web/main/0) run in zone 0."""

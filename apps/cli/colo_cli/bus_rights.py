@@ -26,7 +26,7 @@ from colo_executor.subscriptions import executor_hears
 from colo_gateway.restrictions.shell import RESTRICTIONS_HEARS
 from colo_gateway.shell import HEARS as GATEWAY_HEARS
 from colo_jobs.shell import HEARS as JOBS_HEARS
-from colo_overcommit.shell import HEARS as OVERCOMMIT_HEARS
+from colo_overcommit.shell import HEARS_RISK as OVERCOMMIT_HEARS
 from colo_scheduler.shell import HEARS as SCHEDULER_HEARS
 from colo_scheduler.shell import HEARS_SHARED as SCHEDULER_HEARS_SHARED
 

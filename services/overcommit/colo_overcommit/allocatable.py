@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from colo_common.events.node import NodeUsageSampled, WorkloadUsage, ZoneAllocatable
 from colo_common.model.invalid import InvalidInput
@@ -20,7 +21,7 @@ from colo_overcommit.exclusive import ExclusiveCpus
 from colo_overcommit.policy import OvercommitPolicy
 from colo_overcommit.reserved import Reserved
 
-__all__ = ["Limit", "Resource", "ZoneInputs", "allocatable_of_zone", "zone_inputs"]
+__all__ = ["Limit", "Resource", "ZoneInputs", "allocatable_of_zone", "with_reclaim", "zone_inputs"]
 
 _RECLAIMED = (PriorityBand.BATCH, PriorityBand.FREE)
 _NOTHING = Reserved()
@@ -80,12 +81,16 @@ class Resource(Struct, frozen=True, kw_only=True):
 
 
 class ZoneInputs(Struct, frozen=True, kw_only=True):
-    """The terms of one zone. `limit` is the source of its reclaim percentages: a Limit, or what an operator forbids."""
+    """The terms of one zone. `limit` is the source of its reclaim percentages: a Limit, or what an operator forbids.
+
+    `moved_by` says what moved the policy's percentages, "" where nothing did.
+    """
 
     zone: int
     cpu: Resource
     memory: Resource
     limit: str = Limit.POLICY
+    moved_by: str = ""
 
 
 def allocatable_of_zone(inputs: ZoneInputs) -> ZoneAllocatable:
@@ -162,6 +167,21 @@ def zone_inputs(
             )
         )
     return tuple(inputs)
+
+
+def with_reclaim(inputs: Iterable[ZoneInputs], cpu_pct: int, memory_pct: int, moved_by: str) -> tuple[ZoneInputs, ...]:
+    """The terms with other reclaim percentages, where the policy decides about them."""
+    return tuple(
+        replace(
+            zone,
+            cpu=replace(zone.cpu, reclaim_pct=cpu_pct),
+            memory=replace(zone.memory, reclaim_pct=memory_pct),
+            moved_by=moved_by,
+        )
+        if zone.limit == Limit.POLICY
+        else zone
+        for zone in inputs
+    )
 
 
 class _Part(NamedTuple):

@@ -6,6 +6,7 @@ from typing import assert_never
 from msgspec import Struct
 
 from colo_common.events.effects import Effect, Publish, Reply, RequestReceived, Wake
+from colo_common.events.eviction import EvictionFinished, EvictionRequested
 from colo_common.events.fleet import GetFleet, GetNode
 from colo_common.events.node import (
     AllocatableChanged,
@@ -13,6 +14,7 @@ from colo_common.events.node import (
     LeaseRenewed,
     NodeTopologyReported,
     NodeUsageSampled,
+    PromiseRisk,
 )
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
 from colo_common.events.requests import ExplainAllocatable, HoldEntry, HoldsListed, HoldsReply, ListNodes, Refusal
@@ -24,7 +26,7 @@ from colo_common.model.freshness import FORGET_NODE_MS, Freshness, freshness_of
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.restriction import Restrictions, restriction_text
-from colo_overcommit.allocatable import ZoneInputs, allocatable_of_zone, zone_inputs
+from colo_overcommit.allocatable import ZoneInputs, allocatable_of_zone, with_reclaim, zone_inputs
 from colo_overcommit.exclusive import exclusive_by_zone
 from colo_overcommit.explain import explain, recompute
 from colo_overcommit.fleet_guard import NO_GUARD, BusReachable, FleetGuard, GuardPolicy
@@ -32,8 +34,11 @@ from colo_overcommit.held_by_batch import HeldByBatch
 from colo_overcommit.hysteresis import has_load_moved, moves_between, should_publish
 from colo_overcommit.known_node import KnownNode
 from colo_overcommit.policy import OvercommitPolicy
+from colo_overcommit.promises import JudgedPromises
 from colo_overcommit.queries import explain_node, fleet_totals, get_node, list_nodes
 from colo_overcommit.reserved import reserved_by_zone
+from colo_overcommit.risk import moved_by
+from colo_overcommit.take_back import TakeBack
 from colo_overcommit.watch import Watch
 
 __all__ = ["Event", "OvercommitCore"]
@@ -47,6 +52,9 @@ Event = (
     | HoldsReply
     | HoldsListed
     | RestrictionsChanged
+    | EvictionRequested
+    | EvictionFinished
+    | AllocatableChanged
     | RequestReceived
     | BusReachable
     | Wake
@@ -80,6 +88,7 @@ class OvercommitCore:
         self.nodes: dict[str, KnownNode] = {}
         self.dropped = Dropped()
         self.restrictions = Restrictions()
+        self._take_back = TakeBack()
         self._watch = Watch(policy.freshness, forget_node_ms)
         self._now_ms = 0
         self._audit = Audit(self._pieces, _CHECKED_AT_ONCE)
@@ -118,6 +127,12 @@ class OvercommitCore:
                 if self.restrictions.take(event.revision, event.restrictions, now_ms):
                     for name, known in self.nodes.items():
                         self._restrict(name, known)
+                return []
+            case EvictionRequested() | EvictionFinished():
+                self._take_back.hear(event)
+                return []
+            case AllocatableChanged():
+                self._restore(event, now_ms)
                 return []
             case RequestReceived():
                 return [Reply(request=event.request, body=self._answer(event, now_ms))]
@@ -196,6 +211,8 @@ class OvercommitCore:
             is_colocated=known.is_colocated,
             forbidden=known.forbidden,
         )
+        if known.promises is not None:
+            inputs = self._judged(known, known.promises, sample, inputs, now_ms)
         known.accept(sample, inputs, now_ms)
         known.watched_ms = self.guard.watched_ms(now_ms)
         self._watch.sampled(sample.node, known.watched_ms)
@@ -205,6 +222,8 @@ class OvercommitCore:
         known.is_changed = known.is_changed or bool(effects)
         if known.freshness is Freshness.FRESH:
             effects.extend(self._publish(sample.node, known, inputs, now_ms))
+            if known.promises is not None and known.published is not None:
+                known.promises.promise(known.published.zones, known.held.by_zone(), now_ms, self.take_back_ms)
         effects.append(
             Publish(
                 fact=LeaseRenewed(
@@ -217,6 +236,33 @@ class OvercommitCore:
             )
         )
         return effects
+
+    def _judged(
+        self,
+        known: KnownNode,
+        promises: JudgedPromises,
+        sample: NodeUsageSampled,
+        inputs: tuple[ZoneInputs, ...],
+        now_ms: int,
+    ) -> tuple[ZoneInputs, ...]:
+        """Judge by the sample what the node was promised, and return its terms with the margins that follow."""
+        if known.sample is not None and known.sample.boot_id != sample.boot_id:
+            # Samples of two sequences are never joined.
+            promises.forget()
+        risk, take_back_ms = self.policy.risk, self.take_back_ms
+        promises.judge(inputs, now_ms, take_back_ms, risk)
+        return with_reclaim(inputs, *promises.reclaim_pct, moved_by(risk, take_back_ms))
+
+    @property
+    def take_back_ms(self) -> int:
+        """How long a promise has to hold: the policy's time, or the measured one."""
+        return self.policy.risk.take_back_ms or self._take_back.ms
+
+    def _restore(self, event: AllocatableChanged, now_ms: int) -> None:
+        """Go on from the margins that another instance published before this one promised anything for the node."""
+        known = self._known(event.node)
+        if known is not None and known.promises is not None and known.published is None and event.risk is not None:
+            known.promises.restore(event.risk, now_ms)
 
     def _restrict(self, node: str, known: KnownNode) -> None:
         """Note what operators forbid on the node; the next sample publishes the allocatable that follows from it."""
@@ -264,11 +310,17 @@ class OvercommitCore:
             explanation=explain(inputs),
             load=known.load.summary(sample),
             unmanaged=known.unmanaged.usage(inputs),
+            risk=self._risk(known, now_ms),
         )
         identity = (
             f"overcommit:allocatable:{node}:{known.sample.boot_id}:{known.sample.sample_seq}:{known.freshness.value}"
         )
         return [Publish(fact=known.published, id=identity)]
+
+    def _risk(self, known: KnownNode, now_ms: int) -> PromiseRisk | None:
+        if known.promises is None:
+            return None
+        return known.promises.risk(now_ms, self.take_back_ms, self.policy.risk)
 
     def _refresh(self, node: str, known: KnownNode, now_ms: int) -> list[Effect]:
         """Publish a change of freshness. A node that is no longer fresh keeps what it holds and gets nothing more."""
@@ -286,6 +338,8 @@ class OvercommitCore:
             at_ms=now_ms, node=node, freshness=state, previous=previous, sample_seq=seq, age_ms=age_ms or 0
         )
         effects: list[Effect] = [Publish(fact=changed, id=f"overcommit:freshness:{node}:{boot}:{seq}:{state.value}")]
+        if state in (Freshness.STALE, Freshness.LOST) and known.promises is not None:
+            known.promises.forget()
         if state in (Freshness.STALE, Freshness.LOST) and known.published is not None:
             effects.extend(self._publish(node, known, known.only_held(), now_ms))
         return effects
@@ -359,9 +413,15 @@ class OvercommitCore:
             if len(self.nodes) >= _NODES_MAX:
                 self.dropped.too_many_nodes += 1
                 return None
-            known = self.nodes[node] = KnownNode()
+            known = self.nodes[node] = KnownNode(promises=self._promises())
             self._watch.departed(node, self.guard.watched_ms(self._now_ms))
         return known
+
+    def _promises(self) -> JudgedPromises | None:
+        policy = self.policy
+        if not policy.risk.is_on:
+            return None
+        return JudgedPromises(100 - policy.cpu_reclaim_pct, 100 - policy.memory_reclaim_pct)
 
     def _take(self, hold: Placement | HoldEntry, now_ms: int) -> None:
         held = self._held(hold.node)

@@ -70,7 +70,13 @@ def _terms(zone: ZoneInputs, prefix: str, unit: Literal["mcpu", "bytes"], resour
         )
         for field, name, source in _NAMED[prefix, resource.lse_requested > 0]
     ]
-    pct = Term(name=_PCT_NAMES[prefix], value=resource.reclaim_pct, unit="pct", source=str(zone.limit), zone=number)
+    pct = Term(
+        name=_PCT_NAMES[prefix],
+        value=resource.reclaim_pct,
+        unit="pct",
+        source=zone.moved_by or str(zone.limit),
+        zone=number,
+    )
     terms.insert(1, pct)
     return terms
 

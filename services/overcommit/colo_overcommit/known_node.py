@@ -12,6 +12,7 @@ from colo_common.model.topology import NodeTopology
 from colo_overcommit.allocatable import Limit, ZoneInputs
 from colo_overcommit.held_by_batch import HeldByBatch
 from colo_overcommit.load import LoadHistory
+from colo_overcommit.promises import JudgedPromises
 from colo_overcommit.reserved import Reserved
 from colo_overcommit.unmanaged import UnmanagedHistory
 
@@ -30,6 +31,8 @@ class KnownNode(Struct, kw_only=True):
 
     `forbidden`: by whom and why an operator forbids more batch work there, "" when nobody does; `closed`: the same of new work of
     every kind.
+
+    `promises` are those under judgement; None without risk control.
 
     `expected_since_ms` is the time at which a node without a sample was first known. It turns lost by this time, because it may
     have died before this service started.
@@ -58,6 +61,7 @@ class KnownNode(Struct, kw_only=True):
     held: HeldByBatch = field(default_factory=HeldByBatch)
     load: LoadHistory = field(default_factory=LoadHistory)
     unmanaged: UnmanagedHistory = field(default_factory=UnmanagedHistory)
+    promises: JudgedPromises | None = None
 
     def is_old(self, sample: NodeUsageSampled) -> bool:
         """Whether a newer sample of the same boot of the collector has arrived already."""
@@ -87,5 +91,5 @@ class KnownNode(Struct, kw_only=True):
             memory_held = min(share.memory_bytes, zone.memory.capacity) if share else 0
             memory = replace(zone.memory, reclaim_pct=0, held=memory_held)
             limit = Limit.AGE if zone.limit == Limit.POLICY else zone.limit
-            zones.append(replace(zone, cpu=cpu, memory=memory, limit=limit))
+            zones.append(replace(zone, cpu=cpu, memory=memory, limit=limit, moved_by=""))
         return tuple(zones)

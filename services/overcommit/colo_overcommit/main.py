@@ -25,6 +25,7 @@ async def build(process: ServiceProcess, settings: OvercommitSettings) -> None:
         boot_id=leases.owner if leases is not None else "",
         more_problems=lambda: {"fleet": core.guard.problem()},
         leases=leases,
+        has_risk=core.policy.risk.is_on,
     )
     process.add(service)
     process.background(watch_bus(process.bus, service))

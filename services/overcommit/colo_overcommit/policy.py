@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from colo_common.model.freshness import FreshnessPolicy
 from colo_common.model.invalid import InvalidInput
+from colo_overcommit.risk import RiskPolicy
 
 __all__ = ["OvercommitPolicy"]
 
@@ -15,6 +16,8 @@ class OvercommitPolicy(Struct, frozen=True, kw_only=True):
     least `shrink_pct` of the zone's capacity, when one grew by at least `grow_pct` and none fell for `grow_hold_ms`, and when the
     last publication is `refresh_ms` old. The node's usage is published with it. It causes a publication when it moved by at least
     `load_pct` of the node's capacity (0: never), the last publication is `load_hold_ms` old and no number fell for `grow_hold_ms`.
+
+    With `risk` on, the margins begin as the policy's and then follow the promises that were broken.
     """
 
     cpu_reclaim_pct: int = 75
@@ -29,6 +32,7 @@ class OvercommitPolicy(Struct, frozen=True, kw_only=True):
     load_hold_ms: int = 10_000
     lease_ms: int = 10_000
     freshness: FreshnessPolicy = FreshnessPolicy()
+    risk: RiskPolicy = RiskPolicy()
 
     def validate(self) -> None:
         """Raise InvalidInput for the first value that is out of its range or contradicts another."""
@@ -46,3 +50,4 @@ class OvercommitPolicy(Struct, frozen=True, kw_only=True):
                 raise InvalidInput(name, "must be at least 1", getattr(self, name))
         if self.freshness.stale_after_ms >= self.freshness.lost_after_ms:
             raise InvalidInput("freshness.stale_after_ms", "must be below lost_after_ms", self.freshness.stale_after_ms)
+        self.risk.validate()

@@ -6,12 +6,14 @@ from colo_common.runtime.lease_keeper import LEASE_TTL_MS, check_lease_ttl
 from colo_common.runtime.settings import Common
 from colo_overcommit.fleet_guard import GuardPolicy
 from colo_overcommit.policy import OvercommitPolicy
+from colo_overcommit.risk import RiskPolicy
 
 __all__ = ["OvercommitSettings"]
 
 _DEFAULT = OvercommitPolicy()
 _FRESHNESS = FreshnessPolicy()
 _GUARD = GuardPolicy()
+_RISK = RiskPolicy()
 
 
 class OvercommitSettings(Common, frozen=True, kw_only=True):
@@ -35,6 +37,10 @@ class OvercommitSettings(Common, frozen=True, kw_only=True):
     stale_after_ms: int = _FRESHNESS.stale_after_ms
     lost_after_ms: int = _FRESHNESS.lost_after_ms
     warm_samples: int = _FRESHNESS.warm_samples
+    risk_target_ratio: float = _RISK.target_ratio
+    risk_take_back_ms: int = _RISK.take_back_ms
+    risk_least_margin_pct: int = _RISK.least_margin_pct
+    risk_most_margin_pct: int = _RISK.most_margin_pct
     fleet_lost_most_pct: int = _GUARD.lost_most_pct
     fleet_lost_most_nodes: int = _GUARD.lost_most_nodes
 
@@ -54,6 +60,12 @@ class OvercommitSettings(Common, frozen=True, kw_only=True):
             lease_ms=self.lease_ms,
             freshness=FreshnessPolicy(
                 stale_after_ms=self.stale_after_ms, lost_after_ms=self.lost_after_ms, warm_samples=self.warm_samples
+            ),
+            risk=RiskPolicy(
+                target_ratio=self.risk_target_ratio,
+                take_back_ms=self.risk_take_back_ms,
+                least_margin_pct=self.risk_least_margin_pct,
+                most_margin_pct=self.risk_most_margin_pct,
             ),
         )
 

@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from colo_common.events.eviction import EvictionFinished, EvictionRequested
 from colo_common.events.fleet import GetFleet, GetNode
-from colo_common.events.node import NodeTopologyReported, NodeUsageSampled
+from colo_common.events.node import AllocatableChanged, NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
 from colo_common.events.requests import ExplainAllocatable, ListNodes
 from colo_common.events.reservation import ReservationChanged
@@ -17,7 +18,7 @@ from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
 from colo_overcommit.fleet_guard import BusReachable
 
-__all__ = ["ANSWERS", "HEARS", "overcommit_service", "watch_bus"]
+__all__ = ["ANSWERS", "HEARS", "HEARS_RISK", "overcommit_service", "watch_bus"]
 
 # Samples come every few seconds, so a short wait costs nothing, and messages that arrive together are handled as one cheaper batch.
 _WAIT_MS: Final = 25
@@ -29,6 +30,13 @@ HEARS: Final = (
     Subscription(type=PlacementsReleased, durable=False, may_wait_ms=_WAIT_MS),
     Subscription(type=ReservationChanged, durable=False, may_wait_ms=_WAIT_MS),
     Subscription(type=RestrictionsChanged, durable=False, replay=True),
+)
+#: With risk control also how long evictions take, and the margins that the instance before this one published last.
+HEARS_RISK: Final = (
+    *HEARS,
+    Subscription(type=EvictionRequested, durable=False),
+    Subscription(type=EvictionFinished, durable=False),
+    Subscription(type=AllocatableChanged, durable=False, replay=True, may_wait_ms=_WAIT_MS),
 )
 ANSWERS: Final = (ListNodes, GetFleet, GetNode, ExplainAllocatable)
 _LISTEN_S: Final = 0.5
@@ -44,14 +52,15 @@ def overcommit_service(
     seed: int | None = None,
     more_problems: Callable[[], Mapping[str, str]] | None = None,
     leases: LeaseKeeper | None = None,
+    has_risk: bool = False,
 ) -> Service:
-    """The service on the given ports; `list_holds` and `watch_bus` belong beside it."""
+    """The service on the given ports; `list_holds` and `watch_bus` belong beside it. `has_risk`: its policy has risk control on."""
     return Service(
         name="overcommit",
         core=core,
         bus=bus,
         clock=clock,
-        subscriptions=HEARS,
+        subscriptions=HEARS_RISK if has_risk else HEARS,
         answers=ANSWERS,
         metrics=metrics,
         boot_id=boot_id,

@@ -26,6 +26,8 @@ __all__ = [
     "NodeUsageSampled",
     "PressureCrossed",
     "PressureReading",
+    "PromiseRisk",
+    "ResourceRisk",
     "Term",
     "WorkloadUsage",
     "ZoneAllocatable",
@@ -202,12 +204,36 @@ class UnmanagedUse(Struct, frozen=True, kw_only=True):
     memory_p95_bytes: ZoneBytes = 0
 
 
+class ResourceRisk(Struct, frozen=True, kw_only=True):
+    """The risk of one resource: its margin in millionths of a zone's capacity, and of the promises that were judged in the last 24
+    hours how many were broken. `broken_most_ratio`: with 95 % confidence no larger share is broken; 1 before one was judged.
+    """
+
+    margin_millionths: Number
+    judged: Number
+    broken: Number
+    broken_most_ratio: float = 1.0
+
+
+class PromiseRisk(Struct, frozen=True, kw_only=True):
+    """Risk control of a node: a promise is broken when less than was promised is left within `take_back_ms`.
+
+    The margins are moved so that `target_ratio` of the promises are broken in the long run.
+    """
+
+    target_ratio: float
+    take_back_ms: Ms
+    cpu: ResourceRisk
+    memory: ResourceRisk
+
+
 class AllocatableChanged(Fact, frozen=True, kw_only=True):
     """The allocatable of batch work on a node; node values are the sums of the zones. All numbers come from sample `sample_seq`.
 
     It is never below what running batch replicas hold. The bus keeps the last one of each node. `load` is the node's usage in this
     sample and the samples before it. `unmanaged` is the usage by online work that colo did not place; a zone that is not listed has
     none. With `unmanaged` None the usage is not known, and the scheduler places no online work on the node.
+    With `risk` None the margins are the policy's and stay.
     """
 
     node: NodeName
@@ -222,6 +248,7 @@ class AllocatableChanged(Fact, frozen=True, kw_only=True):
     explanation: Explanation
     load: LoadSummary | None = None
     unmanaged: tuple[UnmanagedUse, ...] | None = None
+    risk: PromiseRisk | None = None
 
 
 class LeaseRenewed(Fact, frozen=True, kw_only=True):
