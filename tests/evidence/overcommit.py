@@ -1,11 +1,11 @@
 """What margins that follow the broken promises gain over margins that stay, on the machines of a real cluster.
 
-`python -m tests.evidence overcommit --trace FILE [--target 0.01] [--json] [--svg FILE]`. The lines of FILE begin with machine, second
-and CPU in percent (the machine usage of Alibaba's cluster trace of 2018, plain or .gz). Each machine's samples go through the core of
-the overcommit service as the online usage of a node of 100 CPUs; a promise is the number in force after a sample. It is broken within
-a time when a later sample of that time leaves less than was promised; where no sample follows in that time nothing is known, and it
-counts neither way. The first half of each machine's samples warms up; figures are of the second half, means over the machines. Same
-file, same figures on every machine.
+`python -m tests.evidence overcommit --trace FILE [--target 0.01] [--json] [--svg FILE]`. The lines of FILE begin with machine,
+second and CPU in percent (the machine usage of Alibaba's cluster trace of 2018, plain or .gz). Each machine's samples go through
+the core of the overcommit service as the online usage of a node of 100 CPUs; a promise is the number in force after a sample. It
+is broken within a time when a later sample of that time leaves less than was promised; where no sample follows in that time
+nothing is known, and it counts neither way. The first half of each machine's samples warms up; figures are of the second half,
+means over the machines. Same file, same figures on every machine.
 """
 
 from __future__ import annotations

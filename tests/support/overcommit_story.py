@@ -5,17 +5,28 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from colo_common.events.effects import Effect, Publish, Reply, RequestReceived, Wake
-from colo_common.events.node import AllocatableChanged, FreshnessChanged, LeaseRenewed
+from colo_common.events.eviction import EvictionFinished
+from colo_common.events.node import AllocatableChanged, FreshnessChanged, LeaseRenewed, PromiseRisk
 from colo_common.events.placement import NodeRelease, PlacementsReleased
 from colo_common.events.requests import ExplainAllocatable, NodeExplained, Refusal
 from colo_common.model.freshness import FreshnessPolicy
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.qos import PriorityBand, QosClass, default_band
+from colo_common.model.reasons import EndCause
 from colo_overcommit.core import Event, OvercommitCore
 from colo_overcommit.policy import OvercommitPolicy
 from colo_overcommit.risk import RiskPolicy
-from tests.support.builders import GIB, a_batch_workload, a_node, a_placement, a_sample, a_topology, decided
+from tests.support.builders import (
+    GIB,
+    a_batch_workload,
+    a_node,
+    a_placement,
+    a_sample,
+    a_topology,
+    an_eviction,
+    decided,
+)
 from tests.support.restriction_words import restrictions_changed
 from tests.support.scripts import Args, ScriptFailed
 
@@ -82,10 +93,11 @@ class OvercommitStory:
         args.only("held", "took")
         for number in range(int(args.word(0))):
             name = f"e{number}"
-            self._tell(an_eviction(name, held_ms=args.number("held")))
+            self._tell(an_eviction(eviction=name, held_ms=args.number("held")))
+            took_ms = args.number("took")
             self._tell(
                 EvictionFinished(
-                    eviction=name, node="n1", replica="j/main/0", attempt=1, cause=EndCause.EVICTED, took_ms=args.number("took")
+                    eviction=name, node="n1", replica="j/main/0", attempt=1, cause=EndCause.EVICTED, took_ms=took_ms
                 )
             )
         return ""
@@ -167,12 +179,14 @@ class OvercommitStory:
         fact = effect.fact if isinstance(effect, Publish) else None
         match fact:
             case AllocatableChanged():
+                self._last[fact.node] = fact
                 zones = " ".join(
                     f"z{z.zone}={z.batch_cpu_mcpu}/{z.batch_memory_bytes // GIB}Gi({z.headroom_cpu_mcpu:+d})"
                     for z in fact.zones
                 )
                 return (
                     f"{self._now_ms}: -> allocatable {fact.node} {fact.freshness.value} {fact.batch_cpu_mcpu} {zones}"
+                    + (f" {_risk_text(fact.risk)}" if fact.risk else "")
                 )
             case FreshnessChanged():
                 change = f"{fact.previous.value} -> {fact.freshness.value}"
@@ -181,3 +195,12 @@ class OvercommitStory:
                 return f"{self._now_ms}: -> lease {fact.node} {fact.lease_ms} ms"
             case _:
                 return f"{self._now_ms}: -> {type(effect).__name__}"
+
+
+def _risk_text(risk: PromiseRisk) -> str:
+    """margin/broken of judged/at most, of CPU and memory, and the time for which promises are judged."""
+    parts = [
+        f"{name}={each.margin_millionths / 10_000:.2f}%/{each.broken} of {each.judged}/{100 * each.broken_most_ratio:.0f}%"
+        for name, each in (("cpu", risk.cpu), ("memory", risk.memory))
+    ]
+    return f"risk over {risk.take_back_ms} ms: {' '.join(parts)}"

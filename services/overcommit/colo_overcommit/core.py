@@ -421,7 +421,9 @@ class OvercommitCore:
         policy = self.policy
         if not policy.risk.is_on:
             return None
-        return JudgedPromises(100 - policy.cpu_reclaim_pct, 100 - policy.memory_reclaim_pct)
+        least, most = policy.risk.least_margin_pct, policy.risk.most_margin_pct
+        margins = (100 - policy.cpu_reclaim_pct, 100 - policy.memory_reclaim_pct)
+        return JudgedPromises(*(min(max(margin, least), most) for margin in margins))
 
     def _take(self, hold: Placement | HoldEntry, now_ms: int) -> None:
         held = self._held(hold.node)

@@ -40,6 +40,14 @@ async def build(process: ServiceProcess, settings: OvercommitSettings) -> None:
     promised.labels("promised").set_function(partial(_promised, core))
     promised.labels("possible").set_function(partial(_possible, core))
     process.metrics.register(FleetMetrics(core.nodes))
+    promises = process.metrics.gauge(
+        "colo_overcommit_day_promises",
+        "promises of the last 24 hours that risk control judged, of all nodes, and those of them that were broken; 0 without it",
+        ("resource", "what"),
+    )
+    for resource in ("cpu", "memory"):
+        for what in ("judged", "broken"):
+            promises.labels(resource, what).set_function(partial(_promises, core, resource, what))
     withheld = process.metrics.gauge(
         "colo_overcommit_withheld_losses_nodes", "nodes that fell silent with too many others to be declared lost"
     )
@@ -51,6 +59,11 @@ async def build(process: ServiceProcess, settings: OvercommitSettings) -> None:
 
 def _promised(core: OvercommitCore) -> float:
     return float(sum(known.published.batch_cpu_mcpu for known in core.nodes.values() if known.published is not None))
+
+
+def _promises(core: OvercommitCore, resource: str, what: str) -> float:
+    risks = (known.published.risk for known in core.nodes.values() if known.published is not None)
+    return float(sum(getattr(getattr(risk, resource), what) for risk in risks if risk is not None))
 
 
 def _possible(core: OvercommitCore) -> float:
