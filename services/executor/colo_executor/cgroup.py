@@ -6,6 +6,7 @@ following links.
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import signal
@@ -26,6 +27,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,230}")
 _CONTROLLERS: Final[tuple[str, ...]] = ("cpu", "cpuacct", "cpuset", "memory", "pids", "hugetlb", "freezer")
 _NEEDED: Final = {1: ("cpu", "cpuacct", "memory"), 2: ("cpu", "memory")}
 _DIR_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DEPTH_MOST: Final = 64
 _RETRY_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 
 
@@ -135,6 +137,14 @@ class CgroupTree:
 
     def remove(self, group: str) -> bool:
         """Remove the group under every controller, waiting a bounded time for its last process; False when a directory stayed."""
+        for wait_s in _RETRY_S:
+            if self.remove_now(group):
+                return True
+            time.sleep(wait_s)
+        return False
+
+    def remove_now(self, group: str) -> bool:
+        """Remove the group, and the groups that its processes made in it, under every controller; False when one stayed."""
         self._kept.pop(group, None)
         removed = True
         for mount in self._mounts():
@@ -155,15 +165,45 @@ class CgroupTree:
 
     def exists(self, group: str) -> bool:
         """Whether the group exists under the cpu controller."""
+        return self._is_at(self.hierarchy.mounts["cpu"], group)
+
+    def is_whole(self, group: str) -> bool:
+        """Whether the group exists under every controller."""
+        return all(self._is_at(mount, group) for mount in self._mounts())
+
+    def _is_at(self, mount: str, group: str) -> bool:
         try:
-            with self._dir(self.hierarchy.mounts["cpu"], group):
+            with self._dir(mount, group):
                 return True
         except FileNotFoundError:
             return False
 
+    def lock(self) -> int:
+        """A descriptor that locks the subtree to this process until it is closed, or -1 where the subtree does not exist.
+
+        Raises CgroupError when another executor has it.
+        """
+        try:
+            with self._dir(self.hierarchy.mounts["cpu"], "") as dir_fd:
+                fd = os.dup(dir_fd)
+        except FileNotFoundError:
+            return -1
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            raise CgroupError(f"another executor uses the control group {self.name}") from error
+        return fd
+
     def own(self, paths: list[str]) -> None:
         """Take over directories that an earlier executor of this subtree made."""
         self._own.update(paths)
+
+    def own_group(self, group: str) -> tuple[str, ...]:
+        """Take a group for this executor's own, where it exists: old values of its files need not be noted. Returns its paths."""
+        paths = tuple(self._shown(mount, group) for mount in self._mounts() if self._is_at(mount, group))
+        self._own.update(paths)
+        return paths
 
     # ------------------------------------------------------------ files
 
@@ -254,8 +294,8 @@ class CgroupTree:
     def value(self, knob: Knob, group: str) -> str:
         """The text of the knob's file now."""
         place = file_of(knob, self.version)
-        if place is None:
-            raise CgroupError(f"cgroup v{self.version} has no file for {knob.value}")
+        if place is None or place[0] not in self.hierarchy.mounts:
+            raise CgroupError(f"cgroup v{self.version} here has no file for {knob.value}")
         return self._read(self.hierarchy.mounts[place[0]], group, place[1])
 
     def quota_us(self, group: str) -> int:
@@ -294,11 +334,21 @@ class CgroupTree:
             self._write(mount, group, "cgroup.procs", str(pid), None)
 
     def pids(self, group: str) -> tuple[int, ...]:
-        """The processes of the group itself; empty when the group does not exist."""
-        try:
-            return tuple(int(line) for line in self._read(self.hierarchy.mounts["cpu"], group, "cgroup.procs").split())
-        except (CgroupError, FileNotFoundError):
-            return ()
+        """The processes of the group and of the groups in it, by the cpu controller; empty when the group does not exist."""
+        return tuple(self._pids_at(self.hierarchy.mounts["cpu"], group))
+
+    def _pids_at(self, mount: str, group: str) -> list[int]:
+        found: list[int] = []
+        with contextlib.suppress(CgroupError, OSError), self._dir(mount, group) as fd:
+            for inner in _tree_of(fd):
+                # A group of threads has no list of processes; its processes are in the list of the group above.
+                with contextlib.suppress(OSError):
+                    found += map(int, _read_at("cgroup.procs", inner).split())
+        return found
+
+    def _pids_anywhere(self, group: str) -> set[int]:
+        """The processes that keep a directory of the group from being removed: under v1 each controller has a list of its own."""
+        return {pid for mount in self._mounts() for pid in self._pids_at(mount, group)}
 
     def terminate(self, group: str) -> None:
         """SIGTERM to every process of the group."""
@@ -327,6 +377,17 @@ class CgroupTree:
 
     def kill(self, group: str) -> bool:
         """SIGKILL until the group is empty; False when a process stayed for about a second and a half. Blocks."""
+        for wait_s in _RETRY_S:
+            if self.kill_now(group):
+                return True
+            time.sleep(wait_s)
+        return not self._pids_anywhere(group)
+
+    def kill_now(self, group: str) -> bool:
+        """Whether the group, with the groups in it, has no process under any controller; else every one of them gets SIGKILL."""
+        pids = self._pids_anywhere(group)
+        if not pids:
+            return True
         if self.version == 1 and self._is_frozen(group):
             # Under v1 a frozen process does not even die.
             with contextlib.suppress(CgroupError, FileNotFoundError):
@@ -334,15 +395,10 @@ class CgroupTree:
         if self.version == 2:
             with contextlib.suppress(CgroupError, FileNotFoundError):
                 self._write(self.hierarchy.mounts["cpu"], group, "cgroup.kill", "1", None)
-        for wait_s in _RETRY_S:
-            pids = self.pids(group)
-            if not pids:
-                return True
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(wait_s)
-        return not self.pids(group)
+        for pid in sorted(pids):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return False
 
     def _is_frozen(self, group: str) -> bool:
         found = self._kept.get(group, {}).get((Knob.FROZEN, 0))
@@ -363,7 +419,11 @@ class CgroupTree:
     def remove_path(self, path: str) -> bool:
         """Remove a directory that `created` reported; False when it stayed."""
         mount, group, _ = self._place(path + "/-")
-        return group is None or self._rmdir(mount, group)
+        for wait_s in _RETRY_S if group is not None else ():
+            if self._rmdir(mount, group or ""):
+                return True
+            time.sleep(wait_s)
+        return group is None
 
     # ------------------------------------------------------------ inside
 
@@ -449,20 +509,17 @@ class CgroupTree:
 
     def _rmdir(self, mount: str, group: str) -> bool:
         path = self._shown(mount, group)
-        for wait_s in _RETRY_S:
-            try:
-                with self._parent(mount, group) as (fd, last):
-                    os.rmdir(last, dir_fd=fd)
-            except FileNotFoundError:
-                pass
-            except OSError as error:
-                if error.errno != errno.EBUSY:
-                    return False
-                time.sleep(wait_s)
-                continue
-            self._own.discard(path)
-            return True
-        return False
+        try:
+            with self._dir(mount, group) as fd:
+                _remove_below(fd)
+            with self._parent(mount, group) as (fd, last):
+                os.rmdir(last, dir_fd=fd)
+        except FileNotFoundError:
+            pass
+        except OSError:
+            return False
+        self._own.discard(path)
+        return True
 
     def _try(self, path: str, what: str, act: Callable[[], _T]) -> _T:
         try:
@@ -472,6 +529,42 @@ class CgroupTree:
         except OSError as error:
             name = errno.errorcode.get(error.errno or 0, "error")
             raise CgroupError(f"{path}: {what} refused with {name} ({error.strerror})") from error
+
+
+def _groups_in(dir_fd: int) -> list[str]:
+    """The names of the groups directly in an open group; a process may have given them any name."""
+    with os.scandir(dir_fd) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+
+
+def _tree_of(dir_fd: int, depth: int = 0) -> Iterator[int]:
+    """Open descriptors of the group and of all groups in it, each for one step. A group that goes away meanwhile is left out."""
+    yield dir_fd
+    if depth >= _DEPTH_MOST:
+        return
+    for name in _groups_in(dir_fd):
+        try:
+            inner = os.open(name, _DIR_FLAGS, dir_fd=dir_fd)
+        except FileNotFoundError:
+            continue
+        try:
+            yield from _tree_of(inner, depth + 1)
+        finally:
+            os.close(inner)
+
+
+def _remove_below(dir_fd: int, depth: int = 0) -> None:
+    """Remove all groups in an open group, the innermost first. Raises OSError for one that has a process."""
+    if depth >= _DEPTH_MOST:
+        return
+    for name in _groups_in(dir_fd):
+        with contextlib.suppress(FileNotFoundError):
+            inner = os.open(name, _DIR_FLAGS, dir_fd=dir_fd)
+            try:
+                _remove_below(inner, depth + 1)
+            finally:
+                os.close(inner)
+            os.rmdir(name, dir_fd=dir_fd)
 
 
 def _exists(name: str, dir_fd: int) -> bool:

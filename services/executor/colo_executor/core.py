@@ -334,7 +334,8 @@ class Executor:
     def _cause(event: ReplicaExited, active: ReplicaAttempt) -> EndCause:
         if active.stop is not None:
             return active.stop.cause
-        if event.oom:
+        # One that ended well did not end because one of its processes was killed for lack of memory.
+        if event.oom and event.exit_code != 0:
             return EndCause.OOM
         return EndCause.LOST if event.exit_code is None else EndCause.EXITED
 
@@ -349,7 +350,7 @@ class Executor:
             if now_ms - fact.at_ms <= self.policy.retell_ms:
                 effects.append(self._publish_end(fact))
         for found in event.replicas:
-            placement = found.placement
+            placement = replace(found.placement, node=self.node)
             active = ReplicaAttempt(
                 placement=placement, phase=AttemptPhase.RUNNING, since_ms=found.launched_at_ms, pid=found.pid
             )
@@ -359,7 +360,7 @@ class Executor:
             if found.stop is not None:
                 effects += self._stop_active(placement.replica, active, found.stop)
         alive = tuple((found.placement.replica, found.placement.attempt) for found in event.replicas if found.alive)
-        recovered = NodeRecovered(at_ms=now_ms, node=self.node, running=alive)
+        recovered = NodeRecovered(at_ms=now_ms, node=self.node, running=alive, remarks=event.remarks)
         effects.insert(0, Publish(fact=recovered, id=f"executor:recovered:{self.node}:{now_ms}"))
         effects += self.suspension.adopted(event, self.active, now_ms)
         for placement in event.waiting:

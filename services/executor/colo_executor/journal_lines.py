@@ -102,21 +102,21 @@ def encode(entry: Entry) -> bytes:
     return b"%08x %s\n" % (zlib.crc32(body), body)
 
 
-def decode(data: bytes) -> tuple[list[Entry], int]:
-    """The entries before the first torn or damaged line, and the number of bytes from that line on, which are left out.
+def decode(data: bytes) -> tuple[list[Entry], int, int]:
+    """The entries that can be read, the bytes of an unfinished last line, and the number of damaged lines before it.
 
-    A crash during a write damages only the last line, so no line after a damaged one counts.
+    Each line stands alone: a crash leaves an unfinished last line, a flipped bit damages the line that it is in and no other.
     """
     entries: list[Entry] = []
-    offset = 0
-    while offset < len(data):
-        end = data.find(b"\n", offset)
-        entry = None if end < 0 else _decode_line(data[offset:end])
+    whole, newline, torn = data.rpartition(b"\n")
+    damaged = 0
+    for line in whole.split(b"\n") if newline else ():
+        entry = _decode_line(line)
         if entry is None:
-            break
-        entries.append(entry)
-        offset = end + 1
-    return entries, len(data) - offset
+            damaged += 1
+        else:
+            entries.append(entry)
+    return entries, len(torn), damaged
 
 
 def _decode_line(line: bytes) -> Entry | None:

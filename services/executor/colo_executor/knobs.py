@@ -20,6 +20,7 @@ __all__ = [
     "KnobFile",
     "agrees",
     "file_of",
+    "mcpu_of_weight",
     "page_bytes_of",
     "page_size_text",
     "quota_us",
@@ -127,6 +128,12 @@ def weight_v1(mcpu: int) -> int:
 def weight_v2(shares: int) -> int:
     """cpu.weight of v1 shares: 1 + (shares - 2) x 9999 // 262142 (the linear rule; the kernel's file is read back anyway)."""
     return 1 + (max(WEIGHT_LEAST, min(WEIGHT_MOST, shares)) - WEIGHT_LEAST) * 9_999 // 262_142
+
+
+def mcpu_of_weight(version: int, weight: int) -> int:
+    """The least request (mcpu) that has this weight, as a file of that cgroup version shows it."""
+    shares = weight if version == 1 else WEIGHT_LEAST - (-(weight - 1) * 262_142 // 9_999)
+    return max(1, -(-shares * 1_000 // 1_024))
 
 
 def text_of(knob: Knob, version: int, value: int | str) -> str:

@@ -214,9 +214,9 @@ class AdoptedReplica(Struct, frozen=True, kw_only=True):
 
 
 class Adopted(Struct, frozen=True, kw_only=True):
-    """The journal's content at a start: launched attempts, waiting placements, and ends that may not have been published.
+    """What a start finds: attempts that were launched, waiting placements, and ends that may not have been published.
 
-    `restrictions` are those of table `revision` that concern the node.
+    `restrictions` are those of table `revision` that concern the node. `remarks` say what of it was not as it should be.
     """
 
     replicas: tuple[AdoptedReplica, ...] = ()
@@ -224,3 +224,4 @@ class Adopted(Struct, frozen=True, kw_only=True):
     ended: tuple[ReplicaEnded | PlacementRefused, ...] = ()
     revision: int = 0
     restrictions: tuple[Restriction, ...] = ()
+    remarks: tuple[str, ...] = ()

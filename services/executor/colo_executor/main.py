@@ -73,6 +73,11 @@ async def build(process: ServiceProcess, settings: ExecutorSettings) -> None:
     """Add the executor of this machine to a process. Raises InvalidInput when the machine cannot run it."""
     runtime = open_runtime(settings)
     process.at_close(runtime.close)
+    for name, says, read in (
+        ("colo_executor_stuck_replicas_count", "attempts that SIGKILL has not ended after ten seconds", runtime.stuck),
+        ("colo_executor_journal_behind_count", "1 while the disk takes nothing of the journal", runtime.journal_behind),
+    ):
+        process.metrics.gauge(name, says).set_function(read)
     service, shell = executor_service(
         settings.node or node_name(socket.gethostname()),
         runtime,

@@ -1,5 +1,7 @@
 """The journal: what a crash leaves readable, what the lines add up to, and one owner at a time."""
 
+import subprocess
+
 import pytest
 
 from colo_common.events.enforcement import PlacementRefused, ReplicaEnded
@@ -62,22 +64,93 @@ def facts_of(state: JournalState) -> tuple[object, ...]:
 
 
 def test_what_is_written_is_read_again():
-    assert decode(TEXT) == (ENTRIES, 0)
+    assert decode(TEXT) == (ENTRIES, 0, 0)
 
 
 @pytest.mark.parametrize("cut", range(0, len(TEXT), 37))
 def test_a_journal_cut_anywhere_gives_the_whole_lines_before_the_cut(cut):
-    entries, left_out = decode(TEXT[:cut])
+    entries, left_out, damaged = decode(TEXT[:cut])
     assert entries == ENTRIES[: len(entries)]
+    assert damaged == 0
     assert cut - left_out == len(b"".join(encode(entry) for entry in entries))
 
 
-def test_nothing_behind_a_damaged_line_is_believed():
-    lines = TEXT.splitlines(keepends=True)
-    lines[3] = lines[3].replace(b"job/main/1", b"job/main/9")
-    entries, left_out = decode(b"".join(lines))
-    assert entries == ENTRIES[:3]
-    assert left_out == sum(map(len, lines[3:]))
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda line: line.replace(b"job/main/1", b"job/main/9"),
+        lambda line: b"",
+        lambda line: encode(Booted(boot_id="x")).strip().replace(b"booted", b"of a later version")[8:],
+    ],
+    ids=["a flipped bit", "nothing", "without its checksum"],
+)
+def test_a_damaged_line_takes_no_other_with_it(damage):
+    lines = TEXT.splitlines()
+    lines[3] = damage(lines[3])
+    assert decode(b"\n".join(lines) + b"\n") == (ENTRIES[:3] + ENTRIES[4:], 0, 1)
+
+
+def test_a_damaged_journal_is_kept_aside_and_the_last_three_of_them(tmp_path):
+    for turn in range(5):
+        journal = JournalFile(tmp_path)
+        journal.append(ended(f"job/main/{turn}"))
+        journal.close()
+        with (tmp_path / "journal").open("ab") as file:
+            file.write(b"%d damaged\n" % turn)
+        again = JournalFile(tmp_path)
+        assert (again.damaged_lines, again.put_aside) == (1, f"journal.damaged-{turn + 1}")
+        assert f"job/main/{turn}#1" in again.state.ended
+        again.close()
+    kept = sorted(path.name for path in tmp_path.glob("journal.damaged-*"))
+    assert kept == ["journal.damaged-3", "journal.damaged-4", "journal.damaged-5"]
+    assert (tmp_path / kept[0]).read_bytes().endswith(b"2 damaged\n")
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A disk of 64 KiB, or skip where this process may not mount one."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", path], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("this process may not mount")
+    yield path
+    subprocess.run(["umount", "--lazy", path], check=True)
+
+
+@pytest.mark.kernel
+def test_a_full_disk_loses_nothing_that_it_had_and_gets_the_rest_later(disk):
+    journal = JournalFile(disk)
+    journal.append(*ENTRIES)
+    filler = disk / "filler"
+    with pytest.raises(OSError, match="No space left"):
+        filler.write_bytes(bytes(1 << 20))
+    told = [ended(f"job/told/{index}") for index in range(200)]
+    with pytest.raises(OSError, match="No space left"):
+        journal.append(*[launched(f"job/refused/{index}") for index in range(200)])
+    assert not any("refused" in key for key in journal.state.launched)
+    journal.note(*told)
+    assert journal.is_behind
+    assert not journal.catch_up()
+    # A crash now: what the disk had is there, whole.
+    assert decode((disk / "journal").read_bytes())[0][: len(ENTRIES)] != []
+    assert facts_of(JournalState(decode((disk / "journal").read_bytes())[0])) == facts_of(JournalState(ENTRIES))
+    journal.close()
+    # A start on the full disk.
+    again = JournalFile(disk)
+    assert facts_of(again.state) == facts_of(JournalState(ENTRIES))
+    again.note(*told)
+    assert again.is_behind
+    filler.unlink()
+    assert again.catch_up()
+    again.append(launched("job/main/5"))
+    again.close()
+    third = JournalFile(disk)
+    assert "job/told/199#1" in third.state.ended
+    assert "job/main/5#1" in third.state.launched
+    third.close()
 
 
 def test_the_shortest_form_adds_up_to_the_same():

@@ -136,6 +136,7 @@ def test_a_node_without_cpusets_or_without_leave_refuses_online_work_only(tmp_pa
     assert refused.value.reason is Reason.RUNTIME_ABSENT
     bench.batch(0, 0)
     bench.journal.close()
+    bench.tier.close()
     (files.root / "cgroup.controllers").write_text("cpu memory\n")
     bench = Bench(tmp_path, files).ready()
     with pytest.raises(CpusRefused, match="lacks cpuset-cpus, cpuset-mems") as refused:
@@ -185,15 +186,16 @@ def test_the_next_executor_never_lets_batch_work_onto_cpus_that_are_held(tmp_pat
     bench.start(1, LS)
     known = dict(bench.known)
     bench.journal.close()
+    bench.tier.close()
     files.writes.clear()
     again = Bench(tmp_path, files)
     for token, placement in known.items():
         again.online.reserve_adopted(token, placement)
     again.tier.reserve_adopted("job.main.0@1", a_placement("job/main/0"))
     again.ready()
-    again.online.remove_unknown(frozenset(known))
+    again.online.settle()
     assert files.writes == [], "nothing has changed, so nothing is written"
-    again.online.remove_unknown(frozenset({"web.main.1@1"}))
+    assert again.online.drop("web.main.0@1", known["web.main.0@1"])
     assert "colo-online/lse.web.main.0@1" not in files.groups()
     assert files.cpus("colo/batch/job.main.0@1") == "0-3"
     assert files.cpus("colo-online/ls.web.main.1@1") == "0-7"

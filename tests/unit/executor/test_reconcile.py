@@ -174,6 +174,7 @@ def test_online_work_is_reconciled_too(node):
 def test_attempts_of_an_earlier_executor_are_reconciled_too(tmp_path, files, node):
     policy = ProcessPolicy(state_dir=str(tmp_path / "later"), cgroup_root=str(files.root), sys_root=str(files.sys_root))
     placement = a_placement("job/main/0", zone=0)
+    node.tier.close()
     later = Tier(policy, JournalFile(Path(policy.state_dir)))
     online = OnlineTier(later, DesiredPolicy(), is_on=True, withheld=CpuSet())
     later.reserve_adopted("job.main.0@1", placement)

@@ -106,7 +106,12 @@ class DriftCorrected(Fact, frozen=True, kw_only=True):
 
 
 class NodeRecovered(Fact, frozen=True, kw_only=True):
-    """An executor (re)started. `running` are the attempts that still run on the node and that it adopted."""
+    """An executor (re)started. `running` are the attempts that still run on the node and that it adopted.
+
+    `remarks` are sentences about what it did not find as it should be: a damaged journal, an attempt that the journal lacked, a
+    control group that is none of colo's.
+    """
 
     node: NodeName
     running: tuple[tuple[ReplicaName, Number], ...]
+    remarks: tuple[str, ...] = ()

@@ -225,8 +225,10 @@ def _drift(fact: DriftCorrected) -> str:
 
 def _recovered(fact: NodeRecovered) -> str:
     count = len(fact.running)
+    remarks = "".join(f"; {remark}" for remark in fact.remarks)
     return (
         f"{fact.node}: its executor started, {count} replica{'' if count == 1 else 's'} still run{'s' * (count == 1)}"
+        f"{remarks}"
     )
 
 

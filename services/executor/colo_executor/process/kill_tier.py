@@ -1,6 +1,7 @@
 """The groups in which batch work is killed: without idle class or ceiling, because a process needs CPU to exit."""
 
 import contextlib
+import time
 from typing import Final
 
 from colo_executor.cgroup import CgroupError, CgroupTree
@@ -16,6 +17,7 @@ CONTROLLERS: Final = {1: ("cpu",), 2: ("cpu", "cpuset")}
 """The controllers of the subtree. v1 changes only the cpu group of a process; v2 moves it whole, so sets are copied."""
 
 _ROUNDS: Final = 4
+_WAITS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
 _SETS: Final = (Knob.CPUSET_CPUS, Knob.CPUSET_MEMS)
 
 
@@ -29,27 +31,43 @@ class KillTier:
     def __init__(self, tree: CgroupTree) -> None:
         self.tree = tree
 
-    def kill(self, home: CgroupTree, group: str, token: str) -> bool:
-        """SIGKILL until the group has no process left; False when one stayed for about three seconds. Blocks.
+    def kill_now(self, home: CgroupTree, group: str, token: str) -> bool:
+        """Whether the attempt has no process left, here or at home; else its processes are moved here and get SIGKILL.
 
         Where the kernel refuses the move, the processes are killed in their group.
         """
         with contextlib.suppress(CgroupError, OSError):
             self.move_out(home, group, token)
         # The moved processes first: a process that forks faster than it is moved may stay behind and die slowly.
-        is_empty = self.tree.kill(token)
-        is_empty = home.kill(group) and is_empty
-        with contextlib.suppress(CgroupError, OSError):
-            if self.tree.exists(token):
-                self.tree.remove(token)
-        return is_empty
+        is_empty = self.tree.kill_now(token)
+        is_empty = home.kill_now(group) and is_empty
+        return is_empty and self.tree.remove_now(token)
+
+    def kill(self, home: CgroupTree, group: str, token: str) -> bool:
+        """`kill_now` until nothing is left; False when something stayed for about three seconds. Blocks."""
+        for wait_s in _WAITS_S:
+            if self.kill_now(home, group, token):
+                return True
+            time.sleep(wait_s)
+        return self.kill_now(home, group, token)
+
+    def left(self) -> tuple[str, ...]:
+        """The attempts that an earlier executor was killing here."""
+        return self.tree.children("")
+
+    def clear_now(self) -> bool:
+        """Kill and remove what an earlier executor left in this tier; False when something is still there."""
+        # Each is tried, whatever becomes of the one before it.
+        stayed = [token for token in self.left() if not (self.tree.kill_now(token) and self.tree.remove_now(token))]
+        return not stayed
 
     def clear(self) -> bool:
-        """Kill and remove the groups that an earlier executor left in this tier; False when one stayed."""
-        is_empty = True
-        for token in self.tree.children(""):
-            is_empty = self.tree.kill(token) and self.tree.remove(token) and is_empty
-        return is_empty
+        """`clear_now` until nothing is left; False when something stayed for about three seconds. Blocks."""
+        for wait_s in _WAITS_S:
+            if self.clear_now():
+                return True
+            time.sleep(wait_s)
+        return self.clear_now()
 
     def move_out(self, home: CgroupTree, group: str, token: str) -> None:
         """Move the group's processes into this tier's group `token`, which keeps their CPU and memory sets.

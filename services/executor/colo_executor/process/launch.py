@@ -196,14 +196,7 @@ def _above(fd: int) -> int:
 
 def exit_status(directory: Path, pid: int) -> int | None:
     """The exit code of an attempt whose shell exited: from the status file, else from the kernel to the parent, else None."""
-    code: int | None = None
-    try:
-        reaped, status = os.waitpid(pid, os.WNOHANG)
-        waited = os.waitstatus_to_exitcode(status)
-        if reaped:
-            code = 128 - waited if waited < 0 else waited
-    except ChildProcessError:
-        pass
+    code = _reaped(pid)
     try:
         text = (directory / "status").read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError):
@@ -212,3 +205,15 @@ def exit_status(directory: Path, pid: int) -> int | None:
     if text.endswith("\n") and text.strip().isdigit():
         return int(text.split()[-1])
     return code
+
+
+def _reaped(pid: int) -> int | None:
+    """The exit code of an exited child of this process; None for every other process, and for pid 0, which is none."""
+    if pid < 1:
+        return None
+    try:
+        reaped, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    code = os.waitstatus_to_exitcode(status)
+    return None if not reaped else 128 - code if code < 0 else code

@@ -103,8 +103,7 @@ class OnlineTier:
     def drop(self, token: str, placement: Placement) -> bool:
         """Remove the attempt's group and give its CPUs back; False when the kernel refused the one or the other."""
         with self._turn:
-            is_removed = self.tree.remove(online_group(placement.qos, token))
-            if not is_removed:
+            if not self.tree.remove_now(online_group(placement.qos, token)):
                 # A process of the attempt may still run on these CPUs.
                 return False
             self._holds.pop(token, None)
@@ -117,16 +116,9 @@ class OnlineTier:
                 return False
         return True
 
-    def remove_unknown(self, known: frozenset[str]) -> None:
-        """End and remove the groups of attempts that are not `known`, then bring the shared CPUs up to date."""
+    def settle(self) -> None:
+        """Bring the shared CPUs up to date with the holds of adopted attempts."""
         with self._turn:
-            names = {online_group(hold.qos, token) for token, hold in self._holds.items() if token in known}
-            for name in self.tree.children(""):
-                if name not in names:
-                    self.tree.kill(name)
-                    self.tree.remove(name)
-            for token in [token for token in self._holds if token not in known]:
-                del self._holds[token]
             if self._tier.machine is not None:
                 self._settle(self._tier.machine)
 

@@ -5,16 +5,20 @@ import contextlib
 import os
 import threading
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
-from msgspec import Struct
+import structlog
 
 from colo_common.events.enforcement import KnobValue, PlacementRefused
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.placement import Placement, replica_token
+from colo_common.model.placement import Placement, attempt_key, replica_token
+from colo_common.model.qos import QosClass
 from colo_common.model.reasons import Reason
 from colo_executor.cgroup import CgroupError, CgroupTree
+from colo_executor.desired import BATCH
 from colo_executor.inventory import ShareRefused, check_shares
 from colo_executor.journal import JournalFile
 from colo_executor.journal_lines import Accepted, Booted, EndedEntry, Launched, RefusedEntry, Restricted, Stopping
@@ -33,10 +37,13 @@ from colo_executor.local import (
     ReplicaLaunched,
     ReplicasSuspended,
     SignalReplica,
+    StopIntent,
     SuspendReplicas,
 )
 from colo_executor.online import CpusRefused, is_online, online_group
+from colo_executor.process.ending import Ending, RunningAttempt
 from colo_executor.process.fast import FastReader
+from colo_executor.process.found import class_of, first_process, placement_in
 from colo_executor.process.kill_tier import SUFFIX
 from colo_executor.process.launch import (
     attempt_dir,
@@ -56,14 +63,7 @@ from colo_executor.process.tier import Tier, group_of
 
 __all__ = ["ProcessRuntime"]
 
-
-class _Running(Struct, kw_only=True):
-    placement: Placement
-    token: str
-    tree: CgroupTree
-    group: str
-    pid: int
-    pidfd: int = -1
+_REMARKS_MOST: Final = 20
 
 
 class ProcessRuntime:
@@ -74,6 +74,7 @@ class ProcessRuntime:
 
     def __init__(self, policy: ProcessPolicy, *, admits_online: bool = True, withheld: CpuSet | None = None) -> None:
         self._policy = policy
+        self._log = structlog.get_logger("executor")
         self._state_dir = Path(policy.state_dir)
         self._journal = JournalFile(self._state_dir)
         try:
@@ -85,10 +86,18 @@ class ProcessRuntime:
         except BaseException:
             self._journal.close()
             raise
-        self._running: dict[str, _Running] = {}
+        if self._journal.put_aside or self._journal.is_behind:
+            self._log.warning(
+                "journal",
+                damaged_lines=self._journal.damaged_lines,
+                kept_as=self._journal.put_aside,
+                refusal=self._journal.refusal,
+            )
+        self._running: dict[str, RunningAttempt] = {}
         self._batch: set[str] = set()
         self._exits: deque[ReplicaExited] = deque()
-        self._collecting: set[asyncio.Task[None]] = set()
+        self._ending = Ending(self._state_dir, self._kill_now, self._drop, self._ended)
+        self._clearing: asyncio.Task[None] | None = None
         self._fast: FastReader | None = None
         self._reconciling = threading.Lock()
         self._is_over = False
@@ -108,46 +117,107 @@ class ProcessRuntime:
         """Whether a batch replica runs on this node."""
         return bool(self._batch)
 
+    def stuck(self) -> float:
+        """The number of attempts that SIGKILL has not ended after ten seconds."""
+        return float(self._ending.stuck_count)
+
+    def journal_behind(self) -> float:
+        """1 while the disk takes nothing of the journal, else 0."""
+        return float(self._journal.is_behind)
+
     # ------------------------------------------------------------ start and end
 
     async def adopt(self, now_ms: int) -> Adopted:
-        """Prepare the tiers, adopt the attempts of an earlier executor, and remove groups that are not in the journal."""
+        """Prepare the tiers and adopt every attempt of an earlier executor: those of the journal, and those that the kernel shows.
+
+        Of what is gone the end follows. Nothing that runs is ended here.
+        """
         state = self._journal.state
-        boot = boot_id(self._policy.proc_root)
-        same_boot = state.boot_id == boot
-        left = [self._home_of(entry.placement, entry.pid) for entry in state.launched.values()]
-        await asyncio.to_thread(self._prepare, boot, left if same_boot else [])
+        homes = {key: self._home_of(entry.placement, entry.pid) for key, entry in state.launched.items()}
+        strangers, remarks = await asyncio.to_thread(self._look)
+        unknown = [running for running in strangers if running.token not in {home.token for home in homes.values()}]
+        for running in (*homes.values(), *unknown):
+            self._tier_of(running.placement).reserve_adopted(running.token, running.placement)
+        await asyncio.to_thread(self._prepare, boot_id(self._policy.proc_root))
         found = []
-        for running, (key, entry) in zip(left, list(state.launched.items()), strict=True):
-            self._note(running)
-            alive = same_boot and self._watch_again(running, entry.start_ticks)
-            if alive:
-                tier = self._online if is_online(entry.placement) else self._tier
-                tier.adopt(running.token, entry.placement)
-            if not alive:
-                self._spawn_collect(running)
-            found.append(
-                AdoptedReplica(
-                    placement=entry.placement,
-                    pid=entry.pid,
-                    launched_at_ms=entry.at_ms,
-                    alive=alive,
-                    stop=state.stopping.get(key),
-                )
-            )
-        await asyncio.to_thread(self._remove_unknown)
+        for key, running in homes.items():
+            entry = state.launched[key]
+            found.append(self._adopt(running, entry.start_ticks, entry.at_ms, state.stopping.get(key)))
+        for running in unknown:
+            first = first_process(self._policy.proc_root, running.tree.pids(running.group))
+            running.pid, ticks = (0, 0) if first is None else first
+            entry = Launched(placement=running.placement, pid=running.pid, start_ticks=ticks, at_ms=now_ms)
+            await asyncio.to_thread(self._journal.note, entry)
+            found.append(self._adopt(running, ticks, now_ms, None))
+        await asyncio.to_thread(self._online.settle)
+        self._clearing = asyncio.get_running_loop().create_task(self._clear_left())
         return Adopted(
             replicas=tuple(found),
             waiting=tuple(state.accepted.values()),
             ended=tuple(entry.fact for entry in state.ended.values()),
             revision=state.restricted.revision,
             restrictions=state.restricted.restrictions,
+            remarks=tuple([*self._journal_remarks(), *remarks][:_REMARKS_MOST]),
         )
+
+    def _adopt(self, running: RunningAttempt, ticks: int, at_ms: int, stop: StopIntent | None) -> AdoptedReplica:
+        self._note(running)
+        is_alive = self._watch_again(running, ticks)
+        if is_alive:
+            self._tier_of(running.placement).adopt(running.token, running.placement)
+        else:
+            self._ending.collect(running)
+        return AdoptedReplica(
+            placement=running.placement, pid=running.pid, launched_at_ms=at_ms, alive=is_alive, stop=stop
+        )
+
+    def _look(self) -> tuple[list[RunningAttempt], list[str]]:
+        """The attempts whose groups the kernel has and the journal lacks, and a sentence for each group that was not expected."""
+        journal, runs, remarks = self._journal.state, [], []
+        for tree, group, name in self._groups():
+            qos_token = (QosClass.BE, name) if tree is self._tier.tree else class_of(name)
+            placement = None if qos_token is None else placement_in(tree, group, qos_token[1], qos_token[0])
+            if qos_token is None or placement is None:
+                remarks.append(f"the control group {tree.name}/{group} is no replica of colo and is left alone")
+                continue
+            key = attempt_key(placement.replica, placement.attempt)
+            if key in journal.launched:
+                continue
+            if key in journal.ended and (is_online(placement) or not tree.remove_now(group)):
+                remarks.append(
+                    f"{key} has ended by the journal, and its control group {tree.name}/{group} is still there"
+                )
+                continue
+            if key not in journal.ended:
+                remarks.append(f"{key} was not in the journal and is adopted by its control group {tree.name}/{group}")
+                runs.append(RunningAttempt(placement=placement, token=qos_token[1], tree=tree, group=group, pid=0))
+        return runs, remarks
+
+    def _groups(self) -> Iterator[tuple[CgroupTree, str, str]]:
+        for name in self._tier.tree.children(BATCH):
+            yield self._tier.tree, group_of(name), name
+        for name in self._online.tree.children(""):
+            yield self._online.tree, name, name
+
+    def _journal_remarks(self) -> list[str]:
+        remarks = []
+        if self._journal.damaged_lines:
+            kept = f"; the damaged file is kept as {self._journal.put_aside}" if self._journal.put_aside else ""
+            remarks.append(f"the journal had {self._journal.damaged_lines} damaged lines{kept}")
+        if self._journal.is_behind:
+            remarks.append(f"the journal cannot be written: {self._journal.refusal}")
+        return remarks
+
+    async def _clear_left(self) -> None:
+        """End what an earlier executor was killing when it died."""
+        wait_s = 0.001
+        while not await asyncio.to_thread(self._tier.clear_left):
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, 1.0)
 
     async def restore(self) -> tuple[ReplicaExited, ...]:
         """End every replica and put the kernel back. Raises CgroupError that names each value that could not be put back."""
-        for task in tuple(self._collecting):
-            task.cancel()
+        await self._stop_ending()
         running = tuple(self._running.values())
         for one in running:
             self._unwatch(one)
@@ -172,15 +242,20 @@ class ProcessRuntime:
 
     async def close(self) -> None:
         """Stop watching; the processes go on."""
-        tasks = tuple(self._collecting)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._stop_ending()
         for running in self._running.values():
             self._unwatch(running)
         if self._fast is not None:
             self._fast.close()
+        self._tier.close()
         self._journal.close()
+
+    async def _stop_ending(self) -> None:
+        await self._ending.close()
+        if self._clearing is not None:
+            self._clearing.cancel()
+            await asyncio.gather(self._clearing, return_exceptions=True)
+            self._clearing = None
 
     # ------------------------------------------------------------ replicas
 
@@ -205,15 +280,15 @@ class ProcessRuntime:
         return launched
 
     async def signal(self, effect: SignalReplica) -> None:
-        """Journal the stop and send SIGTERM to every process of the attempt, or send SIGKILL until its group is empty."""
+        """Journal the stop and send SIGTERM to every process of the attempt, or begin to kill it; neither waits for its end."""
         running = self._running.get(replica_token(effect.replica, effect.attempt))
         if running is None:
             return
         if effect.signal == "kill":
-            await asyncio.to_thread(self._kill, running)
+            self._ending.kill(running)
             return
         entry = Stopping(replica=effect.replica, attempt=effect.attempt, intent=effect.intent)
-        await asyncio.to_thread(self._journal.append, entry)
+        await asyncio.to_thread(self._journal.note, entry)
         await asyncio.to_thread(self._terminate, running)
 
     async def suspend(self, effect: SuspendReplicas) -> ReplicasSuspended:
@@ -221,7 +296,7 @@ class ProcessRuntime:
         return await asyncio.to_thread(self._suspend, effect)
 
     async def remember(self, effect: RememberPlacement | RememberEnd | RememberRestrictions) -> None:
-        """Append the placement, the end or the restrictions to the journal."""
+        """Keep the placement, the end or the restrictions; a disk that takes nothing gets them when it does again."""
         entry: Accepted | EndedEntry | RefusedEntry | Restricted
         if isinstance(effect, RememberRestrictions):
             entry = Restricted(revision=effect.revision, restrictions=effect.restrictions)
@@ -231,7 +306,7 @@ class ProcessRuntime:
             entry = RefusedEntry(fact=effect.fact)
         else:
             entry = EndedEntry(fact=effect.fact)
-        await asyncio.to_thread(self._journal.append, entry)
+        await asyncio.to_thread(self._journal.note, entry)
 
     def poll_exits(self) -> tuple[ReplicaExited, ...]:
         """The attempts that exited since the last call."""
@@ -260,6 +335,7 @@ class ProcessRuntime:
         with self._reconciling:
             if self._is_over:
                 return None
+            self._journal.catch_up()
             found: list[Drift] = []
             for tier in (self._tier, self._online):
                 try:
@@ -275,33 +351,32 @@ class ProcessRuntime:
         with self._reconciling:
             return self._tier.restore()
 
-    def _home_of(self, placement: Placement, pid: int = 0) -> _Running:
+    def _home_of(self, placement: Placement, pid: int = 0) -> RunningAttempt:
         token = replica_token(placement.replica, placement.attempt)
         if is_online(placement):
             tree, group = self._online.tree, online_group(placement.qos, token)
         else:
             tree, group = self._tier.tree, group_of(token)
-        return _Running(placement=placement, token=token, tree=tree, group=group, pid=pid)
+        return RunningAttempt(placement=placement, token=token, tree=tree, group=group, pid=pid)
 
-    def _note(self, running: _Running) -> None:
+    def _note(self, running: RunningAttempt) -> None:
         self._running[running.token] = running
         if not is_online(running.placement):
             self._batch.add(running.token)
 
-    def _add(self, running: _Running) -> tuple[KnobValue, ...]:
-        tier = self._online if is_online(running.placement) else self._tier
-        return tier.add(running.token, running.placement)
+    def _tier_of(self, placement: Placement) -> Tier | OnlineTier:
+        return self._online if is_online(placement) else self._tier
 
-    def _drop(self, running: _Running) -> bool:
+    def _add(self, running: RunningAttempt) -> tuple[KnobValue, ...]:
+        return self._tier_of(running.placement).add(running.token, running.placement)
+
+    def _drop(self, running: RunningAttempt) -> bool:
         if is_online(running.placement):
             return self._online.drop(running.token, running.placement)
         return self._tier.drop(running.token)
 
-    def _prepare(self, boot: str, left: list[_Running]) -> None:
-        self._journal.append(Booted(boot_id=boot))
-        for running in left:
-            tier = self._online if is_online(running.placement) else self._tier
-            tier.reserve_adopted(running.token, running.placement)
+    def _prepare(self, boot: str) -> None:
+        self._journal.note(Booted(boot_id=boot))
         self._tier.prepare(self._online.batch_cpus)
         tree = self._tier.tree
         unified = unified_root(tree.root)
@@ -318,12 +393,7 @@ class ProcessRuntime:
             stalls=StallReader(unified, own, proc_root=self._policy.proc_root) if unified else None,
         )
 
-    def _remove_unknown(self) -> None:
-        known = frozenset(self._running)
-        self._tier.remove_unknown(known)
-        self._online.remove_unknown(known)
-
-    def _terminate(self, running: _Running) -> None:
+    def _terminate(self, running: RunningAttempt) -> None:
         if not is_online(running.placement):
             self._tier.boost_weight(running.token)
         running.tree.terminate(running.group)
@@ -343,14 +413,14 @@ class ProcessRuntime:
                 failed.append((replica, attempt, str(error)))
         return ReplicasSuspended(attempts=effect.attempts, is_suspended=effect.is_suspended, failed=tuple(failed))
 
-    def _kill(self, running: _Running) -> bool:
+    def _kill_now(self, running: RunningAttempt) -> bool:
         if is_online(running.placement):
-            return running.tree.kill(running.group)
-        return self._tier.kill(running.token)
+            return running.tree.kill_now(running.group)
+        return self._tier.kill_now(running.token)
 
     def _launch(
         self, placement: Placement, token: str, held: tuple[Placement, ...], now_ms: int
-    ) -> tuple[_Running, ReplicaLaunched]:
+    ) -> tuple[RunningAttempt, ReplicaLaunched]:
         prefix = self._prefix_of(placement)
         command = check_run(placement, prefix, self._policy.path)
         check_shares(placement, held, self._tier.inventory(placement))
@@ -379,15 +449,15 @@ class ProcessRuntime:
         account = account_of(self._policy.users, placement.tenant, placement.job, account_of_name)
         return self._policy.command_prefix if account is None else prefix_of(account)
 
-    def _watch(self, running: _Running) -> None:
+    def _watch(self, running: RunningAttempt) -> None:
         try:
             running.pidfd = os.pidfd_open(running.pid)
         except OSError:
-            self._spawn_collect(running)
+            self._collect(running)
             return
-        asyncio.get_running_loop().add_reader(running.pidfd, self._spawn_collect, running)
+        asyncio.get_running_loop().add_reader(running.pidfd, self._collect, running)
 
-    def _watch_again(self, running: _Running, ticks: int) -> bool:
+    def _watch_again(self, running: RunningAttempt, ticks: int) -> bool:
         """Watch a process of an earlier executor; False when it has exited."""
         if running.pid not in running.tree.pids(running.group):
             return False
@@ -400,64 +470,28 @@ class ProcessRuntime:
             os.close(running.pidfd)
             running.pidfd = -1
             return False
-        asyncio.get_running_loop().add_reader(running.pidfd, self._spawn_collect, running)
+        asyncio.get_running_loop().add_reader(running.pidfd, self._collect, running)
         return True
 
-    def _unwatch(self, running: _Running) -> None:
+    def _unwatch(self, running: RunningAttempt) -> None:
         if running.pidfd >= 0:
             with contextlib.suppress(RuntimeError):
                 asyncio.get_running_loop().remove_reader(running.pidfd)
             os.close(running.pidfd)
             running.pidfd = -1
 
-    def _spawn_collect(self, running: _Running) -> None:
+    def _collect(self, running: RunningAttempt) -> None:
         self._unwatch(running)
-        task = asyncio.get_running_loop().create_task(self._collect(running))
-        self._collecting.add(task)
-        task.add_done_callback(self._collecting.discard)
+        self._ending.collect(running)
 
-    async def _collect(self, running: _Running) -> None:
-        exited = await asyncio.to_thread(self._gather, running)
+    def _ended(self, running: RunningAttempt, exited: ReplicaExited) -> None:
         self._running.pop(running.token, None)
         self._batch.discard(running.token)
         self._exits.append(exited)
         in_use = frozenset(self._running)
-        await asyncio.to_thread(prune_attempts, self._state_dir, self._policy.attempts_kept + len(in_use), in_use)
-
-    def _gather(self, running: _Running) -> ReplicaExited:
-        """Finish an attempt whose first process exited: kill the other processes, read its counters, remove its group."""
-        tree, group = running.tree, running.group
-        directory = attempt_dir(self._state_dir, running.token)
-        remarks = []
-        if not self._kill(running):
-            remarks.append("processes of it did not die within the time of SIGKILL")
-        exit_code = exit_status(directory, running.pid)
-        cpu_used_ms, oom = 0, False
-        with contextlib.suppress(CgroupError, OSError, ValueError):
-            cpu_used_ms = tree.cpu_used_us(group) // 1_000
-            oom = tree.oom_kills(group) > 0
-        if not self._drop(running):
-            remarks.append("its control group could not be removed")
-        if exit_code is None:
-            remarks.append("its exit code is not known, because no executor watched when it ended")
-        sizes = [f"{name} {_size(directory / name)} bytes" for name in ("stdout", "stderr")]
-        remarks.append(f"output in {directory} ({', '.join(sizes)})")
-        return ReplicaExited(
-            replica=running.placement.replica,
-            attempt=running.placement.attempt,
-            exit_code=exit_code,
-            oom=oom,
-            cpu_used_ms=cpu_used_ms,
-            detail="; ".join(remarks),
-        )
+        kept = self._policy.attempts_kept + len(in_use)
+        asyncio.get_running_loop().run_in_executor(None, prune_attempts, self._state_dir, kept, in_use)
 
 
 def _failed(placement: Placement, reason: Reason, detail: str) -> LaunchFailed:
     return LaunchFailed(replica=placement.replica, attempt=placement.attempt, reason=reason, detail=detail)
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat(follow_symlinks=False).st_size
-    except OSError:
-        return 0

@@ -1,6 +1,7 @@
 """The batch tier of this machine: its groups, its ceiling, and the restore of all kernel values."""
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -26,6 +27,7 @@ from colo_executor.journal_lines import Created, PreImage
 from colo_executor.knobs import PERIOD_US, UNLIMITED, WEIGHT_MOST, Knob, quota_us
 from colo_executor.local import CeilingRefused, CeilingWritten, Drift
 from colo_executor.order import KnobWrite, cpuset_writes, quota_writes
+from colo_executor.process.found import class_of
 from colo_executor.process.kill_tier import CONTROLLERS, SUFFIX, KillTier
 from colo_executor.process.machine import huge_pages_bytes, machine_of
 from colo_executor.process.reconcile import put_back
@@ -62,6 +64,7 @@ class Tier:
         self.machine: MachineFacts | None = None
         self.ceiling_mcpu: int | None = None
         self.tree = self._open(policy.subtree)
+        self._lock_fd = self.tree.lock()
         self.online_tree = self._open(f"{policy.subtree}{_ONLINE_SUFFIX}")
         self._kill_tier = KillTier(self._open(f"{policy.subtree}{SUFFIX}", CONTROLLERS))
 
@@ -70,7 +73,7 @@ class Tier:
             self._policy.cgroup_root,
             name,
             created=self._note_created,
-            changing=lambda path, value: self._journal.append(PreImage(path=path, value=value)),
+            changing=self._note_old_value,
             controllers=controllers,
         )
         tree.own(self._journal.state.created)
@@ -85,19 +88,58 @@ class Tier:
 
         `share` returns the CPUs of the machine that batch work may use. Raises CgroupError when it returns none.
         """
-        self.tree.make("")
+        self._make_top()
         self.machine = machine_of(self._policy.sys_root, self.tree.has(), self.tree.huge_page_sizes())
         self._cpus = share(self.machine.cpus)
         if not self._cpus:
             raise CgroupError(f"of the CPUs {self.machine.cpus} none is left to batch work")
-        self.tree.make(BATCH)
         with self._sets_turn:
-            self._write_sets()
-        for write in tier_knobs(self._desired, replace(self.machine, cpus=self._cpus), None):
-            self._set(write)
+            self._make_batch(None)
         quota = self.tree.quota_us(BATCH)
         self._quotas = {BATCH: quota}
         self.ceiling_mcpu = None if quota == UNLIMITED else quota * 1_000 // PERIOD_US
+
+    def _make_top(self) -> None:
+        """Make the subtree's top group, and lock it: two executors would each undo what the other one writes."""
+        existed = self.tree.exists("")
+        if existed:
+            self._claim()
+        self.tree.make("")
+        if self._lock_fd < 0 or not existed:
+            self.close()
+            self._lock_fd = self.tree.lock()
+
+    def _claim(self) -> None:
+        """Take the groups for our own that a journal was lost for: they have our names, and ours in them.
+
+        A top group that somebody else made in advance has none, and is not removed at the end.
+        """
+        for tree, is_ours in (
+            (self.tree, self.tree.exists(BATCH)),
+            (self.online_tree, any(class_of(name) for name in self.online_tree.children(""))),
+            (self._kill_tier.tree, self._kill_tier.tree.exists("")),
+        ):
+            for path in tree.own_group("") if is_ours else ():
+                self._note_created(path)
+
+    def _make_batch(self, ceiling_mcpu: int | None) -> list[KnobValue]:
+        """Make the batch group, unless it is there, and set the tier's knobs. The caller holds the lock of the sets."""
+        self.tree.make(BATCH)
+        # Ours by its name, so that the reflex need not note an old value, whatever the journal has lost.
+        for path in self.tree.own_group(BATCH):
+            self._note_created(path)
+        self._write_sets()
+        if self.machine is None:
+            return []
+        machine = replace(self.machine, cpus=self._cpus)
+        written = [self._set(write) for write in tier_knobs(self._desired, machine, ceiling_mcpu)]
+        return [knob for knob in written if knob is not None]
+
+    def close(self) -> None:
+        """Let another executor have the subtree."""
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
 
     def inventory(self, placement: Placement) -> MachineInventory:
         """The machine's huge pages of the sizes and zones that the placement requests. Devices are unknown to this runtime."""
@@ -113,6 +155,7 @@ class Tier:
         group = group_of(token)
         if self.tree.exists(group):
             raise CgroupError(f"the control group {group} exists already")
+        self._remake()
         with self._sets_turn, self._turn:
             try:
                 self.tree.make(group)
@@ -146,26 +189,24 @@ class Tier:
         with contextlib.suppress(CgroupError, OSError):
             self.tree.write(KnobWrite(path=group_of(token), knob=Knob.CPU_WEIGHT, value=WEIGHT_MOST))
 
-    def kill(self, token: str) -> bool:
-        """SIGKILL until the attempt has no process left, also on a busy machine; False when one stayed. Blocks."""
-        return self._kill_tier.kill(self.tree, group_of(token), token)
+    def kill_now(self, token: str) -> bool:
+        """Whether the attempt has no process left; else every one gets SIGKILL where it can die also on a busy machine."""
+        return self._kill_tier.kill_now(self.tree, group_of(token), token)
 
-    def remove_unknown(self, known: frozenset[str]) -> None:
-        """End and remove the groups of attempts that are not `known`, and those that an earlier executor was killing."""
-        for token in self.tree.children(BATCH):
-            if token not in known:
-                self.kill(token)
-                self.tree.remove(group_of(token))
-        self._kill_tier.clear()
+    def clear_left(self) -> bool:
+        """End what an earlier executor was killing; False when something is still there."""
+        return self._kill_tier.clear_now()
 
     def drop(self, token: str) -> bool:
-        """Remove the attempt's group; False when the kernel refused."""
+        """Remove the attempt's group, once it has no process; False when the kernel refused."""
         group = group_of(token)
         with self._sets_turn, self._turn:
+            if not self.tree.remove_now(group):
+                return False
             self._placements.pop(group, None)
             self._quotas.pop(group, None)
             self._requests.pop(group, None)
-        return self.tree.remove(group)
+        return True
 
     def set_batch_cpus(self, cpus: CpuSet) -> None:
         """Let batch work run on `cpus`, which must not be empty; each replica runs on the CPUs of its zones.
@@ -211,11 +252,24 @@ class Tier:
 
     def reconcile(self) -> Drift:
         """Put back the values that another program changed. Takes the locks only when a value differs."""
+        remade = self._remake()
+        if remade:
+            return Drift(knobs=tuple(remade))
         groups = dict.fromkeys(drift.write.path for drift in self.tree.drifted())
         if not groups:
             return Drift()
         with self._sets_turn, self._turn:
             return put_back(self.tree, self.tree.drifted(groups))
+
+    def _remake(self) -> list[KnobValue]:
+        """Make the tier's groups again where another program deleted them, with the ceiling that they had."""
+        if self.tree.is_whole(BATCH):
+            return []
+        with self._sets_turn, self._turn:
+            self._make_top()
+            written = self._make_batch(self.ceiling_mcpu)
+            self._quotas[BATCH] = self.tree.quota_us(BATCH)
+        return [replace(knob, before="deleted") for knob in written]
 
     def set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten | CeilingRefused:
         """Write the tier's quota and the lower quotas of capped replicas, in an order that the kernel accepts."""
@@ -240,10 +294,13 @@ class Tier:
         self._lift_limits()
         if not self._kill_tier.clear():
             failures.append("a replica that was being killed did not die")
+        for token in self.tree.children(BATCH):
+            self._kill_tier.kill(self.tree, group_of(token), token)
+        for name in self.online_tree.children(""):
+            self.online_tree.kill(name)
         groups = [(self.tree, group_of(token)) for token in self.tree.children(BATCH)]
         groups += [(self.online_tree, name) for name in self.online_tree.children("")]
         for tree, group in groups:
-            tree.kill(group)
             if not tree.remove(group):
                 failures.append(f"{group} could not be removed")
         for path in reversed(self._journal.state.created):
@@ -270,11 +327,11 @@ class Tier:
                 with contextlib.suppress(CgroupError, OSError):
                     self.tree.write(write)
 
-    def _set(self, write: KnobWrite) -> None:
+    def _set(self, write: KnobWrite) -> KnobValue | None:
         # The kernel refuses a weight while idle is set, and idle has the stronger effect.
         if write.knob is Knob.CPU_WEIGHT and self._desired.idle and self._is_idle():
-            return
-        self.tree.write(write)
+            return None
+        return self.tree.write(write)
 
     def _is_idle(self) -> bool:
         if self.machine is None or Knob.CPU_IDLE not in self.machine.has:
@@ -285,8 +342,16 @@ class Tier:
         # Groups of attempts need no entry: they are removed with their tier.
         above = path.rpartition("/")[0].split("/")
         sibling_trees = (self.online_tree.name, self._kill_tier.tree.name)
-        if above[-1] not in sibling_trees and above[-2:] != [self._policy.subtree, BATCH]:
-            self._journal.append(Created(path=path))
+        is_attempt = above[-1] in sibling_trees or above[-2:] == [self._policy.subtree, BATCH]
+        if not is_attempt and path not in self._journal.state.created:
+            # Also when the disk is full: the group has our name, so it is known without the entry.
+            self._journal.note(Created(path=path))
+
+    def _note_old_value(self, path: str, value: str) -> None:
+        try:
+            self._journal.append(PreImage(path=path, value=value))
+        except OSError as error:
+            raise CgroupError(f"{path} is not changed: its old value cannot be kept, {error}") from error
 
     def _tree_of(self, path: str) -> CgroupTree:
         sibling_trees = (tree for tree in (self.online_tree, self._kill_tier.tree) if tree.name in path.split("/"))

@@ -1,0 +1,140 @@
+"""Ends attempts beside the command loop: kills until nothing is left, reads what the attempt used, removes its group."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import structlog
+from msgspec import Struct
+
+from colo_common.model.placement import Placement
+from colo_executor.cgroup import CgroupError, CgroupTree
+from colo_executor.local import ReplicaExited
+from colo_executor.process.launch import attempt_dir, exit_status
+
+__all__ = ["Ending", "RunningAttempt"]
+
+_FIRST_WAIT_S: Final = 0.001
+_LONGEST_WAIT_S: Final = 1.0
+_STUCK_AFTER_S: Final = 10.0
+
+
+class RunningAttempt(Struct, kw_only=True):
+    """An attempt with a group in `tree`. `pid` is its first process, 0 when none is known; `pidfd` -1 when nobody watches it."""
+
+    placement: Placement
+    token: str
+    tree: CgroupTree
+    group: str
+    pid: int
+    pidfd: int = -1
+
+
+class Ending:
+    """One task an attempt. An attempt has ended when its group is gone, and no sooner: until then it is tried again, each second.
+
+    `kill_now` sends SIGKILL once and says whether nothing is left; `drop` removes the group and says whether it is gone. Both run
+    in threads and do not wait, so that one attempt that cannot die delays no other.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        kill_now: Callable[[RunningAttempt], bool],
+        drop: Callable[[RunningAttempt], bool],
+        ended: Callable[[RunningAttempt, ReplicaExited], None],
+    ) -> None:
+        self._state_dir = state_dir
+        self._kill_now = kill_now
+        self._drop = drop
+        self._ended = ended
+        self._kills: dict[str, asyncio.Task[None]] = {}
+        self._collecting: dict[str, asyncio.Task[None]] = {}
+        self._stuck: set[str] = set()
+        self._log = structlog.get_logger("executor")
+
+    @property
+    def stuck_count(self) -> int:
+        """The attempts that have not ended ten seconds after the first SIGKILL."""
+        return len(self._stuck)
+
+    def kill(self, running: RunningAttempt) -> asyncio.Task[None]:
+        """Kill the attempt until nothing of it is left; the task that does it, also when it is under way already."""
+        task = self._kills.get(running.token)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(
+                self._until(running, self._kill_now, "has processes that SIGKILL does not end")
+            )
+            self._kills[running.token] = task
+        return task
+
+    def collect(self, running: RunningAttempt) -> None:
+        """Finish an attempt whose first process exited."""
+        if running.token not in self._collecting:
+            self._collecting[running.token] = asyncio.get_running_loop().create_task(self._collect(running))
+
+    async def close(self) -> None:
+        """Stop; what has not ended is found by the next executor."""
+        tasks = (*self._kills.values(), *self._collecting.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._kills.clear()
+        self._collecting.clear()
+
+    async def _collect(self, running: RunningAttempt) -> None:
+        await self.kill(running)
+        exited = await asyncio.to_thread(self._account, running)
+        await self._until(running, self._drop, "has a control group that cannot be removed")
+        self._stuck.discard(running.token)
+        self._kills.pop(running.token, None)
+        self._collecting.pop(running.token, None)
+        self._ended(running, exited)
+
+    async def _until(self, running: RunningAttempt, step: Callable[[RunningAttempt], bool], what: str) -> None:
+        wait_s, began_s = _FIRST_WAIT_S, time.monotonic()
+        while not await asyncio.to_thread(_whether, step, running):
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+            if time.monotonic() - began_s > _STUCK_AFTER_S and running.token not in self._stuck:
+                self._stuck.add(running.token)
+                self._log.warning("replica-stuck", group=running.group, what=what)
+
+    def _account(self, running: RunningAttempt) -> ReplicaExited:
+        tree, group = running.tree, running.group
+        directory = attempt_dir(self._state_dir, running.token)
+        exit_code = exit_status(directory, running.pid)
+        cpu_used_ms, oom, remarks = 0, False, []
+        with contextlib.suppress(CgroupError, OSError, ValueError):
+            cpu_used_ms = tree.cpu_used_us(group) // 1_000
+            oom = tree.oom_kills(group) > 0
+        if exit_code is None:
+            remarks.append("its exit code is not known, because no executor watched when it ended")
+        sizes = [f"{name} {_size(directory / name)} bytes" for name in ("stdout", "stderr")]
+        remarks.append(f"output in {directory} ({', '.join(sizes)})")
+        return ReplicaExited(
+            replica=running.placement.replica,
+            attempt=running.placement.attempt,
+            exit_code=exit_code,
+            oom=oom,
+            cpu_used_ms=cpu_used_ms,
+            detail="; ".join(remarks),
+        )
+
+
+def _whether(step: Callable[[RunningAttempt], bool], running: RunningAttempt) -> bool:
+    """Whether the step succeeded; one that the kernel refused is tried again."""
+    try:
+        return step(running)
+    except (CgroupError, OSError):
+        return False
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat(follow_symlinks=False).st_size
+    except OSError:
+        return 0

@@ -1,0 +1,74 @@
+"""What the kernel shows of an attempt that the journal lacks: its group's name, its values and its first process.
+
+The journal can be lost: a damaged line, a state directory that moved. What runs is then still ours, and online work must not be
+ended because a file is gone.
+"""
+
+import os
+from collections.abc import Iterable
+from typing import Final
+
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.placement import Placement, parse_replica_token
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.workload import RunSpec
+from colo_executor.cgroup import CgroupError, CgroupTree
+from colo_executor.knobs import Knob, mcpu_of_weight
+from colo_executor.process.machine import start_ticks
+
+__all__ = ["class_of", "first_process", "placement_in"]
+
+_ONLINE: Final = {qos.value.lower(): qos for qos in (QosClass.LSE, QosClass.LSR, QosClass.LS)}
+
+
+def class_of(name: str) -> tuple[QosClass, str] | None:
+    """Class and token of a group of the online tier ("ls.job.main.0@1"), None for a name that colo gives to none."""
+    prefix, _, token = name.partition(".")
+    qos = _ONLINE.get(prefix)
+    return None if qos is None or parse_replica_token(token) is None else (qos, token)
+
+
+def placement_in(tree: CgroupTree, group: str, token: str, qos: QosClass) -> Placement | None:
+    """The placement as far as the kernel shows it: request by weight and memory limit, own CPUs by the set.
+
+    None when the token names no attempt. What cannot be read counts as 1, and a limit of memory that there is not as well.
+    """
+    named = parse_replica_token(token)
+    if named is None:
+        return None
+    replica, attempt = named
+    return Placement(
+        replica=replica,
+        job=replica.partition("/")[0],
+        attempt=attempt,
+        node="",
+        zones=(),
+        cpu_mcpu=mcpu_of_weight(tree.version, _number(tree, Knob.CPU_WEIGHT, group)),
+        memory_bytes=_number(tree, Knob.MEMORY_LIMIT, group),
+        qos=qos,
+        band=PriorityBand.BATCH if qos is QosClass.BE else PriorityBand.PROD,
+        run=RunSpec(),
+        cpus=_cpus(tree, group) if qos.has_own_cpus else "",
+    )
+
+
+def first_process(proc_root: str, pids: Iterable[int]) -> tuple[int, int] | None:
+    """Pid and start (clock ticks) of the oldest process, which is the one that the executor started; None when none lives."""
+    started = ((start_ticks(proc_root, pid), pid) for pid in pids)
+    found = min(((ticks, pid) for ticks, pid in started if ticks is not None), default=None)
+    return None if found is None else (found[1], found[0])
+
+
+def _number(tree: CgroupTree, knob: Knob, group: str) -> int:
+    try:
+        return max(1, int(tree.value(knob, group)))
+    except (CgroupError, OSError, ValueError):
+        return 1
+
+
+def _cpus(tree: CgroupTree, group: str) -> str:
+    try:
+        return CpuSet.parse(tree.value(Knob.CPUSET_CPUS, group), os.path.basename(group)).format()
+    except (CgroupError, OSError, InvalidInput):
+        return ""

@@ -1,0 +1,303 @@
+"""What runs is read from this machine's kernel: whatever becomes of the journal and its disk, a start ends nothing that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from colo_common.events.enforcement import ReplicaEnded
+from colo_common.model.placement import Placement
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.reasons import EndCause, Reason
+from colo_common.model.workload import RunSpec
+from colo_executor.cgroup import CgroupError, CgroupTree
+from colo_executor.local import (
+    CeilingWritten,
+    LaunchFailed,
+    RememberEnd,
+    ReplicaExited,
+    ReplicaLaunched,
+    SignalReplica,
+    StopIntent,
+)
+from colo_executor.process.machine import start_ticks
+from colo_executor.process.runtime import ProcessRuntime
+from colo_executor.process.settings import ProcessPolicy
+from tests.support.adopted import adopted
+from tests.support.builders import a_placement
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.kernel
+
+ROOT = "/sys/fs/cgroup"
+INTENT = StopIntent(cause=EndCause.STOPPED, reason=Reason.CANCELLED, kill_at_ms=0)
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Iterator[ProcessPolicy]:
+    policy = ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=f"colo-truth-{os.getpid()}")
+    yield policy
+    left = [*Path(ROOT).glob(f"*/{policy.subtree}*"), *Path(ROOT).glob(f"{policy.subtree}*")]
+    for name in {path.name for path in left}:
+        tree = CgroupTree(ROOT, name)
+        tree.kill("")
+        tree.remove("")
+    assert not left, "control groups were left behind"
+
+
+def a_run(script: str, replica: str = "job/main/0") -> Placement:
+    return replace(a_placement(replica, mcpu=500), run=RunSpec(command=("sh", "-c", script)), memory_bytes=64 << 20)
+
+
+def an_online_run(script: str, replica: str = "web/main/0") -> Placement:
+    return replace(a_run(script, replica), qos=QosClass.LS, band=PriorityBand.PROD)
+
+
+async def start(runtime: ProcessRuntime, placement: Placement) -> ReplicaLaunched:
+    launched = await runtime.launch(placement, 1)
+    assert isinstance(launched, ReplicaLaunched), launched
+    return launched
+
+
+async def next_exit(runtime: ProcessRuntime) -> ReplicaExited:
+    async def look() -> tuple[ReplicaExited, ...]:
+        return runtime.poll_exits()
+
+    (exited,) = await eventually(look, "an exit")
+    return exited
+
+
+def kill(replica: str = "job/main/0") -> SignalReplica:
+    return SignalReplica(replica=replica, attempt=1, signal="kill", intent=INTENT)
+
+
+def lose_everything(state_dir: Path) -> None:
+    shutil.rmtree(state_dir)
+
+
+def flip_a_bit(state_dir: Path) -> None:
+    """Damage the line of every launch, and of the boot."""
+    lines = (state_dir / "journal").read_bytes().splitlines()
+    damaged = [line.replace(b'"type"', b'"tyqe"') for line in lines]
+    (state_dir / "journal").write_bytes(b"\n".join(damaged) + b"\n")
+
+
+def another_boot(state_dir: Path) -> None:
+    """An id of the boot that cannot be read: what runs is what counts."""
+    lines = [line for line in (state_dir / "journal").read_bytes().splitlines() if b'"booted"' not in line]
+    (state_dir / "journal").write_bytes(b"\n".join(lines) + b"\n")
+
+
+@pytest.mark.parametrize("loss", [lose_everything, flip_a_bit, another_boot], ids=lambda loss: loss.__name__)
+async def test_what_the_journal_lacks_is_adopted_by_its_group_and_told_when_it_ends(policy, tmp_path, loss):
+    go = tmp_path / "go"
+    first = ProcessRuntime(policy)
+    await first.adopt(1)
+    script = f"while [ ! -e {go} ]; do sleep 0.05; done; exit 7"
+    placements = (a_run(script), an_online_run(script))
+    pids = {placement.replica: (await start(first, placement)).pid for placement in placements}
+    await first.close()
+    loss(Path(policy.state_dir))
+    second = ProcessRuntime(policy)
+    try:
+        found = await second.adopt(2)
+        assert {one.placement.replica: (one.pid, one.alive) for one in found.replicas} == {
+            replica: (pid, True) for replica, pid in pids.items()
+        }
+        for one, placement in zip(found.replicas, placements, strict=True):
+            assert one.placement.memory_bytes == placement.memory_bytes
+            assert abs(one.placement.cpu_mcpu - placement.cpu_mcpu) <= 30
+            assert (one.placement.qos, one.placement.band) == (placement.qos, placement.band)
+        if loss is not another_boot:
+            assert [remark for remark in found.remarks if "adopted by its control group" in remark]
+        assert second.has_batch
+        go.touch()
+        ends: list[ReplicaExited] = []
+
+        async def look() -> bool:
+            ends.extend(second.poll_exits())
+            return len(ends) == 2
+
+        await eventually(look, "two ends")
+        assert {exited.exit_code for exited in ends} == {7}
+        assert CgroupTree(ROOT, policy.subtree).children("batch") == ()
+    finally:
+        await second.restore()
+        await second.close()
+
+
+async def test_a_group_that_is_none_of_colos_is_left_alone_and_named(policy):
+    first = ProcessRuntime(policy)
+    await first.adopt(1)
+    await first.close()
+    tree = CgroupTree(ROOT, policy.subtree)
+    tree.make("batch/somebodys")
+    other = await asyncio.create_subprocess_exec("sleep", "60")
+    Path(tree.hierarchy.mounts["cpu"], policy.subtree, "batch/somebodys/cgroup.procs").write_text(str(other.pid))
+    second = ProcessRuntime(policy)
+    try:
+        found = await second.adopt(1)
+        assert found.replicas == ()
+        assert [remark for remark in found.remarks if "somebodys is no replica of colo and is left alone" in remark]
+        assert other.returncode is None
+    finally:
+        other.kill()
+        await other.wait()
+        await second.restore()
+        await second.close()
+
+
+async def test_two_executors_with_different_state_cannot_share_a_subtree(policy, tmp_path):
+    async with adopted(policy):
+        with pytest.raises(CgroupError, match="another executor uses the control group"):
+            ProcessRuntime(replace(policy, state_dir=str(tmp_path / "another")))
+
+
+async def test_a_deleted_tier_is_made_again_with_its_ceiling(policy):
+    async with adopted(policy) as runtime:
+        assert isinstance(runtime.set_ceiling(700), CeilingWritten)
+        tree = CgroupTree(ROOT, policy.subtree)
+        assert tree.remove("batch")
+        drift = await runtime.reconcile()
+        assert drift is not None
+        assert {knob.before for knob in drift.knobs} == {"deleted"}
+        assert tree.quota_us("batch") == 70_000
+        assert await runtime.reconcile() is None
+        assert tree.remove("batch")
+        # And for whoever comes first.
+        await start(runtime, a_run("exit 0"))
+        assert tree.quota_us("batch") == 70_000
+        assert (await next_exit(runtime)).exit_code == 0
+
+
+async def test_an_end_is_told_when_its_group_is_gone_and_not_before(policy, monkeypatch):
+    async with adopted(policy) as runtime:
+        # It puts itself into a group of its own making, as a container's manager does.
+        subtree = Path(ROOT, "cpu", policy.subtree, "batch", "job.main.0@1", "its own group")
+        if not subtree.parent.parent.exists():
+            subtree = Path(ROOT, policy.subtree, "batch", "job.main.0@1", "its own group")
+        script = f"mkdir '{subtree}'; sleep 60 & echo $! > '{subtree}/cgroup.procs'; wait"
+        await start(runtime, a_run(script))
+
+        async def is_inside() -> list[str]:
+            return (subtree / "cgroup.procs").read_text().split() if subtree.exists() else []
+
+        (pid,) = await eventually(is_inside, "the process in a group inside")
+        remove = CgroupTree.remove_now
+        refused: list[str] = []
+
+        def once_more(tree: CgroupTree, group: str) -> bool:
+            if group.startswith("batch/") and len(refused) < 3:
+                refused.append(group)
+                return False
+            return remove(tree, group)
+
+        monkeypatch.setattr(CgroupTree, "remove_now", once_more)
+        await runtime.signal(kill())
+        exited = await next_exit(runtime)
+        assert exited.exit_code == 137
+        assert len(refused) == 3
+        assert not subtree.parent.exists()
+        assert start_ticks("/proc", int(pid)) is None
+
+
+async def test_one_that_does_not_die_delays_no_other(policy, monkeypatch):
+    async with adopted(policy) as runtime:
+        await start(runtime, a_run("sleep 60"))
+        await start(runtime, a_run("sleep 60", "job/main/1"))
+        kill_now = CgroupTree.kill_now
+        held = asyncio.Event()
+
+        def stays(tree: CgroupTree, group: str) -> bool:
+            return False if group.endswith("job.main.0@1") and not held.is_set() else kill_now(tree, group)
+
+        monkeypatch.setattr(CgroupTree, "kill_now", stays)
+        for _ in range(20):
+            await runtime.signal(kill())
+        await runtime.signal(kill("job/main/1"))
+        assert (await next_exit(runtime)).replica == "job/main/1"
+        assert runtime.has_batch
+        held.set()
+        assert (await next_exit(runtime)).replica == "job/main/0"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "disk"
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k,mode=0711", "tmpfs", path], check=True)
+    yield path
+    subprocess.run(["umount", "--lazy", path], check=True)
+
+
+def fill(disk: Path) -> None:
+    with pytest.raises(OSError, match="No space left"):
+        (disk / "filler").write_bytes(bytes(1 << 20))
+
+
+async def test_on_a_full_disk_the_reflex_stops_and_ends_go_on_and_only_starts_are_refused(policy, small_disk):
+    full = replace(policy, state_dir=str(small_disk / "state"))
+    first = ProcessRuntime(full)
+    await first.adopt(1)
+    # A job fills the disk that it shares with the journal.
+    await start(first, a_run("while :; do echo 0123456789012345678901234567890123456789 || sleep 60; done"))
+
+    async def is_full() -> bool:
+        return os.statvfs(small_disk).f_bavail == 0
+
+    await eventually(is_full, "a full disk")
+    assert isinstance(first.set_ceiling(900), CeilingWritten)
+    large = a_run("exit 0", "job/main/1")
+    large = replace(large, run=replace(large.run, env={"LARGER_THAN_THE_LAST_PAGE": "x" * 20_000}))
+    refused = await first.launch(large, 1)
+    assert isinstance(refused, LaunchFailed)
+    assert "No space left" in refused.detail
+    assert CgroupTree(ROOT, policy.subtree).children("batch") == ("job.main.0@1",)
+    await first.close()
+    # The next executor starts on the full disk.
+    second = ProcessRuntime(full)
+    found = await second.adopt(2)
+    assert [one.alive for one in found.replicas] == [True]
+    assert [remark for remark in found.remarks if "the journal cannot be written" in remark]
+    assert isinstance(second.set_ceiling(400), CeilingWritten)
+    await second.signal(SignalReplica(replica="job/main/0", attempt=1, signal="term", intent=INTENT))
+    await second.signal(kill())
+    exited = await next_exit(second)
+    fact = ReplicaEnded(node="n1", replica="job/main/0", job="job", attempt=1, cause=EndCause.STOPPED, exit_code=137)
+    await second.remember(RememberEnd(fact=fact))
+    assert exited.replica == "job/main/0"
+    # Room again: what could not be written is written by itself.
+    shutil.rmtree(small_disk / "state" / "attempts")
+    assert await second.reconcile() is None
+    await second.close()
+    async with adopted(full) as third:
+        found = await third.adopt(3)
+        assert [fact.replica for fact in found.ended] == ["job/main/0"]
+        await start(third, a_run("exit 0", "job/main/2"))
+        assert (await next_exit(third)).exit_code == 0
+
+
+async def test_a_child_that_was_killed_for_memory_does_not_make_a_good_end_a_bad_one(policy):
+    async with adopted(policy) as runtime:
+        hog = "head -c 200m /dev/zero | tail > /dev/null"
+        await start(runtime, a_run(f"sh -c '{hog}'; exit 0"))
+        exited = await next_exit(runtime)
+        if Path(ROOT, "cgroup.controllers").exists():
+            assert exited.oom, "cgroup v2 ends the whole group"
+        else:
+            assert (exited.oom, exited.exit_code) == (True, 0), "the core tells from both how it ended"
+
+
+async def test_a_process_group_that_the_kernel_killed_unasked_is_an_end_like_any_other(policy):
+    async with adopted(policy) as runtime:
+        launched = await start(runtime, a_run("sleep 60"))
+        os.kill(launched.pid, signal.SIGKILL)
+        assert (await next_exit(runtime)).exit_code == 137
