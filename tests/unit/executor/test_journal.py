@@ -127,11 +127,11 @@ def test_a_full_disk_loses_nothing_that_it_had_and_gets_the_rest_later(disk):
     filler = disk / "filler"
     with pytest.raises(OSError, match="No space left"):
         filler.write_bytes(bytes(1 << 20))
-    heard = [ended(f"job/heard/{index}") for index in range(200)]
+    facts = [ended(f"job/late/{index}") for index in range(200)]
     with pytest.raises(OSError, match="No space left"):
         journal.append(*[launched(f"job/refused/{index}") for index in range(200)])
     assert not any("refused" in key for key in journal.state.launched)
-    journal.note(*heard)
+    journal.note(*facts)
     assert journal.is_behind
     assert not journal.catch_up()
     # A crash now: what the disk had is there, whole.
@@ -141,14 +141,14 @@ def test_a_full_disk_loses_nothing_that_it_had_and_gets_the_rest_later(disk):
     # A start on the full disk.
     again = JournalFile(disk)
     assert facts_of(again.state) == facts_of(JournalState(ENTRIES))
-    again.note(*heard)
+    again.note(*facts)
     assert again.is_behind
     filler.unlink()
     assert again.catch_up()
     again.append(launched("job/main/5"))
     again.close()
     third = JournalFile(disk)
-    assert "job/heard/199#1" in third.state.ended
+    assert "job/late/199#1" in third.state.ended
     assert "job/main/5#1" in third.state.launched
     third.close()
 
