@@ -44,8 +44,9 @@ Event = Fact | Wake | Audited
 class GatewayCore:
     """Keeps the event log, the traces, the newest evictions, the restrictions in force, recent counts and the newest ceilings."""
 
-    def __init__(self, *, event_log_size: int, trace_size: int) -> None:
-        self.event_log = EventLog(event_log_size)
+    def __init__(self, *, event_log_size: int, trace_size: int, start: int = 0) -> None:
+        """`start`: the position in the event log before the first fact."""
+        self.event_log = EventLog(event_log_size, start)
         self.traces = Traces(trace_size)
         self.evictions = Evictions()
         self.harm = Harm()

@@ -15,7 +15,7 @@ _PIECE: Final = 5_000
 
 
 class EventLogEntry(Struct, frozen=True, kw_only=True):
-    """One fact of the stream. `position` counts the facts from 1 in the order in which the gateway received them.
+    """One fact of the stream. `position` counts the facts on from the log's `start` in the order in which the gateway received them.
 
     `received_ms` is when it did so; the fact itself names when it happened, which may be long before where the bus repeated it.
     """
@@ -30,9 +30,11 @@ class EventLogEntry(Struct, frozen=True, kw_only=True):
 class EventLog:
     """A ring of the newest `size` facts."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, start: int = 0) -> None:
+        """`start`: the position before the first fact. One that grows with time keeps positions of another start apart."""
         self._entries: deque[EventLogEntry] = deque(maxlen=size)
-        self.position = 0
+        self._start = start
+        self.position = start
 
     def __len__(self) -> int:
         """How many facts are kept."""
@@ -48,6 +50,12 @@ class EventLog:
     def after(self, position: int) -> list[EventLogEntry]:
         """Kept facts with a higher position, oldest first."""
         return [entry for entry in self._entries if entry.position > position]
+
+    def has_gap_after(self, position: int) -> bool:
+        """Whether facts after the position may be missing here: they were dropped, or the position is another process's."""
+        if not position:
+            return self.first_position() > self._start + 1
+        return position < (self.first_position() or self.position + 1) - 1 or position > self.position
 
     def first_position(self) -> int:
         """The position of the oldest kept fact, or 0 when the log is empty. Facts with lower positions were dropped."""

@@ -42,7 +42,10 @@ _SURVEY_S: Final = 0.6
 
 async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
     """Add the service to the process, and the API to the HTTP server of its health pages."""
-    core = GatewayCore(event_log_size=settings.event_log_size, trace_size=settings.trace_size)
+    # Positions of a later start are higher, so that a reader who resumes here what began elsewhere is told of the gap.
+    core = GatewayCore(
+        event_log_size=settings.event_log_size, trace_size=settings.trace_size, start=process.clock.wall_us()
+    )
     streams = Streams(limit=settings.streams_max, queue_size=settings.stream_queue)
     asker = Asker(process.bus, settings.ask_timeout_s)
     survey = ServiceSurvey(process.survey, _SURVEY_S)

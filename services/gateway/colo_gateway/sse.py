@@ -1,6 +1,8 @@
 """Server-sent events: first the kept facts after the reader's position, then live facts, with a comment line as heartbeat."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -20,14 +22,19 @@ _HEARTBEAT_S: Final = 15.0
 _FORMS: Final = ("fact", "line")
 
 
+class _Stuck(Exception):
+    """The reader's connection takes nothing any more."""
+
+
 async def stream_events(
     request: web.Request, event_log: EventLog, streams: Streams, since: Since | None, *, now_ms: int, speed: float
 ) -> web.StreamResponse | None:
     """Serve one reader until it disconnects. Returns None when `streams` is at its limit. Raises InvalidInput for a bad filter.
 
     With `since` None the stream begins with the next fact. When facts after `since` are no longer kept, the first event is `gap`
-    with the first kept position. A reader that is too slow gets the event `overrun` and is disconnected. With the query `form=line`
-    the data of an event is an EventLine instead of the fact.
+    with the first kept position. A reader that is too slow gets the event `overrun` and is disconnected; one whose connection takes
+    nothing for a while is cut off, and takes no place among the open streams any more. With the query `form=line` the data of an
+    event is an EventLine instead of the fact.
     """
     filter_ = filter_of(request)
     is_line = name_among(request.query.get("form", "fact"), _FORMS, "form") == "line"
@@ -47,33 +54,52 @@ async def stream_events(
             }
         )
         await response.prepare(request)
-        if has_gap:
-            await response.write(f"event: gap\ndata: {event_log.first_position()}\n\n".encode())
-        for entry in kept:
-            passed = filter_.passed(entry)
-            if passed is not None:
-                await response.write(_event(passed, is_line))
-        while not stream.overrun:
-            try:
-                async with asyncio.timeout(_HEARTBEAT_S):
-                    entry = await stream.queue.get()
-            except TimeoutError:
-                await response.write(b": alive\n\n")
-                continue
-            # Entries up to `shown` were in the event log when it was replayed.
-            if position is None or entry.position > shown:
-                await response.write(_event(entry, is_line))
-        await response.write(b"event: overrun\ndata: resume from your last id\n\n")
+        with suppress(_Stuck):
+            write = _writer(request, response, streams.write_s)
+            if has_gap:
+                await write(f"event: gap\ndata: {event_log.first_position() or shown + 1}\n\n".encode())
+            for entry in kept:
+                passed = filter_.passed(entry)
+                if passed is not None:
+                    await write(_event(passed, is_line))
+            while not stream.overrun:
+                try:
+                    async with asyncio.timeout(_HEARTBEAT_S):
+                        entry = await stream.queue.get()
+                except TimeoutError:
+                    await write(b": alive\n\n")
+                    continue
+                # Entries up to `shown` were in the event log when it was replayed.
+                if position is None or entry.position > shown:
+                    await write(_event(entry, is_line))
+            await write(b"event: overrun\ndata: resume from your last id\n\n")
         return response
     finally:
         streams.close(stream)
+
+
+def _writer(request: web.Request, response: web.StreamResponse, write_s: float) -> Callable[[bytes], Awaitable[None]]:
+    """Writes to the reader; raises _Stuck, with the connection closed, when it takes nothing for `write_s`."""
+
+    async def write(data: bytes) -> None:
+        try:
+            async with asyncio.timeout(write_s):
+                await response.write(data)
+        except TimeoutError as error:
+            if request.transport is not None:
+                request.transport.abort()
+            raise _Stuck from error
+
+    return write
 
 
 def _start(event_log: EventLog, since: Since, now_ms: int) -> tuple[int, bool]:
     """The position after which the reader begins, and whether facts between the wanted beginning and it are no longer kept."""
     if since.ago_ms is None:
         position = since.position or 0
-        return position, event_log.first_position() > position + 1
+        # After a gap everything that is kept is shown: of a position of another process nothing here is known to be older.
+        has_gap = event_log.has_gap_after(position)
+        return (0 if has_gap else position), has_gap
     from_ms = now_ms - since.ago_ms
     known_ms = event_log.known_since_ms()
     return event_log.position_at(from_ms), known_ms is not None and known_ms > from_ms

@@ -1,11 +1,14 @@
 """Open event streams. Each has its own bounded queue and filter, so a slow reader only loses its own stream."""
 
 import asyncio
+from typing import Final
 
 from colo_gateway.event_filter import EventFilter
 from colo_gateway.event_log import EventLogEntry
 
 __all__ = ["OpenStream", "Streams"]
+
+_WRITE_S: Final = 30.0
 
 
 class OpenStream:
@@ -30,7 +33,9 @@ class OpenStream:
 class Streams:
     """All open streams, at most `limit`."""
 
-    def __init__(self, *, limit: int, queue_size: int) -> None:
+    def __init__(self, *, limit: int, queue_size: int, write_s: float = _WRITE_S) -> None:
+        """`write_s`: how long the connection of a reader may take nothing before it is closed."""
+        self.write_s = write_s
         self._limit = limit
         self._queue_size = queue_size
         self._open: list[OpenStream] = []

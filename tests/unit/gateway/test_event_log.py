@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from colo_common.events.effects import Wake
 from colo_common.events.job import JobStateChanged, PlacementsRequested
 from colo_common.events.placement import NodeRelease, PlacementsDecided, PlacementsReleased
@@ -11,6 +13,7 @@ from colo_common.model.restriction import Restriction, RestrictionKind, Restrict
 from colo_gateway.concern import concerning
 from colo_gateway.core import GatewayCore, Shown
 from colo_gateway.event_filter import EventFilter
+from colo_gateway.event_log import EventLog
 from colo_gateway.streams import Streams
 from tests.support.builders import a_node, a_placement, a_sample, decided
 from tests.support.scheduler_story import a_placement_request
@@ -126,3 +129,27 @@ def test_a_slow_reader_is_overrun_alone() -> None:
     assert not picky.overrun
     streams.close(slow)
     assert len(streams) == 1
+
+
+@pytest.mark.parametrize(
+    ("kept", "start", "position", "is_gap"),
+    [
+        (5, 100, 0, False),
+        (5, 100, 103, False),
+        (5, 100, 105, False),
+        (5, 100, 100, False),
+        (5, 100, 40, True),
+        (5, 100, 106, True),
+        (0, 100, 100, False),
+        (0, 100, 99, True),
+        (0, 0, 7, True),
+        (1_001, 100, 0, True),
+        (1_001, 100, 100, True),
+        (1_001, 100, 101, False),
+    ],
+)
+def test_a_position_that_another_process_gave_is_a_gap(kept: int, start: int, position: int, is_gap: bool) -> None:
+    log = EventLog(1_000, start)
+    for _ in range(kept):
+        log.append("JobStateChanged", "colo.v1.evt.job.changed", a_change(), 0)
+    assert log.has_gap_after(position) is is_gap
