@@ -142,9 +142,9 @@ class JobsWorld:
 
     # ------------------------------------------------------------ facts, valid by default
 
-    def submit(self, spec: JobSpec | None = None, job: str = "j1") -> Any:
+    def submit(self, spec: JobSpec | None = None, job: str = "j1", key: str = "") -> Any:
         """Submit a job; the answer."""
-        return self.ask(SubmitJob(job=job, spec=spec or a_spec()))
+        return self.ask(SubmitJob(job=job, spec=spec or a_spec(), key=key))
 
     def cancel(self, job: str = "j1") -> Any:
         """Cancel a job; the answer."""

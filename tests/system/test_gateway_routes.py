@@ -75,6 +75,15 @@ async def test_the_same_key_and_job_again_is_the_same_submission(colo: RunningCo
     assert (other.status, other.body["field"], other.body["rule"]) == (409, "job", "another job has this id")
 
 
+async def test_keys_whose_jobs_would_have_the_same_id_give_two_jobs(colo: RunningColo) -> None:
+    # Two keys whose digests begin with the same 32 bits.
+    keys = [{"Idempotency-Key": "key-8337"}, {"Idempotency-Key": "key-15029"}]
+    jobs = [(await colo.call("POST", "/v1/jobs", JOB, headers=key)).body["job"] for key in (*keys, *keys)]
+    assert jobs[0].endswith("-7152ff1c")
+    assert jobs[0] != jobs[1]
+    assert jobs[2:] == jobs[:2]
+
+
 async def test_jobs_are_listed_newest_first_by_state_and_by_queue(colo: RunningColo) -> None:
     waiting = [await colo.submit(TOO_WIDE), await colo.submit(TOO_WIDE | {"queue": "tiny"})]
     listed = await colo.get("/v1/jobs?state=inqueue,PENDING")

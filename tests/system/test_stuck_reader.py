@@ -40,7 +40,7 @@ async def test_a_reader_whose_connection_takes_nothing_is_cut_off() -> None:
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    assert site._server is not None and isinstance(site._server, asyncio.Server)
+    assert isinstance(site._server, asyncio.Server)
     port = site._server.sockets[0].getsockname()[1]
     try:
         with socket.create_connection(("127.0.0.1", port)) as reader:

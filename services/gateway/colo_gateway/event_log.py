@@ -15,7 +15,7 @@ _PIECE: Final = 5_000
 
 
 class EventLogEntry(Struct, frozen=True, kw_only=True):
-    """One fact of the stream. `position` counts the facts on from the log's `start` in the order in which the gateway received them.
+    """One fact of the stream. `position` counts the facts on from the log's `start`, in the order of arrival.
 
     `received_ms` is when it did so; the fact itself names when it happened, which may be long before where the bus repeated it.
     """

@@ -16,8 +16,9 @@ from colo_common.model.submission import (
     KEY_MOST,
     UNFINISHED,
     CheckIndex,
-    job_id,
+    job_ids,
     jobs_index,
+    key_digest,
     parse_check_index,
     spec_index,
 )
@@ -66,14 +67,18 @@ class SubmissionRoutes:
         refused_here = principal_of(request).refusal_of_job(spec.tenant, spec.queue)
         if refused_here is not None:
             return answer_of(refused_here)
-        job = job_id(spec.name, key or secrets.token_hex(16), spec.tenant)
-        refusal = None if check is None else await self._moved(job, spec, check)
-        if refusal is not None:
-            return answer_of(refusal)
-        # The submission has its own trace. The trace of each later placement is another one and carries this one's id.
-        own = placement_trace(job, 0, self._trace_ratio)
-        submission = rq.SubmitJob(job=job, spec=spec, jobs_index=None if check is None else check.jobs)
-        answer = await self._asker.ask(submission, own)
+        key = key or secrets.token_hex(16)
+        digest = key_digest(key, spec.tenant)
+        for job in job_ids(spec.name, key, spec.tenant):
+            refusal = None if check is None else await self._moved(job, spec, check)
+            if refusal is not None:
+                return answer_of(refusal)
+            # The submission has its own trace. The trace of each later placement is another one and carries this one's id.
+            own = placement_trace(job, 0, self._trace_ratio)
+            jobs = None if check is None else check.jobs
+            answer = await self._asker.ask(rq.SubmitJob(job=job, spec=spec, jobs_index=jobs, key=digest), own)
+            if not (isinstance(answer, rq.Refusal) and answer.field == rq.KEY_TAKEN):
+                break
         refused = str(answer) if isinstance(answer, rq.Refusal) else ""
         end_us = time.time_ns() // 1000
         attributes = {"colo.job": job, "colo.queue": spec.queue, "colo.replicas": str(spec.replica_count)}

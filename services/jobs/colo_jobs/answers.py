@@ -9,6 +9,7 @@ from colo_common.events.effects import Publish, RequestReceived
 from colo_common.events.fleet import ListNodeReplicas, ListTenants
 from colo_common.events.job import JobSubmitted
 from colo_common.events.requests import (
+    KEY_TAKEN,
     CancelJob,
     GetJob,
     JobAccepted,
@@ -119,6 +120,8 @@ class Answers:
 
     def _submit(self, request: RequestReceived, body: SubmitJob, now_ms: int) -> AcceptedRequest | Struct:
         known = self._index.jobs.get(body.job)
+        if known is not None and body.key and known.record.key and body.key != known.record.key:
+            return Refusal(code=409, field=KEY_TAKEN, rule="a job of another key has this id", got=body.job)
         if known is not None and known.spec == body.spec:
             return accepted(known)
         if body.jobs_index is not None and (moved := self._moved(body.spec, body.jobs_index)) is not None:
@@ -127,7 +130,7 @@ class Answers:
         if isinstance(checked, Refusal):
             self._counters.queue_full += checked.code == 429
             return checked
-        job = Job.new(body.job, body.spec, now_ms, trace_of(request.traceparent))
+        job = Job.new(body.job, body.spec, now_ms, trace_of(request.traceparent), body.key)
         txn = JobTransaction(job, now_ms, self._counters, self._policy.retry)
         txn.spec_value = checked
         txn.add_story_line(f"submitted: {_counted(job.size, 'replica')} in {_counted(len(job.spec.tasks), 'task')}")

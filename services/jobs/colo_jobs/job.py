@@ -69,7 +69,7 @@ class Job:
             self.counts = [self._counted(task) for task in range(len(spec.tasks))]
 
     @classmethod
-    def new(cls, job: str, spec: JobSpec, now_ms: int, submit_trace: str = "") -> "Job":
+    def new(cls, job: str, spec: JobSpec, now_ms: int, submit_trace: str = "", key: str = "") -> "Job":
         """A submitted job: Pending, with all replicas Pending."""
         left = spec.replica_count
         pages = []
@@ -77,7 +77,11 @@ class Job:
             pages.append(PageRecord(replicas=[ReplicaRecord() for _ in range(min(left, PAGE_REPLICAS))]))
             left -= PAGE_REPLICAS
         record = JobRecord(
-            job=job, submitted_at_ms=now_ms, tasks=[TaskRecord() for _ in spec.tasks], submit_trace=submit_trace
+            job=job,
+            submitted_at_ms=now_ms,
+            tasks=[TaskRecord() for _ in spec.tasks],
+            submit_trace=submit_trace,
+            key=key,
         )
         return cls(spec, record, pages, is_new=True)
 

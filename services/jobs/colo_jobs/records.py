@@ -79,7 +79,7 @@ class TaskRecord(Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class JobRecord(Struct, kw_only=True, gc=False):
-    """The state of a job and its tasks. `submit_trace` is the trace id of its submission."""
+    """The state of a job and its tasks. `submit_trace` is the trace id of its submission, `key` its digest."""
 
     job: str
     submitted_at_ms: int
@@ -87,6 +87,7 @@ class JobRecord(Struct, kw_only=True, gc=False):
     state: str = JOB.initial
     ended_at_ms: int | None = None
     submit_trace: str = ""
+    key: str = ""
     story: list[Line] = field(default_factory=list)
     schema: int = _SCHEMA
 

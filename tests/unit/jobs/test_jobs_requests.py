@@ -5,6 +5,7 @@ import pytest
 from msgspec import structs
 
 from colo_common.events.requests import (
+    KEY_TAKEN,
     CancelJob,
     GetJob,
     JobAccepted,
@@ -42,6 +43,15 @@ def test_another_job_under_a_known_id_is_refused(world: JobsWorld) -> None:
     world.submit()
     answer = world.submit(a_spec(a_task(replicas=2)))
     assert (answer.code, answer.field) == (409, "job")
+
+
+def test_a_job_of_another_key_keeps_its_id_however_alike_the_two_are(world: JobsWorld) -> None:
+    first = world.submit(key="aa")
+    answer = world.submit(key="bb")
+    assert (answer.code, answer.field) == (409, KEY_TAKEN)
+    assert world.submit(key="aa") == world.submit() == first
+    world.restart()
+    assert world.submit(key="bb").field == KEY_TAKEN
 
 
 @pytest.mark.parametrize("job", ["", "a/b", "A", "x" * 64])

@@ -1,5 +1,7 @@
 """Requests and their replies: one request type and one reply type each. A service that cannot answer replies with a Refusal."""
 
+from typing import Final
+
 from msgspec import Struct
 
 from colo_common.events.job import PlacementRequest
@@ -13,6 +15,7 @@ from colo_common.model.reservation import ReservationSpec
 from colo_common.model.workload import JobSpec
 
 __all__ = [
+    "KEY_TAKEN",
     "CancelJob",
     "CreateReservation",
     "DecisionRecord",
@@ -69,15 +72,23 @@ class Refusal(Struct, frozen=True, kw_only=True):
         return f"{self.field}: {self.rule}" + (f" (got {self.got})" if self.got else "")
 
 
+#: The field of the refusal of a job whose id belongs to a job of another key.
+KEY_TAKEN: Final = "job id"
+
+
 class SubmitJob(Struct, frozen=True, kw_only=True):
     """Accept a job under this id. Repeating it with the same spec gives the same reply; with another spec it is refused (409).
 
     A new job is refused (409) unless `jobs_index` is None or that of the unfinished jobs of its name (`model.submission`).
+
+    `key` is the `key_digest` of the submission ("": not told). A job of another key keeps its id, however alike the two are: the
+    submission is refused with the field `KEY_TAKEN`, and its sender tries the next id.
     """
 
     job: str
     spec: JobSpec
     jobs_index: str | None = None
+    key: str = ""
 
 
 class JobAccepted(Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""What makes a submission safe to repeat: the id that follows from its key, and the check index by which a plan still holds."""
+"""What makes a submission safe to repeat: the ids that follow from its key, and the check index by which a plan still holds."""
 
 from __future__ import annotations
 
@@ -12,12 +12,23 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.lifecycle import JOB
 from colo_common.model.workload import JobSpec
 
-__all__ = ["KEY_MOST", "UNFINISHED", "CheckIndex", "job_id", "jobs_index", "parse_check_index", "spec_index"]
+__all__ = [
+    "KEY_MOST",
+    "UNFINISHED",
+    "CheckIndex",
+    "job_id",
+    "job_ids",
+    "jobs_index",
+    "key_digest",
+    "parse_check_index",
+    "spec_index",
+]
 
 KEY_MOST: Final = 256
 """The most characters of an idempotency key."""
 UNFINISHED: Final = tuple(name for name in JOB.state_names if name not in JOB.terminal)
 _DIGITS: Final = 8
+_KEY_DIGITS: Final = 32
 _DEFAULT_TENANT: Final = "default"
 _NONE: Final = "0"
 _INDEX: Final = re.compile(r"(?P<spec>[0-9a-f]{8})-(?P<jobs>0|[0-9a-f]{8})-(?P<placed>[0-9]{1,5})")
@@ -42,7 +53,18 @@ def job_id(name: str, key: str, tenant: str = _DEFAULT_TENANT) -> str:
 
     The same key of two tenants gives two jobs.
     """
-    return f"{name}-{_digest((key if tenant == _DEFAULT_TENANT else f'{tenant}/{key}').encode())}"
+    return job_ids(name, key, tenant)[0]
+
+
+def job_ids(name: str, key: str, tenant: str = _DEFAULT_TENANT) -> tuple[str, ...]:
+    """The ids of a job by its key, in the order in which they are tried: one of them may be that of a job under another key."""
+    digest = key_digest(key, tenant)
+    return tuple(f"{name}-{digest[at : at + _DIGITS]}" for at in range(0, len(digest), _DIGITS))
+
+
+def key_digest(key: str, tenant: str = _DEFAULT_TENANT) -> str:
+    """32 hexadecimal digits by which two keys are told apart whose jobs would have the same id."""
+    return hashlib.sha256((key if tenant == _DEFAULT_TENANT else f"{tenant}/{key}").encode()).hexdigest()[:_KEY_DIGITS]
 
 
 def spec_index(spec: JobSpec) -> str:
