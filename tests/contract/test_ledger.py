@@ -159,7 +159,7 @@ async def test_the_same_call_again_is_accepted_and_changes_nothing(ledger: Ledge
 async def test_an_older_attempt_is_refused_while_a_newer_is_held(ledger: Ledger) -> None:
     await ledger.commit([reserve("n1", 0, reservation("j/t/0", attempt=3))])
     (answer,) = await ledger.commit([reserve("n2", 0, reservation("j/t/0", attempt=2, node="n2"))])
-    assert [r.reason for r in answer.refused] == [Reason.OLDER_ATTEMPT]
+    assert [(r.reason, r.least, r.held_on) for r in answer.refused] == [(Reason.OLDER_ATTEMPT, 3, "")]
 
 
 async def test_a_newer_attempt_may_be_held_beside_an_older_one(ledger: Ledger) -> None:
@@ -197,7 +197,7 @@ async def test_an_attempt_that_is_over_is_never_held_again(ledger: Ledger, attem
     await ledger.commit([reserve("n1", 0, reservation("j/t/0", attempt=2))])
     await ledger.release([("j/t/0", 2)])
     (answer,) = await ledger.commit([reserve("n2", 0, reservation("j/t/0", attempt=attempt, node="n2"))])
-    assert [r.reason for r in answer.refused] == [Reason.OLDER_ATTEMPT]
+    assert [(r.reason, r.least, r.held_on) for r in answer.refused] == [(Reason.OLDER_ATTEMPT, 3, "")]
     (answer,) = await ledger.commit([reserve("n2", 0, reservation("j/t/0", attempt=3, node="n2"))])
     assert answer.accepted == (("j/t/0", 3),)
 

@@ -201,6 +201,10 @@ class JobsCore:
         if replica.state != "Pending" or replica.attempt != event.attempt:
             self.counters.late += 1
             return []
+        if event.newest_over >= replica.attempt:
+            txn = self._transaction(job, now_ms)
+            replicas.on_outlived(txn, index, event.newest_over)
+            return self._finish(txn)
         # A reason to wait is no change of state: it is kept in memory and causes no write.
         sentence = sentence_of(event)
         # The scheduler publishes a rejection once for all replicas of a job with the same request.

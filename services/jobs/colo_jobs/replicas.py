@@ -18,6 +18,7 @@ __all__ = [
     "on_missing",
     "on_node_back",
     "on_node_lost",
+    "on_outlived",
     "on_placed",
     "on_refused",
     "on_started",
@@ -29,6 +30,14 @@ _NOT_STARTED_EXIT_CODE: Final = 127
 # The guards of an attempt that succeeded: it uses no retry.
 _WELL: Final = {"zero": True, "retry": False}
 _AVOID_AFTER: Final = frozenset({EndCause.EVICTED, EndCause.START_FAILED})
+
+
+def on_outlived(txn: JobTransaction, index: int, newest: int) -> None:
+    """Request an attempt above `newest` for a waiting replica: the lower ones were used before, under the same id, and are over."""
+    replica = txn.job.records[index]
+    txn.add_page_line(index, f"{txn.job.name(index)} asks again as attempt {newest + 1}: {newest} was used before")
+    replica.attempt = newest + 1
+    txn.request_place(index)
 
 
 def on_placed(txn: JobTransaction, index: int, attempt: int, node: str, zones: tuple[int, ...]) -> None:

@@ -38,6 +38,7 @@ from colo_scheduler.commit.held import Over
 from colo_scheduler.commit.holds_listing import HoldsListing
 from colo_scheduler.commit.jobs_asked import AskPending, StartedKnown
 from colo_scheduler.commit.ledger_retry import LedgerRetry, as_answered
+from colo_scheduler.commit.over_requests import OverRequests
 from colo_scheduler.commit.recoveries import Recovery
 from colo_scheduler.commit.relist import Asking
 from colo_scheduler.eligibility.colocation import ruled
@@ -117,6 +118,7 @@ class SchedulerCore:
         self._plans = Plans(self.cluster, self.policy)
         self._proposals = Proposals(self.cluster, self.commits, self.queue, self._over, self._records, self.counts)
         self._asking = Asking(self.policy, self.commits, self.queue)
+        self._over_requests = OverRequests(self._over, self._asking)
         self._refresh_at_ms: int | None = None
         self._soon_ms = 0
 
@@ -193,7 +195,10 @@ class SchedulerCore:
     def _from_ledger(self, event: LedgerEvent, now_ms: int) -> list[Effect]:
         match event:
             case LedgerAnswered():
-                return self.commits.answered(event, now_ms)
+                effects = self.commits.answered(event, now_ms)
+                for attempt in self.commits.take_outlived():
+                    self._over_requests.note(attempt, now_ms)
+                return effects
             case HoldsReleased():
                 return self.commits.released(event, now_ms)
             case LedgerRows():
@@ -262,8 +267,11 @@ class SchedulerCore:
                 self.counts["wants_of_others"] += 1
             elif self.paused.holds_back(placement_request, self.cluster.restrictions):
                 pass
-            elif attempt in over or attempt in held:
+            elif attempt in held:
                 self.counts["wants_repeated"] += 1
+            elif attempt in over:
+                self.counts["wants_repeated"] += 1
+                self._over_requests.note(attempt, now_ms)
             elif not queue.add(placement_request):
                 self.counts["wants_left_out"] += 1
                 self._asking.left_out()
@@ -282,6 +290,10 @@ class SchedulerCore:
     def _pending(self, placement_requests: tuple[PlacementRequest, ...], now_ms: int) -> list[Effect]:
         """Take the placement requests that the jobs service listed as pending."""
         effects = self._placement_request(placement_requests, now_ms)
+        for placement_request in placement_requests:
+            attempt = (placement_request.replica, placement_request.attempt)
+            if attempt in self._over and attempt not in self.commits.held and self.shards.owns(placement_request.job):
+                effects += self._over_requests.listed(placement_request, now_ms)
         # All attempts go in one call, because the places of one commit share their orders.
         return effects + self.commits.tell_again(
             [(placement_request.replica, placement_request.attempt) for placement_request in placement_requests], now_ms

@@ -468,3 +468,14 @@ def test_a_placement_message_may_hold_replicas_of_many_jobs(world: JobsWorld) ->
     )
     world.feed(both)
     assert (world.state("a"), world.state("b"), world.core.counters.unknown_replica) == ("Running", "Running", 1)
+
+
+def test_a_job_under_an_id_that_was_used_before_asks_for_a_newer_attempt(world: JobsWorld) -> None:
+    world.submit(a_spec(a_task(replicas=2)))
+    told = PlacementRejected(at_ms=0, replica="j1/main/0", job="j1", attempt=1, nodes=0, counts=(), newest_over=3)
+    facts = world.feed(told)
+    assert requests_of(facts) == [("j1/main/0", 4)]
+    # Told twice, and late.
+    assert requests_of(world.feed(told)) == []
+    world.restart()
+    assert [world.replica(f"j1/main/{index}").attempt for index in (0, 1)] == [4, 1]

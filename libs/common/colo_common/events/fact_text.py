@@ -171,6 +171,8 @@ def _decided(fact: PlacementsDecided) -> str:
 def _rejected(fact: PlacementRejected) -> str:
     if fact.broken_rule:
         return f"{fact.replica} is not tried: {fact.broken_rule}"
+    if fact.newest_over:
+        return f"{fact.replica} needs a newer attempt: {fact.newest_over} was used before under this id"
     counts = ", ".join(f"{count.nodes} {count.reason.value}" for count in fact.counts)
     nearest = nearest_text(fact.nearest, never=fact.never)
     waiting = f"{fact.replica} waits: 0 of {fact.nodes} nodes fit"

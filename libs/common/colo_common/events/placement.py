@@ -78,6 +78,9 @@ class PlacementRejected(Fact, frozen=True, kw_only=True):
 
     `broken_rule`: the request breaks this rule, so the scheduler tries no node. The replica stays queued until it is withdrawn or
     a scheduler of another version accepts the request.
+
+    `newest_over`: this attempt and all up to that one are over (0: they are not), so only a newer one can be placed. The jobs
+    service requests that.
     """
 
     replica: ReplicaName
@@ -89,6 +92,7 @@ class PlacementRejected(Fact, frozen=True, kw_only=True):
     retry_at_ms: Ms = 0
     never: bool = False
     broken_rule: str = ""
+    newest_over: Number = 0
 
 
 class ProposedVictim(Struct, frozen=True, kw_only=True, gc=False):

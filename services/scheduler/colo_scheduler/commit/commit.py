@@ -121,6 +121,7 @@ class Commits:
         self._rounds = 0
         self._turns: list[CommitTurn] = []
         self._lost_commits: dict[Attempt, int] = {}
+        self._outlived: list[Attempt] = []
         self._late: dict[Attempt, PlacementRequest] = {}
         self._recoveries = Recoveries(over)
         # The moment (ms) at which each assumed attempt was assumed; the oldest first.
@@ -231,6 +232,11 @@ class Commits:
         effects: list[Effect] = list(publish(accepted, now_ms))
         return effects + self.reload(sorted(reload))
 
+    def take_outlived(self) -> list[Attempt]:
+        """The requested attempts that the ledger knows to be over, since the last call."""
+        taken, self._outlived = self._outlived, []
+        return taken
+
     def _is_known(self, node: Node, answer: NodeAnswer) -> bool:
         """Whether every hold of the node at this revision is known here: no other scheduler wrote before this call or after it."""
         if not answer.accepted:
@@ -254,6 +260,9 @@ class Commits:
         self.forget(attempt)
         self._counts["commits_late" if is_late else f"commits_refused_{refused.reason.value}"] += 1
         stale = {node.name} if refused.reason in _ROW_MOVED else {refused.held_on} - {""}
+        if refused.reason is Reason.OLDER_ATTEMPT:
+            self._over.add((refused.replica, max(refused.least - 1, refused.attempt)))
+            self._outlived.append(attempt)
         if (
             refused.reason is Reason.OLDER_ATTEMPT
             or attempt in self._over

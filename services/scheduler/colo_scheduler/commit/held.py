@@ -61,5 +61,9 @@ class Over:
         if len(highest) > self._limit:
             highest.popitem(last=False)
 
+    def newest(self, replica: str) -> int:
+        """The newest attempt of the replica that is known to be over; 0 when none is."""
+        return self._highest.get(replica, 0)
+
     def __contains__(self, attempt: Attempt) -> bool:
         return self._highest.get(attempt[0], 0) >= attempt[1]

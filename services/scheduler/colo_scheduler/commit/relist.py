@@ -25,6 +25,7 @@ class Asking:
         self._has_overflowed = False
         self._again_at_ms: int | None = None
         self._next_at_ms: int | None = None
+        self._soon_at_ms: int | None = None
 
     def shared(self, event: PartitionsHeld, *, has_new: bool, now_ms: int) -> None:
         """These shards are held now. The caller asks for new shards at once, and `wake` asks once more `ask_again_ms` later.
@@ -38,26 +39,32 @@ class Asking:
         elif self._next_at_ms is None and self._policy.ask_every_ms:
             self._next_at_ms = now_ms + self._policy.ask_every_ms
 
+    def soon(self, now_ms: int) -> None:
+        """Ask `ask_again_ms` from now, or earlier."""
+        if self._soon_at_ms is None:
+            self._soon_at_ms = now_ms + self._policy.ask_again_ms
+
     def left_out(self) -> None:
         """A request found no room in the queue."""
         self._has_overflowed = True
 
     def deadline_ms(self) -> int | None:
         """When `wake` has something to do, apart from room in the queue."""
-        again_ms, next_ms = self._again_at_ms, self._next_at_ms
-        if again_ms is None or next_ms is None:
-            return next_ms if again_ms is None else again_ms
-        return min(again_ms, next_ms)
+        moments = (self._again_at_ms, self._next_at_ms, self._soon_at_ms)
+        return min((moment for moment in moments if moment is not None), default=None)
 
     def wake(self, now_ms: int) -> list[Effect]:
         """Ask for pending requests where that is due; `ask_again_ms` after shards were taken also ask which attempts started."""
         is_again = self._again_at_ms is not None and now_ms >= self._again_at_ms
         is_next = self._next_at_ms is not None and now_ms >= self._next_at_ms
+        is_soon = self._soon_at_ms is not None and now_ms >= self._soon_at_ms
         has_room = self._has_overflowed and len(self._queue) * 2 <= self._policy.waiting_max
-        effects: list[Effect] = [AskPending()] if is_again or is_next or has_room else []
+        effects: list[Effect] = [AskPending()] if is_again or is_next or is_soon or has_room else []
         if is_again:
             self._again_at_ms = None
             self._commits.redelivery.ask_all(now_ms, least_ms=PUBLISHED_WITHIN_MS)
+        if is_soon:
+            self._soon_at_ms = None
         if is_next:
             self._next_at_ms = now_ms + self._policy.ask_every_ms
         if has_room:

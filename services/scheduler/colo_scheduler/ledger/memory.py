@@ -186,8 +186,9 @@ class MemoryLedger:
         replica, attempt = hold.attempt
         if key in self._held:
             return _refused(hold, Reason.ALREADY_HELD, self._held[key])
-        if self._newest.get(replica, 0) > attempt or self._over.get(replica, (0, ""))[0] >= attempt:
-            return _refused(hold, Reason.OLDER_ATTEMPT)
+        held, over = self._newest.get(replica, 0), self._over.get(replica, (0, ""))[0]
+        if held > attempt or over >= attempt:
+            return _refused(hold, Reason.OLDER_ATTEMPT, least=max(held, over + 1))
         return None
 
     def _row(self, name: str) -> NodeRow:
@@ -197,6 +198,6 @@ class MemoryLedger:
         return NodeRow(node=name, revision=node.revision, changes=node.changes, holds=holds, confirmed=confirmed)
 
 
-def _refused(hold: Hold, reason: Reason, held_on: str = "") -> HoldRefused:
+def _refused(hold: Hold, reason: Reason, held_on: str = "", least: int = 0) -> HoldRefused:
     replica, attempt = hold.attempt
-    return HoldRefused(replica=replica, attempt=attempt, reason=reason, held_on=held_on)
+    return HoldRefused(replica=replica, attempt=attempt, reason=reason, held_on=held_on, least=least)

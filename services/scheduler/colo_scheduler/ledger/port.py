@@ -89,12 +89,16 @@ class NodeCommit(Struct, frozen=True, kw_only=True):
 
 
 class HoldRefused(Struct, frozen=True, kw_only=True):
-    """One hold was not written. `held_on` names the node where the attempt is held already."""
+    """One hold was not written. `held_on` names the node where the attempt is held already.
+
+    `least` is, for an older attempt, the lowest attempt of the replica that is not over.
+    """
 
     replica: str
     attempt: int
     reason: Reason
     held_on: str = ""
+    least: int = 0
 
 
 class NodeAnswer(Struct, frozen=True, kw_only=True):

@@ -212,7 +212,9 @@ def _answer(reserve: NodeCommit, revision: int, changes: int, verdicts: list[byt
             accepted.append((replica, attempt))
         else:
             reason = Reason(verdict.decode())
-            refused.append(HoldRefused(replica=replica, attempt=attempt, reason=reason, held_on=where.decode()))
+            is_older = reason is Reason.OLDER_ATTEMPT
+            held_on, least = ("", int(where)) if is_older else (where.decode(), 0)
+            refused.append(HoldRefused(replica=replica, attempt=attempt, reason=reason, held_on=held_on, least=least))
     return NodeAnswer(
         node=reserve.node, revision=revision, changes=changes, accepted=tuple(accepted), refused=tuple(refused)
     )

@@ -52,7 +52,9 @@ local function verdict_of(node, replica, attempt, taken)
   local held_attempt, over_attempt = newest_held(replica), newest_over(replica)
   if not held_attempt or not over_attempt then return 'ledger-disagrees', '' end
   held_attempt = math.max(held_attempt, taken.newest[replica] or 0)
-  if held_attempt > tonumber(attempt) or over_attempt >= tonumber(attempt) then return 'older-attempt', '' end
+  if held_attempt > tonumber(attempt) or over_attempt >= tonumber(attempt) then
+    return 'older-attempt', tostring(math.max(held_attempt, over_attempt + 1))
+  end
   taken.names[name], taken.newest[replica] = node, tonumber(attempt)
   return 'ok', ''
 end

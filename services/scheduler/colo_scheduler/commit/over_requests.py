@@ -1,0 +1,58 @@
+"""Requests for attempts that are over: a job came back under an id that was used before, or the jobs service lost what it knew.
+
+Such an attempt is never placed, and nobody would say so: its job would wait for ever. The jobs service is told the newest attempt
+that is over, and requests a newer one. It hears of places and ends over other streams than the scheduler, so a request counts only
+when it is listed as waiting again a while after it was seen first.
+"""
+
+from typing import Final
+
+from colo_common.events.effects import Effect, Publish
+from colo_common.events.job import PlacementRequest
+from colo_common.events.placement import PlacementRejected
+from colo_common.model.placement import Attempt, attempt_key
+from colo_scheduler.commit.held import Over
+from colo_scheduler.commit.redelivery import PUBLISHED_WITHIN_MS
+from colo_scheduler.commit.relist import Asking
+
+__all__ = ["OverRequests"]
+
+_MOST: Final = 10_000
+
+
+class OverRequests:
+    """The requests of this kind that were seen, at most `_MOST`: of more the oldest are forgotten, and seen again later."""
+
+    def __init__(self, over: Over, asking: Asking) -> None:
+        self._over = over
+        self._asking = asking
+        self._since_ms: dict[Attempt, int] = {}
+
+    def note(self, attempt: Attempt, now_ms: int) -> None:
+        """A request of this attempt came although it is over: ask soon whether it still waits."""
+        if attempt in self._since_ms:
+            return
+        self._since_ms[attempt] = now_ms
+        if len(self._since_ms) > _MOST:
+            del self._since_ms[next(iter(self._since_ms))]
+        self._asking.soon(now_ms)
+
+    def listed(self, placement_request: PlacementRequest, now_ms: int) -> list[Effect]:
+        """The jobs service lists the request, whose attempt is over, as waiting."""
+        attempt = (placement_request.replica, placement_request.attempt)
+        self.note(attempt, now_ms)
+        if now_ms - self._since_ms[attempt] < PUBLISHED_WITHIN_MS:
+            return []
+        del self._since_ms[attempt]
+        newest = self._over.newest(attempt[0])
+        fact = PlacementRejected(
+            at_ms=now_ms,
+            replica=attempt[0],
+            job=placement_request.job,
+            attempt=attempt[1],
+            nodes=0,
+            counts=(),
+            newest_over=newest,
+        )
+        identity = f"scheduler:over:{attempt_key(*attempt)}:{newest}"
+        return [Publish(fact=fact, id=identity, traceparent=placement_request.traceparent)]
