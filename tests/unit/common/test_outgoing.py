@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec import structs
 from structlog.testing import capture_logs
 
 from colo_common.adapters.store_memory import MemoryStore
@@ -90,6 +91,65 @@ def test_while_one_is_tried_again_no_further_call_begins() -> None:
     assert run_virtual(sent(bus, "abcdef")) == list("abcdef")
     assert bus.begun[:2] == list("ab")
     assert bus.begun.index("c") > max(number for number, name in enumerate(bus.begun) if name == "a")
+
+
+class LosingBus(MemoryBus):
+    """Stores no message that is named in `lost` at its first try; the others of its call are stored."""
+
+    def __init__(self, lost: set[str]) -> None:
+        super().__init__()
+        self.lost = lost
+        self.stored: list[tuple[str, bytes]] = []
+        self.ids: set[str] = set()
+
+    async def publish(self, messages: Sequence[Outgoing]) -> None:
+        # Both calls are under way before the first one is answered.
+        await asyncio.sleep(1)
+        left = tuple(message for message in messages if message.msg_id in self.lost)
+        for message in messages:
+            if message not in left and message.msg_id not in self.ids:
+                self.ids.add(message.msg_id)
+                self.stored.append((message.subject, message.data))
+        self.lost -= {message.msg_id for message in left}
+        if left:
+            error = Unavailable("the leader of the stream moved")
+            error.left = left
+            raise error
+
+
+@pytest.mark.parametrize("calls", [1, 2], ids=["in one call", "in two calls"])
+def test_the_last_message_of_a_subject_is_the_newest_although_an_earlier_one_was_stored_late(calls: int) -> None:
+    node, other = "colo.v1.evt.node.n1.allocatable", "colo.v1.evt.node.n2.allocatable"
+    job = "colo.v1.evt.job.changed"
+    filler = [Outgoing(subject=job, data=b"", durable=True, msg_id=f"f{at}") for at in range(600)]
+    older = [
+        Outgoing(subject=subject, data=b"1", durable=True, msg_id=f"{subject}:1") for subject in (node, other, job)
+    ]
+    newer = [
+        Outgoing(subject=subject, data=b"2", durable=True, msg_id=f"{subject}:2") for subject in (node, other, job)
+    ]
+
+    async def story() -> list[tuple[str, bytes]]:
+        bus = LosingBus({f"{node}:1", f"{job}:1"})
+        metrics = ServiceMetrics(Metrics(), "test")
+        retrier = Retrier("bus", random.Random(1), metrics.retries, asyncio.Event())
+        sender = Sender(bus, None, retrier, metrics, lambda _request, _body: None)
+        if calls == 1:
+            sender.put(OutgoingBatch(messages=[*older, *newer]))
+        else:
+            sender.put(OutgoingBatch(messages=[*older, *filler]))
+            sender.put(OutgoingBatch(messages=[*[structs.replace(m, msg_id=f"g{m.msg_id}") for m in filler], *newer]))
+        running = asyncio.create_task(sender.run())
+        assert await sender.drained()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return [stored for stored in bus.stored if stored[1]]
+
+    stored = run_virtual(story())
+    assert [data for subject, data in stored if subject == node] == [b"2", b"1", b"2"]
+    assert [data for subject, data in stored if subject == other] == [b"1", b"2"]
+    # A stream that keeps all: who reads it orders the facts of a start by their sequence.
+    assert [data for subject, data in stored if subject == job] == [b"2", b"1"]
 
 
 def test_what_comes_before_a_call_has_run_goes_with_it() -> None:

@@ -65,7 +65,7 @@ from colo_common.events.restriction import (
 from colo_common.events.service import DeadLettered, SpansFinished
 from colo_common.events.started import StartedReplicas, StartedReply
 from colo_common.events.status import GetServiceStatus, ServiceStatus
-from colo_common.events.subjects import PREFIX, Subject
+from colo_common.events.subjects import PREFIX, Subject, matches
 from colo_common.events.waiting import ExplainWait, JobWait
 
 __all__ = [
@@ -78,6 +78,7 @@ __all__ = [
     "RequestSpec",
     "Stream",
     "event_of",
+    "keeps_last_only",
     "request_spec_of",
     "request_subject",
     "subject_of",
@@ -400,3 +401,11 @@ def subject_of(fact: Fact) -> str:
 def _subject(body: type[Fact], *values: str) -> str:
     subject = event_of(body).subject
     return subject.of(**dict(zip(subject.parameters, values, strict=True)))
+
+
+def keeps_last_only(subject: str) -> bool:
+    """Whether the stream of the subject keeps its last message only, so that an older one must not be stored after a newer one."""
+    return any(
+        limits.max_msgs_per_subject == 1 and any(matches(pattern, subject) for pattern in limits.subjects)
+        for limits in STREAMS.values()
+    )

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from math import inf
 
 import structlog
+from msgspec import structs
 
 from colo_common.events.effects import Effect, Write
+from colo_common.events.registry import keeps_last_only
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Bus, Delivery, Outgoing, PoisonMessage, PortError, Store, StoreConflict
 from colo_common.runtime.metrics import ServiceMetrics
@@ -30,6 +32,8 @@ _OUTBOX_LEFT_MOST = 10_000
 # Calls of the bus in flight: one is being stored, one waits behind it. More calls would be smaller, and each call costs.
 _IN_FLIGHT_MOST = 2
 _RECHECK_S = 0.5
+# Between the id of a message that is published once more and its number.
+_AGAIN = ":again:"
 # When a message that met conflicts only is delivered again.
 _AGAIN_S = 1.0
 # Outbox rows of stored messages are removed together. A crash before that publishes them again, and the stream drops duplicates.
@@ -109,6 +113,9 @@ class Sender:
         self._outgoing_batches: deque[OutgoingBatch] = deque()
         self._backlog = 0
         self._in_flight: deque[asyncio.Task[None]] = deque()
+        # Subjects of which earlier calls published a message late, by the call that may have overtaken it.
+        self._late: dict[asyncio.Task[None] | None, set[str]] = {}
+        self._repeated = 0
         # A call was started and has yet to take its batches.
         self._is_starting = False
         self._is_running = False
@@ -173,7 +180,8 @@ class Sender:
         """Send until cancelled. Raises ShuttingDown when the service shuts down without the bus, and any unexpected error.
 
         Up to _IN_FLIGHT_MOST calls of the bus wait for their acknowledgements at once. They start in order, their replies
-        and acknowledgements are done in order, and a failed call is retried only when all earlier calls are done.
+        and acknowledgements are done in order, and a failed call is retried only when all earlier calls are done. What was stored
+        before an earlier message of its subject, in a stream that keeps the last one only, is published once more after that.
         """
         self._failure = asyncio.get_running_loop().create_future()
         clearing = asyncio.create_task(self._keep_clearing())
@@ -211,12 +219,22 @@ class Sender:
         self._is_starting = False
         outgoing_batches = self._take()
         self._start()
+        own = asyncio.current_task()
+        late: set[str] = set()
+        messages = [message for outgoing_batch in outgoing_batches for message in outgoing_batch.messages]
         try:
-            await self._publish([message for outgoing_batch in outgoing_batches for message in outgoing_batch.messages])
+            await self._publish(messages, late)
         except Exception:
             await self._wait_for_earlier()
             raise
         await self._wait_for_earlier()
+        overtaken = self._late.pop(own, None)
+        if overtaken:
+            late |= overtaken
+            await self._publish(self._again(messages, overtaken), late)
+        for later in self._in_flight:
+            if late and later is not own:
+                self._late.setdefault(later, set()).update(late)
         await self._finish(outgoing_batches)
         self._in_flight.popleft()
         self._start()
@@ -258,8 +276,11 @@ class Sender:
                 self._outbox_left += outgoing_batch.outbox
                 self._has_left.set()
 
-    async def _publish(self, messages: list[Outgoing]) -> None:
-        """Publish the messages; returns when every durable one is stored, or is poison and was dropped."""
+    async def _publish(self, messages: list[Outgoing], late: set[str]) -> None:
+        """Publish the messages; returns when every durable one is stored, or is poison and was dropped.
+
+        Subjects of which a message was not stored at the first try are added to `late` where only the last one is kept.
+        """
         started_s = time.perf_counter()
         while messages:
             try:
@@ -270,7 +291,7 @@ class Sender:
                 await self._wait_for_earlier()
                 messages = await self._one_by_one(messages if error.left is None else error.left)
             except PortError as error:
-                messages = self._durable(messages if error.left is None else error.left)
+                messages = self._durable(self._left(messages, error, late))
                 await self._wait_for_earlier()
                 if messages:
                     await self._retrier.failed(error)
@@ -278,6 +299,33 @@ class Sender:
                 self._retrier.worked()
                 self._metrics.publish_seconds.observe(time.perf_counter() - started_s)
                 return
+
+    def _left(self, messages: list[Outgoing], error: PortError, late: set[str]) -> Sequence[Outgoing]:
+        """What is to be published now: what was not stored, and again what overtook it."""
+        left = messages if error.left is None else error.left
+        late |= {message.subject for message in left if message.durable and keeps_last_only(message.subject)}
+        if len(left) == len(messages) or not late:
+            return left
+        unstored = {id(message) for message in left}
+        behind: set[str] = set()
+        found: list[Outgoing] = []
+        for message in messages:
+            if id(message) in unstored:
+                behind.add(message.subject)
+                found.append(message)
+            elif message.subject in behind:
+                found += self._again([message], late)
+        return found
+
+    def _again(self, messages: Sequence[Outgoing], subjects: set[str]) -> list[Outgoing]:
+        """The durable messages of these subjects under ids of their own: under the old ones they would be dropped as duplicates."""
+        found: list[Outgoing] = []
+        for message in messages:
+            if message.durable and message.subject in subjects:
+                self._repeated += 1
+                msg_id = f"{message.msg_id.partition(_AGAIN)[0]}{_AGAIN}{self._repeated}"
+                found.append(structs.replace(message, msg_id=msg_id))
+        return found
 
     async def _wait_for_earlier(self) -> None:
         """Return when every call before this one is done."""
