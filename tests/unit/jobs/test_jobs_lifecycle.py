@@ -472,10 +472,10 @@ def test_a_placement_message_may_hold_replicas_of_many_jobs(world: JobsWorld) ->
 
 def test_a_job_under_an_id_that_was_used_before_asks_for_a_newer_attempt(world: JobsWorld) -> None:
     world.submit(a_spec(a_task(replicas=2)))
-    told = PlacementRejected(at_ms=0, replica="j1/main/0", job="j1", attempt=1, nodes=0, counts=(), newest_over=3)
-    facts = world.feed(told)
+    rejected = PlacementRejected(at_ms=0, replica="j1/main/0", job="j1", attempt=1, nodes=0, counts=(), newest_over=3)
+    facts = world.feed(rejected)
     assert requests_of(facts) == [("j1/main/0", 4)]
-    # Told twice, and late.
-    assert requests_of(world.feed(told)) == []
+    # Received twice, and late.
+    assert requests_of(world.feed(rejected)) == []
     world.restart()
     assert [world.replica(f"j1/main/{index}").attempt for index in (0, 1)] == [4, 1]
