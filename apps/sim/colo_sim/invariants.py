@@ -38,6 +38,9 @@ __all__ = ["InvariantChecker"]
 Attempt = tuple[str, int]
 #: Ticks that the reflex may be late: it acts at its next tick, and a whole step of the lease's decay may lie before that.
 _TICKS_LATE: Final = 3
+#: From the table's arrival at the executor until no batch work of the node gets any CPU.
+_SUSPENDED_WITHIN_MS: Final = 3_000
+_LEAVING: Final = (Reason.NODE_DRAINED, Reason.COLOCATION_OFF)
 
 
 class InvariantChecker:
@@ -67,6 +70,7 @@ class InvariantChecker:
         self._online: set[str] = set()
         self._evicting: dict[str, EvictionRequested] = {}
         self._last_eviction: dict[str, EvictionRequested] = {}
+        self._suspended: dict[str, tuple[ExecutorRole, int, dict[Attempt, int]]] = {}
 
     # ------------------------------------------------------------ facts
 
@@ -170,15 +174,20 @@ class InvariantChecker:
     # ------------------------------------------------------------ evictions
 
     def _evict(self, fact: EvictionRequested) -> None:
-        if fact.replica in self._online:
+        if fact.replica in self._online and fact.reason is not Reason.NODE_DRAINED:
             raise InvariantBroken("online work is evicted for its own sake", fact=fact)
         in_flight = self._evicting.get(fact.node)
         if in_flight is not None:
             raise InvariantBroken("a node has two victims in flight", node=fact.node, first=in_flight, then=fact)
+        self._evicting[fact.node] = fact
+        self.counts[f"evicted {fact.reason.value}"] += 1
+        if fact.reason in _LEAVING:
+            # By an operator's will: the cool-downs are between evictions by pressure.
+            return
         last = self._last_eviction.get(fact.node)
         if last is not None and fact.at_ms < last.at_ms + self._cool_ms(last.reason):
             raise InvariantBroken("a node was not given its cool-down", node=fact.node, last=last, then=fact)
-        self._evicting[fact.node] = self._last_eviction[fact.node] = fact
+        self._last_eviction[fact.node] = fact
 
     def _evicted(self, fact: EvictionFinished) -> None:
         in_flight = self._evicting.pop(fact.node, None)
@@ -273,7 +282,8 @@ class InvariantChecker:
                 self.counts["late_launches" if attempt == older else "overlaps"] += 1
 
     def ticked(self, node: SimNode, role: ExecutorRole) -> None:
-        """Check that a node without a lease renewal has its batch quota at the floor in time."""
+        """Check that a node without a lease renewal has its batch quota at the floor in time, and that suspended work stops."""
+        self._stands_still(node, role)
         reflex, lease = role.reflex, role.policy.lease
         quota_mcpu = node.machine.batch_quota_mcpu
         if reflex is None or quota_mcpu is None:
@@ -288,3 +298,23 @@ class InvariantChecker:
                 raise InvariantBroken("batch is above the floor without a lease", node=node.name, quota=quota_mcpu)
         elif quota_mcpu > cap_mcpu:
             raise InvariantBroken("batch is above the cap", node=node.name, quota=quota_mcpu)
+
+    def _stands_still(self, node: SimNode, role: ExecutorRole) -> None:
+        now_ms = role.clock.now_ms()
+        if role.core.suspension.restrictions.suspension_of(node.name) is None:
+            self._suspended.pop(node.name, None)
+            return
+        known = self._suspended.get(node.name)
+        if known is None or known[0] is not role:
+            known = self._suspended[node.name] = (role, now_ms, {})
+        _, since_ms, used_ns = known
+        if now_ms - since_ms < _SUSPENDED_WITHIN_MS:
+            return
+        self.counts["suspended"] += 1
+        for one in node.machine.counters().replicas:
+            # What must leave runs on, so that it hears the signal.
+            if one.is_stopping or one.replica in self._online:
+                continue
+            before_ns = used_ns.setdefault((one.replica, one.attempt), one.usage_ns)
+            if one.usage_ns > before_ns:
+                raise InvariantBroken("suspended batch work runs", node=node.name, replica=one.replica)

@@ -63,6 +63,8 @@ def pending_work(world: SimCluster) -> list[str]:
             found.append(f"{plan.job} is {state}: {_replicas(world, plan.job)}")
         elif plan.job not in world.client.cancelled and state != "Completed":
             found.append(f"{plan.job} ended as {state}")
+    if world.operator.done < len(world.operator.plans):
+        found.append(f"{world.operator.done} of {len(world.operator.plans)} restrictions are over")
     found += [f"{r.attempt} is held on {row.node}" for row in world.ledger.all_rows() for r in row.holds]
     found += [f"outbox of {name} is not empty" for name in ("jobs", "evictor") if _outbox(world, name)]
     for name, queue in world.jobs_core.index.queues.items():

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from colo_common.adapters.store_memory import MemoryStore
+from colo_common.model.colocation import COLOCATION_LABEL
 from colo_common.runtime.metrics import Metrics
 from colo_evictor.core import EvictorCore
 from colo_evictor.policy import EvictorPolicy
@@ -29,6 +30,7 @@ from colo_sim.world_connection import Connection
 from colo_sim.world_ledger import WorldLedger
 from colo_sim.world_log import WorldLog
 from colo_sim.world_node import SimNode
+from colo_sim.world_operator import SimOperator, plan_restrictions
 from colo_sim.world_process import SimProcess
 from colo_sim.world_requests import RequestRouter
 from colo_sim.world_roles import Works
@@ -82,13 +84,29 @@ class SimCluster:
             lambda boot, connection, metrics: world_roles.evictor(boot, connection, store, metrics, evictor_policy),
         )
         self.services: tuple[SimProcess[Any], ...] = (self.jobs, *self.schedulers, self.overcommit, self.evictor)
+        if settings.restrictions:
+            #: The gateway, of which only the table of restrictions is simulated.
+            self.gateway = self._process(
+                "gateway", lambda boot, connection, metrics: world_roles.restrictions(boot, connection, store, metrics)
+            )
+            self.services += (self.gateway,)
         for number in range(settings.nodes):
             self._add_node(f"node-{number + 1:02d}", number)
         plans = plan_jobs(self.rng, settings.jobs, settings.jobs_within_ms)
         plans += plan_online_jobs(self.rng, settings.online_jobs, settings.jobs_within_ms)
         self.client = client = SimClient(plans)
+        restricted = plan_restrictions(
+            self.rng, settings.restrictions, list(self.nodes), [plan.job for plan in plans], settings.jobs_within_ms
+        )
+        self.operator = operator = SimOperator(restricted, self.set_label)
         #: The users' process, which no fault strikes.
-        self.submitter = self._process("client", lambda boot, connection, _: (client, client.works(boot, connection)))
+        self.submitter = self._process(
+            "client",
+            lambda boot, connection, _: (
+                client,
+                (*client.works(boot, connection), *operator.works(boot, connection)),
+            ),
+        )
 
     # ------------------------------------------------------------ parts
 
@@ -125,6 +143,11 @@ class SimCluster:
     def note(self, what: str) -> None:
         """Add a line about the world itself to the world log."""
         self.world_log.add(self.event_queue.now_ms, "world", what)
+
+    def set_label(self, node: str, colocation: str) -> None:
+        """Set the colocation label of a node, or with "" take it away. Its collector reports that with its next sample."""
+        self.note(f"{node} has the label {COLOCATION_LABEL}={colocation}")
+        self.nodes[node].labels = {COLOCATION_LABEL: colocation} if colocation else {}
 
     # ------------------------------------------------------------ construction
 

@@ -58,7 +58,7 @@ class NodeWatcher(Protocol):
 
 
 class SimNode:
-    """A machine and its executor's journal, which outlive the node's processes.
+    """A machine, its operator's labels and its executor's journal, which outlive the node's processes.
 
     `is_off`: the node has no power. `is_lost_for_good`: it stays so.
     """
@@ -67,6 +67,7 @@ class SimNode:
         self.name = name
         self.machine = machine
         self.journal = JournalState()
+        self.labels: dict[str, str] = {}
         self.is_off = False
         self.is_lost_for_good = False
         self.collector: SimProcess[CollectorCore]
@@ -93,18 +94,21 @@ class _SimSampler:
         self._node = node
         self._ahead_ms = ahead_ms
         self._before: MachineCounters | None = None
+        self._labels: dict[str, str] = {}
 
     def observe(self) -> Observation:
-        """The topology at the first observation; afterwards what happened since the last one."""
+        """The topology at the first observation and when the labels differ; afterwards what happened since the last one."""
         before, self._before = self._before, self._node.advance()
-        if before is None:
-            spec = self._node.machine.spec
-            topology_read = TopologyRead(topology=spec.topology(), capabilities=spec.capabilities(), simulated=True)
-            return Observation(event=Unreadable(reason=Skip.FIRST), topology_read=topology_read)
-        found = measured_between(before, self._before)
+        topology_read = None
+        if before is None or self._labels != self._node.labels:
+            spec, self._labels = self._node.machine.spec, self._node.labels
+            topology_read = TopologyRead(
+                topology=spec.topology(), capabilities=spec.capabilities(), labels=self._labels, simulated=True
+            )
+        found = None if before is None else measured_between(before, self._before)
         if found is None:
-            return Observation(event=Unreadable(reason=Skip.FIRST))
-        return Observation(event=replace(found, at_ms=found.at_ms + self._ahead_ms))
+            return Observation(event=Unreadable(reason=Skip.FIRST), topology_read=topology_read)
+        return Observation(event=replace(found, at_ms=found.at_ms + self._ahead_ms), topology_read=topology_read)
 
 
 def collector(

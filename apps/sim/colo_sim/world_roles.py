@@ -17,6 +17,7 @@ from colo_common.runtime.service import Service
 from colo_evictor.core import EvictorCore
 from colo_evictor.policy import EvictorPolicy
 from colo_evictor.shell import evictor_service
+from colo_gateway.restrictions.shell import restrictions_service
 from colo_jobs.core import Event as JobsEvent
 from colo_jobs.core import JobsCore
 from colo_jobs.effects import LogRefused, LogUnreadable
@@ -30,7 +31,17 @@ from colo_sim.world_boot import Boot
 from colo_sim.world_connection import Connection
 from colo_sim.world_store import StoreConnection
 
-__all__ = ["JudgedJobs", "JudgedOvercommit", "Promises", "Works", "evictor", "jobs", "overcommit", "running"]
+__all__ = [
+    "JudgedJobs",
+    "JudgedOvercommit",
+    "Promises",
+    "Works",
+    "evictor",
+    "jobs",
+    "overcommit",
+    "restrictions",
+    "running",
+]
 
 #: The coroutines of a process.
 Works = Sequence[Coroutine[Any, Any, None]]
@@ -119,3 +130,16 @@ def evictor(
         seed=boot.seed,
     )
     return core, (running(boot, service), list_holds(connection, boot.clock, service, _PAGE))
+
+
+def restrictions(boot: Boot, connection: Connection, store: MemoryStore, metrics: Metrics) -> tuple[Service, Works]:
+    """The table of restrictions, which the gateway owns."""
+    service = restrictions_service(
+        connection,
+        StoreConnection(boot, store),
+        boot.clock,
+        metrics=metrics,
+        boot_id=boot.boot_id,
+        seed=boot.seed,
+    )
+    return service, (running(boot, service),)

@@ -14,7 +14,8 @@ class WorldSettings(Struct, frozen=True, kw_only=True):
     """Size and length of a world. `skew_most_ms`: node clocks differ from the services' clock by at most this, either way.
 
     `schedulers` share the work by `shards`; with 0 shards there must be one scheduler. `spikes`: how many times the online work
-    of a node needs nearly the whole machine. `online_jobs` are placed in addition to the batch `jobs`.
+    of a node needs nearly the whole machine. `online_jobs` are placed in addition to the batch `jobs`. `restrictions`: how many
+    times operators forbid something for a while: on a node (also by its label), for a job, for a queue or everywhere.
 
     After the faults end, the services' views must agree within `settle_most_ms`, and after that no work may be pending after
     `quiescence_most_ms`.
@@ -31,6 +32,7 @@ class WorldSettings(Struct, frozen=True, kw_only=True):
     reflex_ms: int = 500
     skew_most_ms: int = 5_000
     spikes: int = 4
+    restrictions: int = 0
     settle_most_ms: int = 600_000
     quiescence_most_ms: int = 3_600_000
     spec: MachineSpec = MachineSpec(

@@ -46,7 +46,13 @@ ANSWERS: Final = (SetRestriction, LiftRestrictions, ListRestrictions)
 
 
 def restrictions_service(
-    bus: Bus, store: Store, clock: Clock, *, metrics: Metrics | None = None, seed: int | None = None
+    bus: Bus,
+    store: Store,
+    clock: Clock,
+    *,
+    metrics: Metrics | None = None,
+    boot_id: str = "",
+    seed: int | None = None,
 ) -> Service:
     """The service on the given ports."""
     rng = random.Random(seed)
@@ -75,6 +81,7 @@ def restrictions_service(
         perform=perform,
         load=load,
         metrics=metrics,
+        boot_id=boot_id,
         seed=seed,
         puts_back=True,
     )
