@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from colo_common.model.node_selector import Operator, Requirement
+from colo_common.model.node_selector import Operator, Requirement, Selector, selects
 from colo_common.model.qos import PriorityBand
-from colo_scheduler.eligibility.selector import LabelColumns, Selector, selects
+from colo_scheduler.eligibility.selector import LabelColumns
 from colo_scheduler.load.policy import AggregateThresholds, LoadPolicy, UsageBasis
 from colo_scheduler.load.rows import (
     EXPIRED,

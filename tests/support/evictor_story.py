@@ -9,7 +9,9 @@ from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.eviction import EvictionFinished, EvictionRequested, EvictReplica, NodeDrained
 from colo_common.events.node import FreshnessChanged
 from colo_common.model.colocation import COLOCATION_LABEL
+from colo_common.model.colocation_rules import ColocationRule
 from colo_common.model.freshness import Freshness
+from colo_common.model.node_selector import Selector
 from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import EndCause, Reason
 from colo_evictor.core import Event, EvictorCore
@@ -25,7 +27,8 @@ class EvictorStory:
     """One node "n1" of two zones with 16 CPUs and 64 GiB each."""
 
     def __init__(self) -> None:
-        self._core = EvictorCore(EvictorPolicy())
+        closed = ColocationRule(selector=Selector(labels={"pool": "online"}), is_colocated=False)
+        self._core = EvictorCore(EvictorPolicy(colocation=(closed,)))
         self._now_ms = 0
         self._seq = 0
         self._core.handle(a_node(), 0)
@@ -70,10 +73,11 @@ class EvictorStory:
         return self._tell(restrictions_changed(args, self._now_ms))
 
     def do_label(self, args: Args) -> str:
-        """at=ms colocation=false: the node reports itself again, with this label."""
-        args.only("at", "colocation")
+        """at=ms colocation=false pool=online: the node reports itself again, with these labels. A rule closes the pool "online"."""
+        args.only("at", "colocation", "pool")
         self._now_ms = args.number("at")
-        return self._tell(a_node(labels={COLOCATION_LABEL: args.text("colocation")}))
+        labels = {COLOCATION_LABEL: args.text("colocation", ""), "pool": args.text("pool", "")}
+        return self._tell(a_node(labels={name: value for name, value in labels.items() if value}))
 
     def do_stale(self, args: Args) -> str:
         """at=ms: the facts of the node are no longer fresh."""

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import nats
 import pytest
 import pytest_asyncio
 import yaml
+from msgspec.structs import replace
 
 from colo_common.events.eviction import EvictionRequested, NodeDrained
+from colo_common.events.node import NodeTopologyReported
+from colo_common.events.registry import subject_of
+from colo_common.events.wire import encode
+from colo_common.model.colocation import COLOCATION_LABEL
 from tests.support.running import RunningColo, running_colo
 from tests.support.waiting import eventually
 from tests.system.test_cli import Printed, colo_command
@@ -208,6 +215,62 @@ async def test_a_drain_is_shown_first_and_then_empties_the_node(colo: RunningCol
     again = await typed(colo, "drain", node, "--reason", "new disks", "--as", "ana", "--grace", "1s")
     assert again.out == f"node {node} is being drained already\ndrained: no replica is on the node\n"
     assert (await typed(colo, "uncordon", node, "--as", "ana")).out == f"node {node}: drain lifted by ana\n"
+    await colo.cancel_all()
+
+
+_STARTS = itertools.count(1)
+
+
+async def label(colo: RunningColo, node: str, labels: dict[str, str]) -> None:
+    """The node reports itself with these labels, as its collector does after a restart with another setting."""
+    *_, newest = [
+        fact for fact in await colo.facts(NodeTopologyReported, "colo.v1.evt.node.*.topology") if fact.node == node
+    ]
+    fact = replace(newest, labels=labels, boot_id=f"labelled-{next(_STARTS)}", seq=1)
+    client = await nats.connect(colo.nats_url)
+    try:
+        await client.jetstream().publish(subject_of(fact), encode(fact))
+    finally:
+        await client.close()
+
+
+async def test_another_label_shows_what_the_node_does_not_meet_any_more_and_withdraws_it(colo: RunningColo) -> None:
+    node, *_ = await names(colo)
+    job = {"name": "gold", "cpu": "1", "memory": "64Mi", "work": "6000 cpu-min", "replicas": 2}
+    job["place"] = {"node_labels": {"tier": "gold"}}
+
+    async def runs() -> bool:
+        # Again and again: the node's own collector also reports it, with the labels that it was started with.
+        await label(colo, node, {"tier": "gold"})
+        return len((await on_node(colo, name)).get(node, [])) == 2
+
+    name = await colo.submit(job)
+    await eventually(runs, "both replicas run where the label is", limit_s=LIMIT_S)
+
+    async def unmet() -> str:
+        await label(colo, node, {"tier": "silver"})
+        printed = await typed(colo, "drain", node, "--unmet")
+        assert (printed.code, printed.err) == (0, "")
+        return printed.out if "asks for tier=gold" in printed.out else ""
+
+    shown = await eventually(unmet, "the preview knows the labels", limit_s=LIMIT_S)
+    assert [line.partition(":")[0] for line in shown.splitlines()] == [f"{name}/main/0", f"{name}/main/1"]
+    assert "asks for tier=gold, the node has silver; would wait: " in shown
+    # Nothing leaves for that: only an operator's drain lets it.
+    assert len((await on_node(colo, name))[node]) == 2
+
+    async def left() -> bool:
+        await label(colo, node, {"tier": "gold", COLOCATION_LABEL: "false"})
+        return node not in await on_node(colo, name)
+
+    await eventually(left, "batch work leaves the node that takes none", limit_s=LIMIT_S)
+    reasons = {
+        (each.reason.value, each.asked_by)
+        for each in await colo.facts(EvictionRequested, "colo.v1.evt.eviction.requested")
+        if each.job == name
+    }
+    assert reasons == {("colocation-off", "the node's label")}
+    await label(colo, node, {})
     await colo.cancel_all()
 
 

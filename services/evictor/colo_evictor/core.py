@@ -23,6 +23,7 @@ from colo_common.events.requests import HoldEntry, HoldsListed
 from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.audit import Audit
 from colo_common.model.colocation import admits_batch
+from colo_common.model.colocation_rules import ruled
 from colo_common.model.freshness import FORGET_NODE_MS, Freshness
 from colo_common.model.holds_gate import HoldsGate
 from colo_common.model.invalid import InvariantBroken
@@ -157,7 +158,9 @@ class EvictorCore:
                 event.topology.validate()
                 node = self._node(event.node)
                 node.topology = event.topology
-                if admits_batch(event.labels, event.rules):
+                is_open = admits_batch(event.labels, event.rules)
+                node.withdrawn_by = "a rule of colocation" if is_open else "the node's label"
+                if is_open and ruled(event.rules, event.labels, self.policy.colocation).is_colocated:
                     node.withdrawn_ms = None
                 elif node.withdrawn_ms is None:
                     node.withdrawn_ms = now_ms

@@ -39,7 +39,7 @@ def drain_of(name: str, node: WatchedNode, restrictions: Restrictions) -> Drain 
             grace_ms=found.grace_ms,
         )
     if node.withdrawn_ms is not None:
-        return Drain(reason=Reason.COLOCATION_OFF, by="the node's label", since_ms=node.withdrawn_ms, batch_only=True)
+        return Drain(reason=Reason.COLOCATION_OFF, by=node.withdrawn_by, since_ms=node.withdrawn_ms, batch_only=True)
     return None
 
 

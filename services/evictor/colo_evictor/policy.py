@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from colo_common.model.colocation_rules import ColocationRule, check_rules
 from colo_common.model.invalid import InvalidInput
 
 __all__ = ["EvictorPolicy"]
@@ -13,7 +14,7 @@ class EvictorPolicy(Struct, frozen=True, kw_only=True):
     `satisfaction_pct`: batch work is starved when it gets less than this share of its CPU request on a node whose CPUs are at least
     `cpu_busy_pct` busy, until it gets `satisfaction_upper_pct`. After an eviction the node has no other one for the signal's
     cool-down. `cluster_per_minute` bounds all evictions of any 60 s; a gauge counts the refused ones. A gap between two samples
-    above `gap_ms` ends every hold.
+    above `gap_ms` ends every hold. `colocation`: batch work leaves a node that these rules close, as in a drain.
     """
 
     memory_pct: int = 92
@@ -33,6 +34,7 @@ class EvictorPolicy(Struct, frozen=True, kw_only=True):
     overdue_ms: int = 30_000
     gap_ms: int = 10_000
     cluster_per_minute: int = 30
+    colocation: tuple[ColocationRule, ...] = ()
 
     def validate(self) -> None:
         """Raise InvalidInput for the first value that is out of its range or contradicts another."""
@@ -51,3 +53,4 @@ class EvictorPolicy(Struct, frozen=True, kw_only=True):
                 raise InvalidInput(name, "must not be negative", getattr(self, name))
         if self.cluster_per_minute < 1:
             raise InvalidInput("cluster_per_minute", "must be at least 1", self.cluster_per_minute)
+        check_rules(self.colocation, "policy_colocation")

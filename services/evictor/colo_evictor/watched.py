@@ -45,8 +45,8 @@ class EvictorRow(Struct, frozen=True, kw_only=True):
 class WatchedNode(Struct, kw_only=True):
     """The state of one node; only the core changes it. `placed` and `terminating` are keyed by attempt; `version` is the row's.
 
-    `seen`: the replicas of the newest sample, by attempt. `withdrawn_ms`: since when it takes no batch work any more; None while it
-    does. `drained_ms`: the beginning of the drain whose end was published.
+    `seen`: the replicas of the newest sample, by attempt. `withdrawn_ms`: since when it takes no batch work any more, None while it
+    does; `withdrawn_by` names what withdrew it. `drained_ms`: the beginning of the drain whose end was published.
     """
 
     topology: NodeTopology | None = None
@@ -60,6 +60,7 @@ class WatchedNode(Struct, kw_only=True):
     boot_id: str = ""
     seen: dict[str, WorkloadUsage] = field(default_factory=dict)
     withdrawn_ms: int | None = None
+    withdrawn_by: str = ""
     drained_ms: int | None = None
 
     def batch_cpu(self, sample: NodeUsageSampled, restrictions: Restrictions) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from functools import partial
 from itertools import islice
 from typing import assert_never
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from colo_common.events.effects import Conflict, Effect, Reply, RequestReceived, StoreLost, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
@@ -23,6 +23,7 @@ from colo_common.events.requests import (
 )
 from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import RestrictionsChanged
+from colo_common.model.colocation_rules import ruled
 from colo_common.model.freshness import FORGET_NODE_MS
 from colo_common.model.partition import Partitions, PartitionsHeld
 from colo_common.model.placement import Attempt
@@ -41,7 +42,6 @@ from colo_scheduler.commit.ledger_retry import LedgerRetry, as_answered
 from colo_scheduler.commit.over_requests import OverRequests
 from colo_scheduler.commit.recoveries import Recovery
 from colo_scheduler.commit.relist import Asking
-from colo_scheduler.eligibility.colocation import ruled
 from colo_scheduler.events import Event, LedgerEvent
 from colo_scheduler.ledger.port import (
     CALL_MAX,
@@ -141,7 +141,8 @@ class SchedulerCore:
                 self._evictions.ended(event, now_ms)
                 self._ended((event.replica, event.attempt))
             case NodeTopologyReported():
-                self._note_received(event.node, self.cluster.on_topology(ruled(event, self.policy.colocation)), now_ms)
+                rules = ruled(event.rules, event.labels, self.policy.colocation)
+                self._note_received(event.node, self.cluster.on_topology(structs.replace(event, rules=rules)), now_ms)
             case AllocatableChanged():
                 self._note_received(event.node, self.cluster.on_allocatable(arrived(event, now_ms)), now_ms)
             case FreshnessChanged():

@@ -2,10 +2,10 @@
 
 from msgspec import Struct, field
 
+from colo_common.model.colocation_rules import ColocationRule, check_rules
 from colo_common.model.invalid import InvalidInput
 from colo_scheduler.cluster.signal_rules import SignalRules
 from colo_scheduler.cluster.unmanaged import PROD_ROOM_PCT
-from colo_scheduler.eligibility.colocation import ColocationRule, check_rules
 from colo_scheduler.load.dynamic_rules import DynamicRules
 from colo_scheduler.load.rules import LoadRules
 from colo_scheduler.requests.queue import BackoffPolicy

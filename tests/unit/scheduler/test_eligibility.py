@@ -2,14 +2,13 @@
 
 import pytest
 
+from colo_common.model.colocation_rules import ColocationRule, check_rules, rule_of, ruled
 from colo_common.model.constraints import Taint, Toleration
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
-from colo_common.model.node_selector import Operator, Requirement
-from colo_scheduler.eligibility.colocation import ColocationRule, check_rules, rule_of, ruled
-from colo_scheduler.eligibility.selector import LABEL_KEYS_MAX, LabelColumns, Selector, selects
+from colo_common.model.node_selector import Operator, Requirement, Selector, selects
+from colo_scheduler.eligibility.selector import LABEL_KEYS_MAX, LabelColumns
 from colo_scheduler.eligibility.taints import TAINTS_MAX, TaintColumn, refusing_taint, soft_taints
-from tests.support.builders import a_node
 
 LABELS = {"disk": "ssd", "cores": "64", "empty": ""}
 
@@ -151,13 +150,13 @@ def test_the_last_rule_that_selects_a_node_counts_and_a_node_without_one_is_open
 def test_of_a_node_s_own_rule_and_the_cluster_s_the_stricter_holds(
     own: NodeRules, labels: dict[str, str], is_colocated: bool, most: int | None
 ) -> None:
-    reported = ruled(a_node("n1", labels=labels, rules=own), RULES)
-    assert (reported.rules.is_colocated, reported.rules.batch_replicas_most) == (is_colocated, most)
+    found = ruled(own, labels, RULES)
+    assert (found.is_colocated, found.batch_replicas_most) == (is_colocated, most)
 
 
 def test_without_rules_a_node_is_what_it_says() -> None:
-    reported = a_node("n1", labels={"critical": "true"})
-    assert ruled(reported, ()) is reported
+    own = NodeRules(batch_replicas_most=1)
+    assert ruled(own, {"critical": "true"}, ()) is own
 
 
 def test_a_colocation_rule_that_makes_no_sense_is_named() -> None:

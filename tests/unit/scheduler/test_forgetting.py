@@ -7,9 +7,10 @@ from colo_common.events.job import PlacementsRequested, ReplicasWithdrawn
 from colo_common.events.node import FreshnessChanged
 from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvariantBroken
+from colo_common.model.node_selector import Selector
 from colo_common.model.qos import QosClass
 from colo_common.model.reasons import Reason
-from colo_scheduler.eligibility.selector import LabelColumns, Selector
+from colo_scheduler.eligibility.selector import LabelColumns
 from colo_scheduler.ledger.memory import MemoryLedger
 from colo_scheduler.ledger.port import Hold, LedgerRows, NodeCommit
 from colo_scheduler.placement.verdicts import judge

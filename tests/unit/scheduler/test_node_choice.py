@@ -11,13 +11,12 @@ from colo_common.events.job import PlacementRequest, PlacementsRequested
 from colo_common.events.node import LoadPeak, LoadSummary, LoadWindow
 from colo_common.events.placement import PlacementRejected
 from colo_common.events.requests import ExplainPlacement, PlacementsExplained
+from colo_common.model.colocation_rules import ColocationRule
 from colo_common.model.constraints import Constraints, DeviceRequest, Taint
 from colo_common.model.node_rules import UNRULED, NodeRules
-from colo_common.model.node_selector import Operator, Requirement
+from colo_common.model.node_selector import Operator, Requirement, Selector
 from colo_common.model.qos import QosClass
 from colo_common.model.reasons import EndCause, Reason
-from colo_scheduler.eligibility.colocation import ColocationRule
-from colo_scheduler.eligibility.selector import Selector
 from colo_scheduler.load.dynamic_rules import METRICS, DynamicRules
 from colo_scheduler.load.rules import LoadRules
 from colo_scheduler.policy import SchedulerPolicy, check_policy

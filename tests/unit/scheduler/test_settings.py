@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from colo_common.model.colocation_rules import ColocationRule
 from colo_common.model.node_selector import Operator, Requirement
 from colo_common.runtime.settings import BadSettings, load
-from colo_scheduler.eligibility.colocation import ColocationRule
+from colo_evictor.settings import EvictorSettings
 from colo_scheduler.peers.crane.dynamic_loads import DynamicPolicy
 from colo_scheduler.settings import SchedulerSettings
 
@@ -79,13 +80,16 @@ def test_rules_of_colocation_come_from_the_file(tmp_path: Path) -> None:
     file.write_text(
         """
 scheduler:
-  policy_colocation:
+  policy_colocation: &rules
     - is_colocated: false
     - selector: {labels: {pool: mixed}, requirements: [{key: cores, operator: Gt, values: ["16"]}]}
       batch_replicas_most: 4
+evictor:
+  policy_colocation: *rules
 """
     )
     closed, mixed = load(SchedulerSettings, "scheduler", file=file).policy.colocation
+    assert load(EvictorSettings, "evictor", file=file).policy.colocation == (closed, mixed)
     assert closed == ColocationRule(is_colocated=False)
     assert mixed.selector.requirements == (Requirement(key="cores", operator=Operator.GT, values=("16",)),)
     assert mixed.batch_replicas_most == 4

@@ -8,7 +8,7 @@ node_selector:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -17,9 +17,19 @@ from msgspec import Struct
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.plain_values import mapping_of, text_of
 
-__all__ = ["Operator", "Requirement", "check_requirements", "meets", "number_of", "requirements_of"]
+__all__ = [
+    "Operator",
+    "Requirement",
+    "Selector",
+    "check_requirements",
+    "meets",
+    "number_of",
+    "requirements_of",
+    "selects",
+]
 
 _REQUIREMENTS_MOST: Final = 64
+_DEMANDS_MOST: Final = 100
 _VALUES_MOST: Final = 100
 _TEXT_MOST: Final = 253
 _DIGITS_MOST: Final = 18
@@ -88,6 +98,31 @@ def meets(requirement: Requirement, value: str | None) -> bool:
             if number is None or bound is None:
                 return False
             return number > bound if requirement.operator is Operator.GT else number < bound
+
+
+class Selector(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All of it must hold: every label equal, every requirement met. An empty selector selects every node."""
+
+    labels: Mapping[str, str] = {}
+    requirements: tuple[Requirement, ...] = ()
+
+    def validate(self, field: str = "selector") -> None:
+        """Raise InvalidInput for the first requirement that makes no sense."""
+        if len(self.requirements) + len(self.labels) > _DEMANDS_MOST:
+            raise InvalidInput(field, f"must be at most {_DEMANDS_MOST} demands", len(self.requirements))
+        for number, requirement in enumerate(self.requirements):
+            requirement.validate(f"{field}.requirements[{number}]")
+
+    @property
+    def demands(self) -> tuple[Requirement, ...]:
+        """Labels and requirements alike, labels first in order of key."""
+        equal = (Requirement(key=k, operator=Operator.IN, values=(v,)) for k, v in sorted(self.labels.items()))
+        return (*equal, *self.requirements)
+
+
+def selects(selector: Selector, labels: Mapping[str, str]) -> bool:
+    """Whether a node with these labels is selected."""
+    return all(meets(requirement, labels.get(requirement.key)) for requirement in selector.demands)
 
 
 def check_requirements(requirements: tuple[Requirement, ...], field: str) -> None:

@@ -1,16 +1,15 @@
-"""Node selectors: the demands of a workload on a node's labels, with the operators of Kubernetes node affinity."""
+"""The labels of all nodes as columns, in which a selector finds its nodes at once."""
 
 from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.node_selector import Operator, Requirement, meets
+from colo_common.model.node_selector import Selector, meets
 
-__all__ = ["LABEL_KEYS_MAX", "LabelColumns", "Selector", "selects"]
+__all__ = ["LABEL_KEYS_MAX", "LabelColumns"]
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -18,32 +17,6 @@ LABEL_KEYS_MAX: Final = 1_024
 """How many different label keys are kept as columns."""
 _ABSENT: Final = -1
 _VALUES_SPARE: Final = 1_000
-_REQUIREMENTS_MAX: Final = 100
-
-
-class Selector(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All of it must hold: every label equal, every requirement met. An empty selector selects every node."""
-
-    labels: Mapping[str, str] = {}
-    requirements: tuple[Requirement, ...] = ()
-
-    def validate(self, field: str = "selector") -> None:
-        """Raise InvalidInput for the first requirement that makes no sense."""
-        if len(self.requirements) + len(self.labels) > _REQUIREMENTS_MAX:
-            raise InvalidInput(field, f"must be at most {_REQUIREMENTS_MAX} demands", len(self.requirements))
-        for number, requirement in enumerate(self.requirements):
-            requirement.validate(f"{field}.requirements[{number}]")
-
-    @property
-    def demands(self) -> tuple[Requirement, ...]:
-        """Labels and requirements alike, labels first in order of key."""
-        equal = (Requirement(key=k, operator=Operator.IN, values=(v,)) for k, v in sorted(self.labels.items()))
-        return (*equal, *self.requirements)
-
-
-def selects(selector: Selector, labels: Mapping[str, str]) -> bool:
-    """Whether a node with these labels is selected."""
-    return all(meets(requirement, labels.get(requirement.key)) for requirement in selector.demands)
 
 
 class _Column:

@@ -14,12 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from colo_common.model.constraints import Toleration
-from colo_common.model.node_selector import Requirement
+from colo_common.model.node_selector import Requirement, Selector
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.facts import BoolArray, NodeFacts
 from colo_scheduler.cluster.restricted import BATCH_BITS, PROD_BITS
 from colo_scheduler.devices.never import NOTHING_ASKED, DeviceAsk, ask_of, never_holds
-from colo_scheduler.eligibility.selector import Selector
 from colo_scheduler.numa.zones import IntArray
 from colo_scheduler.requests.request_class import RequestClass
 

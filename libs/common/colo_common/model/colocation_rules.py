@@ -8,9 +8,9 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from colo_common.events.node import NodeTopologyReported
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.eligibility.selector import Selector, selects
+from colo_common.model.node_rules import NodeRules
+from colo_common.model.node_selector import Selector, selects
 
 __all__ = ["ColocationRule", "check_rules", "rule_of", "ruled"]
 
@@ -49,15 +49,14 @@ def rule_of(labels: Mapping[str, str], rules: Sequence[ColocationRule]) -> Coloc
     return found
 
 
-def ruled(reported: NodeTopologyReported, rules: Sequence[ColocationRule]) -> NodeTopologyReported:
+def ruled(own: NodeRules, labels: Mapping[str, str], rules: Sequence[ColocationRule]) -> NodeRules:
     """The node's own rules, combined with the cluster's rule for nodes with its labels."""
     if not rules:
-        return reported
-    own, rule = reported.rules, rule_of(reported.labels, rules)
+        return own
+    rule = rule_of(labels, rules)
     limits = [most for most in (own.batch_replicas_most, rule.batch_replicas_most) if most is not None]
-    stricter = structs.replace(
+    return structs.replace(
         own,
         is_colocated=own.is_colocated and rule.is_colocated,
         batch_replicas_most=min(limits, default=None),
     )
-    return structs.replace(reported, rules=stricter)
