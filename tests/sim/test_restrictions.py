@@ -33,7 +33,7 @@ def test_whatever_goes_wrong_operators_are_obeyed_and_every_job_ends_well() -> N
     assert judged["evicted colocation-off"] > 0
 
 
-def told(*plans: Forbidden) -> WorldSettings:
+def planned(*plans: Forbidden) -> WorldSettings:
     """A world without faults, in which operators forbid as much as is planned."""
     return WorldSettings(
         seed=7,
@@ -71,7 +71,7 @@ def test_a_quiesce_a_drain_and_a_cordon_each_for_a_while() -> None:
         on_node(RestrictionKind.DRAIN, "node-01", at_s=120, for_s=60),
         on_node(RestrictionKind.CORDON, "node-02", at_s=200, for_s=40),
     )
-    with living(told(*plans)) as world:
+    with living(planned(*plans)) as world:
         world.operator.plans = plans
         world.run_until(62 * SECOND_MS)
         used = batch_used_ns(world)
@@ -102,7 +102,7 @@ def test_a_quiesce_a_drain_and_a_cordon_each_for_a_while() -> None:
 def test_a_node_whose_label_leaves_it_to_batch_work_or_to_online_work() -> None:
     """Online work on a node that is for batch work from now on stays until an operator says so; batch work leaves by itself."""
     plans = (on_node(RestrictionKind.DRAIN, "node-01", at_s=120, for_s=40),)
-    with living(told(*plans)) as world:
+    with living(planned(*plans)) as world:
         world.operator.plans = plans
         world.run_until(90 * SECOND_MS)
         world.set_label("node-01", "offline")
