@@ -17,6 +17,7 @@ from tests.repo.tree import ROOT, SERVICES, dotted, modules, service_package
 IMPURE: Final = {
     "__main__": "starts the service",
     "body": "reads HTTP request bodies",
+    "bounded_files": "reads files of the machine on threads",
     "cgroup": "reads or writes cgroup files",
     "files": "reads or writes files of the machine",
     "http": "answers HTTP",

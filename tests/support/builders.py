@@ -67,6 +67,19 @@ def a_batch_workload(
     )
 
 
+def an_online_workload(name: str = "web", *, stall_pct: int | None = None, is_throttled: bool = False) -> WorkloadUsage:
+    """Online work that colo did not place, as a sample shows it."""
+    return WorkloadUsage(
+        workload=name,
+        qos=QosClass.LS,
+        band=PriorityBand.PROD,
+        cpu_used_mcpu=1_000,
+        memory_used_bytes=0,
+        stall_pct=stall_pct,
+        stall_gate="self-throttled" if is_throttled else "",
+    )
+
+
 def a_sample(
     node: str = "n1",
     *,

@@ -16,7 +16,7 @@ from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import EndCause, Reason
 from colo_evictor.core import Event, EvictorCore
 from colo_evictor.policy import EvictorPolicy
-from tests.support.builders import a_batch_workload, a_node, a_placement, a_sample, decided
+from tests.support.builders import a_batch_workload, a_node, a_placement, a_sample, an_online_workload, decided
 from tests.support.restriction_words import restrictions_changed
 from tests.support.scripts import Args, ScriptFailed
 
@@ -47,8 +47,8 @@ class EvictorStory:
         return self._tell(decided(replace(placement, band=PriorityBand(args.text("band", "batch")))))
 
     def do_sample(self, args: Args) -> str:
-        """at=ms zones=mcpu,mcpu gib=N,N and a line for each batch replica: name mcpu gib."""
-        args.only("at", "zones", "gib")
+        """at=ms zones=mcpu,mcpu gib=N,N stall=NAME:pct[:gate] and a line for each batch replica: name mcpu gib."""
+        args.only("at", "zones", "gib", "stall")
         self._now_ms = args.number("at")
         self._seq += 1
         cpu = [int(word) for word in args.text("zones", "4000,4000").split(",")]
@@ -57,6 +57,10 @@ class EvictorStory:
         for line in args.body:
             name, mcpu, use_gib = line.split()
             workloads.append(a_batch_workload(name, mcpu=int(mcpu), gib=int(use_gib)))
+        name, _, stall = args.text("stall", "").partition(":")
+        if name:
+            pct, _, gate = stall.partition(":")
+            workloads.append(an_online_workload(name, stall_pct=int(pct), is_throttled=bool(gate)))
         sample = a_sample(seq=self._seq, zones=list(zip(cpu, gib, strict=True)), workloads=tuple(workloads))
         return self._tell(sample)
 
@@ -115,6 +119,7 @@ def _line(effect: Effect) -> str:
             sign = "<" if fact.reason is Reason.CPU_SATISFACTION else ">="
             level = f"{fact.reason.value} {fact.value_pct}% {sign} {fact.threshold_pct}% for {fact.held_ms} ms"
             online = f"; {fact.online_replicas} online" if fact.online_replicas else ""
+            online += f"; {fact.stall_group} stalls {fact.stall_pct}%" if fact.stall_group else ""
             return f"requested {fact.replica}: {level}; {ranking}{online}"
         case NodeDrained():
             return f"drained {fact.node} after {fact.took_ms} ms, {fact.reason.value} by {fact.asked_by}"

@@ -52,6 +52,14 @@ class FakeWorkload:
     inactive_file_bytes: int = 16 * 2**20
     procs: tuple[int, ...] = (1,)
     cpus: str = ""
+    #: Threads by id: what each ran and waited so far (ns), and how often it was made to give its CPU away.
+    threads: tuple[tuple[int, int, int, int], ...] = ()
+    cpu_some_us: int = 0
+    anon_bytes: int = 1
+    shmem_bytes: int = 0
+    numa_bytes: tuple[int, ...] = ()
+    disk_bytes: tuple[int, int] = (0, 0)
+    oom_kills: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,16 @@ class MachineSpec:
     memory_bytes_per_zone: int = 4 * GIB
     numbering: Literal["adjacent", "split"] = "adjacent"
     cgroup: Literal["v1", "v2", "hybrid"] = "v1"
+    #: In hybrid, controllers that are on v2.
+    unified: tuple[str, ...] = ()
     offline: tuple[int, ...] = ()
+    isolated: str = ""
+    nohz_full: str = ""
+    dies: int = 1
+    #: The kernel's L3 cache ids by rank of the domain, and CPUs (cores) of one domain; none: one domain a zone.
+    l3_ids: tuple[int, ...] = ()
+    cores_per_l3: int = 0
+    cpuinfo: str = "vendor_id\t: GenuineIntel\nmodel name\t: Fake CPU @ 2.00GHz\n"
     has_numa: bool = True
     has_l3: bool = True
     has_psi: bool = True
@@ -152,6 +169,25 @@ class MachineTree:
         )
         self.spec = replace(self.spec, workloads=grown)
 
+    def run(self, name: str, span_ms: int, *, run_pct: int, wait_pct: int, throttled_us: int = 0) -> None:
+        """Let each thread of a workload run and wait for those shares of the span; its CPU use grows with it."""
+        grown = []
+        for one in self.spec.workloads:
+            if one.name == name:
+                run_ns, wait_ns = span_ms * 10_000 * run_pct, span_ms * 10_000 * wait_pct
+                threads = tuple(
+                    (tid, ran + run_ns, waited + wait_ns, moved + 7) for tid, ran, waited, moved in one.threads
+                )
+                one = replace(
+                    one,
+                    threads=threads,
+                    cpu_usage_ns=one.cpu_usage_ns + run_ns * len(threads),
+                    cpu_some_us=one.cpu_some_us + wait_ns // 1_000,
+                    throttled_us=one.throttled_us + throttled_us,
+                )
+            grown.append(one)
+        self.spec = replace(self.spec, workloads=tuple(grown))
+
     def remove(self, name: str) -> None:
         """Remove a workload and its directories."""
         deleted = next(one for one in self.spec.workloads if one.name == name)
@@ -162,7 +198,14 @@ class MachineTree:
 
     def texts(self) -> dict[str, str]:
         """Every file of the machine."""
-        return {**self._proc(), **self._cpus(), **self._zones(), **self._cgroups(), **self._resctrl()}
+        return {
+            **self._proc(),
+            **self._cpus(),
+            **self._zones(),
+            **self._cgroups(),
+            **self._threads(),
+            **self._resctrl(),
+        }
 
     def write(self) -> None:
         """Bring the files under `root` up to date: changed ones in place, and those that vanished are removed."""
@@ -193,6 +236,11 @@ class MachineTree:
                 "HugePages_Total:       0\nHugepagesize:       2048 kB\n"
             ),
             "/proc/loadavg": "0.20 0.18 0.12 1/80 11206\n",
+            "/proc/cpuinfo": f"processor\t: 0\n{self.spec.cpuinfo}\nprocessor\t: 1\n",
+            "/proc/diskstats": "   8  0 sda 1 0 200 0 1 0 400 0 0 0 0\n   8  1 sda1 1 0 100 0 1 0 100 0 0 0 0\n",
+            "/proc/net/dev": "Inter-|  Receive\n face |bytes\n    lo: 9 0 0 0 0 0 0 0 9 0 0 0 0 0 0 0\n"
+            "  eth0: 1000 0 0 0 0 0 0 0 2000 0 0 0 0 0 0 0\n",
+            "/proc/vmstat": "nr_free_pages 1\noom_kill 3\n",
             "/proc/uptime": f"{self.up_ticks // 100}.{self.up_ticks % 100:02d} 350735.47\n",
             "/proc/sys/kernel/random/boot_id": f"{self.boot_id}\n",
             "/proc/sys/kernel/osrelease": f"{self.spec.release}\n",
@@ -207,6 +255,16 @@ class MachineTree:
                 files[f"/proc/pressure/{name}"] = pressure_text()
         return files
 
+    def _threads(self) -> dict[str, str]:
+        files = {}
+        for one in self.spec.workloads:
+            for tid, run_ns, wait_ns, moved in one.threads:
+                files[f"/proc/{tid}/schedstat"] = f"{run_ns} {wait_ns} 5\n"
+                files[f"/proc/{tid}/status"] = (
+                    f"Name:\tx\nvoluntary_ctxt_switches:\t3\nnonvoluntary_ctxt_switches:\t{moved}\n"
+                )
+        return files
+
     def _stat_line(self, name: str, cpus: list[int]) -> str:
         busy = sum(self.busy_ticks.get(cpu, 0) for cpu in cpus)
         steal = sum(self.steal_ticks.get(cpu, 0) for cpu in cpus)
@@ -219,6 +277,7 @@ class MachineTree:
         if self.spec.cgroup != "v2":
             lines.append(f"tmpfs {CGROUP_ROOT} tmpfs rw,mode=755 0 0")
             names = V1_CONTROLLERS if self.spec.cgroup == "hybrid" else (*V1_CONTROLLERS, "hugetlb")
+            names = tuple(name for name in names if name not in self.spec.unified)
             lines += [f"cgroup {CGROUP_ROOT}/{name} cgroup rw,relatime,{name} 0 0" for name in names]
             lines.append(f"cgroup {CGROUP_ROOT}/systemd cgroup rw,relatime,name=systemd 0 0")
         if self.spec.cgroup == "v2":
@@ -244,21 +303,27 @@ class MachineTree:
             f"{root}/online": id_list(tuple(one.cpu for one in online)) + "\n",
             f"{root}/present": everyone + "\n",
             f"{root}/possible": everyone + "\n",
+            f"{root}/isolated": f"{self.spec.isolated}\n",
+            f"{root}/nohz_full": f"{self.spec.nohz_full or '(null)'}\n",
         }
         for one in online:
             topology = f"{root}/cpu{one.cpu}/topology"
+            cores_per_socket = self.spec.cores_per_zone * self.spec.zones_per_socket
+            files[f"{topology}/die_id"] = f"{one.core_id_in_socket * self.spec.dies // cores_per_socket}\n"
             siblings = id_list([other.cpu for other in online if other.core == one.core])
             files[f"{topology}/physical_package_id"] = f"{one.socket}\n"
             files[f"{topology}/core_id"] = f"{one.core_id_in_socket}\n"
             files[f"{topology}/thread_siblings_list"] = f"{siblings}\n"
             caches = [(0, 1, siblings, "32K"), (1, 1, siblings, "32K"), (2, 2, siblings, "1024K")]
             if self.spec.has_l3:
-                caches.append((3, 3, id_list([other.cpu for other in online if other.zone == one.zone]), "32768K"))
+                domain = self._l3(one)
+                caches.append((3, 3, id_list([other.cpu for other in online if self._l3(other) == domain]), "32768K"))
             for index, level, shared, size in caches:
                 cache = f"{root}/cpu{one.cpu}/cache/index{index}"
                 files[f"{cache}/level"] = f"{level}\n"
                 files[f"{cache}/shared_cpu_list"] = f"{shared}\n"
-                files[f"{cache}/id"] = f"{one.zone if level == 3 else one.core}\n"
+                rank = self._l3(one) if level == 3 else one.core
+                files[f"{cache}/id"] = f"{self.spec.l3_ids[rank] if level == 3 and self.spec.l3_ids else rank}\n"
                 files[f"{cache}/size"] = f"{size}\n"
         return files
 
@@ -294,6 +359,9 @@ class MachineTree:
             )
         return files
 
+    def _l3(self, one: FakeCpu) -> int:
+        return one.core // self.spec.cores_per_l3 if self.spec.cores_per_l3 else one.zone
+
     def _same_socket(self, zone: int, other: int) -> bool:
         return zone // self.spec.zones_per_socket == other // self.spec.zones_per_socket
 
@@ -310,10 +378,21 @@ class MachineTree:
             files |= {f"{CGROUP_ROOT}/cpu/{name}": "0\n" for name in ("cpu.idle", "cpu.cfs_burst_us")}
             files |= {f"{CGROUP_ROOT}/{name}/cgroup.procs": "1\n" for name in V1_CONTROLLERS}
         if self.spec.cgroup == "hybrid":
-            files[f"{CGROUP_ROOT}/unified/cgroup.controllers"] = "hugetlb\n"
+            files[f"{CGROUP_ROOT}/unified/cgroup.controllers"] = " ".join(("hugetlb", *self.spec.unified)) + "\n"
             files[f"{CGROUP_ROOT}/unified/cpu.pressure"] = pressure_text()
         for one in self.spec.workloads:
             files |= v2_group(one) if self.spec.cgroup == "v2" else v1_group(one)
+            if self.spec.unified:
+                v2 = v2_group(one, f"{CGROUP_ROOT}/unified")
+                files |= {
+                    path: text for path, text in v2.items() if path.rpartition("/")[2].startswith(self.spec.unified)
+                }
+                for name in self.spec.unified:
+                    files = {
+                        path: text
+                        for path, text in files.items()
+                        if not path.startswith(f"{CGROUP_ROOT}/{name}{one.path}/")
+                    }
         return files
 
     def _resctrl(self) -> dict[str, str]:
@@ -347,7 +426,8 @@ def v1_group(one: FakeWorkload) -> dict[str, str]:
     stat = (
         [("cache", 1), ("rss", 2), ("inactive_file", 7)]
         + [(name, 3) for name in KERNEL_FILLER]
-        + [(f"total_{name}", 4) for name in KERNEL_FILLER]
+        + [("total_cache", one.inactive_file_bytes), ("total_rss", one.anon_bytes), ("total_shmem", one.shmem_bytes)]
+        + [(f"total_{name}", 4) for name in KERNEL_FILLER if name != "shmem"]
         + [("total_inactive_file", one.inactive_file_bytes), ("total_active_file", 5)]
         + [(f"total_{name}", 6) for name in KERNEL_FILLER_AFTER]
     )
@@ -360,15 +440,20 @@ def v1_group(one: FakeWorkload) -> dict[str, str]:
         f"{at['memory']}/memory.stat": "".join(f"{key} {number}\n" for key, number in stat),
         f"{at['cpuset']}/cpuset.cpus": f"{one.cpus}\n",
         **{f"{directory}/cgroup.procs": procs for directory in at.values()},
+        f"{at['cpu']}/tasks": "".join(f"{thread[0]}\n" for thread in one.threads),
+        f"{at['memory']}/memory.numa_stat": "total=9 N0=9\n"
+        + " ".join(["hierarchical_total=9", *(f"N{zone}={size // 4096}" for zone, size in enumerate(one.numa_bytes))])
+        + "\n",
+        f"{at['memory']}/memory.oom_control": f"oom_kill_disable 0\nunder_oom 0\noom_kill {one.oom_kills}\n",
     }
 
 
-def v2_group(one: FakeWorkload) -> dict[str, str]:
+def v2_group(one: FakeWorkload, mount: str = CGROUP_ROOT) -> dict[str, str]:
     """The files of a workload's group in the v2 hierarchy."""
-    at = f"{CGROUP_ROOT}/{one.path.strip('/')}"
+    at = f"{mount}/{one.path.strip('/')}"
     stat = (
-        [("anon", 1), ("file", 2)]
-        + [(name, 3) for name in KERNEL_FILLER]
+        [("anon", one.anon_bytes), ("file", one.inactive_file_bytes), ("shmem", one.shmem_bytes)]
+        + [(name, 3) for name in KERNEL_FILLER if name != "shmem"]
         + [("inactive_anon", 4), ("active_anon", 5), ("inactive_file", one.inactive_file_bytes), ("active_file", 6)]
         + [(name, 7) for name in KERNEL_FILLER_AFTER]
     )
@@ -382,4 +467,13 @@ def v2_group(one: FakeWorkload) -> dict[str, str]:
         f"{at}/cpuset.cpus": f"{one.cpus}\n",
         f"{at}/cpuset.cpus.effective": f"{one.cpus}\n",
         f"{at}/cgroup.procs": "".join(f"{pid}\n" for pid in one.procs),
+        f"{at}/cgroup.threads": "".join(f"{thread[0]}\n" for thread in one.threads),
+        f"{at}/cpu.pressure": pressure_text(one.cpu_some_us),
+        f"{at}/memory.pressure": pressure_text(),
+        f"{at}/io.pressure": pressure_text(),
+        f"{at}/pids.current": f"{len(one.threads)}\n",
+        f"{at}/memory.numa_stat": " ".join(["anon", *(f"N{zone}={size}" for zone, size in enumerate(one.numa_bytes))])
+        + "\nfile N0=0\nkernel_stack N0=4096\n",
+        f"{at}/memory.events": f"low 0\nhigh 0\nmax 0\noom 0\noom_kill {one.oom_kills}\noom_group_kill 0\n",
+        f"{at}/io.stat": f"8:0 rbytes={one.disk_bytes[0]} wbytes={one.disk_bytes[1]} rios=1 wios=1 dbytes=0 dios=0\n",
     }

@@ -31,29 +31,13 @@ _MEANING: Final = {
 def diagnose() -> list[dict[str, Any]]:
     """One entry for each capability of the machine and each program of the lab: name, present, detail, means."""
     from colo_cli.servers import ServerMissing, find_nats_server, find_redis_server
-    from colo_collector.capabilities import Probe, capabilities, probe_paths
     from colo_collector.files import FileReader
-    from colo_collector.hierarchy import parse_hierarchy, unified_point
+    from colo_collector.kernel_probe import probe_kernel
 
     rows: list[dict[str, Any]] = [{"name": "python", "present": True, "detail": platform.python_version(), "means": ""}]
     with FileReader() as reader:
-        mounts = reader.read("/proc/mounts") or ""
-        point = unified_point(mounts)
-        controllers = reader.read(f"{point}/cgroup.controllers") if point else None
-        hierarchy = parse_hierarchy(mounts, reader.read("/proc/self/cgroup") or "", controllers)
-        texts = reader.read_all(probe_paths(hierarchy), keep=False).texts
-    probe = Probe(
-        hierarchy=hierarchy,
-        texts=texts,
-        release=platform.release(),
-        is_root=os.geteuid() == 0,
-        writable=frozenset(
-            mount.controller
-            for mount in hierarchy.controllers
-            if os.access(mount.mount_point + mount.self_path.rstrip("/"), os.W_OK)
-        ),
-    )
-    for capability in capabilities(probe):
+        probed = probe_kernel(reader, is_root=os.geteuid() == 0, subtree="colo")
+    for capability in probed.capabilities:
         rows.append(
             {
                 "name": capability.name,

@@ -96,6 +96,9 @@ def overcommit(node: str, /, *, output: Output = "table", api: str | None = None
     print()
     for prefix, show in (("cpu", cpu_text), ("memory", bytes_text)):
         _print_terms(published, prefix, show)
+    for term in published["explanation"]["terms"]:
+        if term["zone"] is None:
+            print_text(f"{term['name']} {_term_text(term, str)} ({term['source']}); shown beside the formula")
     return 0
 
 

@@ -199,6 +199,7 @@ class InvariantChecker:
             Reason.MEMORY_WATERMARK: self._policy.memory_cool_ms,
             Reason.CPU_WATERMARK: self._policy.cpu_cool_ms,
             Reason.CPU_SATISFACTION: self._policy.satisfaction_cool_ms,
+            Reason.ONLINE_STALLED: self._policy.stall_cool_ms,
         }[reason]
 
     # ------------------------------------------------------------ promises

@@ -11,8 +11,9 @@ from msgspec import Struct
 from colo_collector.kernel_text import cpu_list, unsigned, where
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.topology import Cache
 
-__all__ = ["CPU_ROOT", "L3Domain", "Texts", "cache_paths", "l3_domains"]
+__all__ = ["CPU_ROOT", "L3Domain", "Texts", "cache_paths", "l3_domains", "shared_caches"]
 
 Texts = Mapping[str, str | None]
 """File texts by path; a missing file is None or absent."""
@@ -79,6 +80,38 @@ def l3_domains(online: CpuSet, zone_of: Mapping[int, int], texts: Texts, assumed
         l3 = id_ if keeps_ids and id_ is not None else rank
         domains.append(L3Domain(l3=l3, cpus=cpus.format(), size_bytes=size_bytes))
     return tuple(sorted(domains, key=lambda domain: domain.l3))
+
+
+def shared_caches(online: CpuSet, texts: Texts, assumed: list[str]) -> tuple[Cache, ...]:
+    """The caches of level 2 and 3 that /sys publishes, in ascending level and id, whatever gaps the ids have.
+
+    Where ids are absent or two caches of a level have one, ranks by lowest CPU take their place, as for L3 domains. A cache whose
+    files are malformed is left out, and `assumed` gets a sentence.
+    """
+    found: dict[tuple[int, CpuSet], tuple[int | None, int]] = {}
+    for cpu in online:
+        for index in range(CACHE_INDEXES):
+            cache = f"{CPU_ROOT}/cpu{cpu}/cache/index{index}"
+            level = texts.get(f"{cache}/level")
+            if level is None or level.strip() not in ("2", "3"):
+                continue
+            try:
+                cpus = _shared(cache, cpu, texts) & online
+                key = (int(level), cpus)
+                if key not in found:
+                    found[key] = (_cache_id(cache, texts), _cache_size_bytes(cache, texts))
+            except InvalidInput as error:
+                assumed.append(f"{error}; the cache is left out")
+    caches = []
+    for wanted in (2, 3):
+        of_level = {cpus: entry for (level, cpus), entry in found.items() if level == wanted}
+        ids = [id_ for id_, _ in of_level.values()]
+        keeps_ids = None not in ids and len(set(ids)) == len(ids)
+        for rank, cpus in enumerate(sorted(of_level, key=lambda one: next(iter(one)))):
+            id_, size_bytes = of_level[cpus]
+            number = id_ if keeps_ids and id_ is not None else rank
+            caches.append(Cache(level=wanted, cache=number, cpus=cpus.format(), size_bytes=size_bytes))
+    return tuple(sorted(caches, key=lambda one: (one.level, one.cache)))
 
 
 def _l3_cache(cpu: int, texts: Texts) -> str | None:

@@ -149,6 +149,10 @@ class CollectorCore:
             system_memory_used_bytes=event.system_memory_used_bytes,
             steal_mcpu=event.steal_mcpu,
             online_stall_us=event.online_stall_us,
+            monotonic_ms=event.monotonic_ms,
+            missing=event.missing,
+            classes=event.classes,
+            detail=event.detail,
         )
         effects.append(Publish(fact=sample))
         return effects

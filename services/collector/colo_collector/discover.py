@@ -15,13 +15,14 @@ from colo_collector.sample import WatchedGroup
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import attempt_key, parse_replica_token
-from colo_common.model.qos import PriorityBand, QosClass, default_band, parse_qos
+from colo_common.model.qos import ONLINE_CLASSES, PriorityBand, QosClass, default_band, parse_qos
 from colo_common.model.topology import NodeTopology
 
 __all__ = [
     "BATCH",
     "CpusetFiles",
     "Workload",
+    "allowed_by",
     "batch_directory",
     "batch_workloads",
     "cpuset_files",
@@ -29,7 +30,6 @@ __all__ = [
     "online_workloads",
     "parse_online_groups",
     "watched_group",
-    "zones_allowed",
 ]
 
 BATCH: Final = "batch"
@@ -48,7 +48,8 @@ _ONLINE_CLASSES: Final = {qos.value.lower(): qos for qos in (QosClass.LSE, QosCl
 class Workload(Struct, frozen=True, kw_only=True):
     """A watched control group. `path` is below every controller's mount point and begins with "/".
 
-    The `name` of a replica is its attempt ("job/task/0#1"), so that an ending attempt and its successor are two workloads.
+    The `name` of a replica is its attempt ("job/task/0#1"), so that an ending attempt and its successor are two workloads. `pod` is
+    "namespace/name" where a kubelet told it.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     band: PriorityBand
     replica: str = ""
     attempt: int = 0
+    pod: str = ""
 
 
 class CpusetFiles(Struct, frozen=True, kw_only=True):
@@ -145,15 +147,12 @@ def online_workloads(names: Iterable[str], subtree: str) -> tuple[Workload, ...]
     return tuple(found)
 
 
-_ONLINE: Final = frozenset({QosClass.LSE, QosClass.LSR, QosClass.LS})
-
-
 def watched_group(hierarchy: Hierarchy, workload: Workload) -> WatchedGroup:
     """The workload with the files of its counters: the same path below each controller's mount point.
 
     The CPU pressure is read of online work only: what batch work waits for is no harm.
     """
-    cpu = hierarchy.controller("cpu")
+    cpu, memory_mount = hierarchy.controller("cpu"), hierarchy.controller("memory")
     directories = {}
     for name in ("cpu", "cpuacct", "memory"):
         mount = hierarchy.controller(name)
@@ -163,8 +162,9 @@ def watched_group(hierarchy: Hierarchy, workload: Workload) -> WatchedGroup:
         cpu_dir=directories["cpu"],
         cpuacct_dir=directories["cpuacct"],
         memory_dir=directories["memory"],
+        memory_version=None if memory_mount is None else memory_mount.version,
     )
-    if workload.qos not in _ONLINE:
+    if workload.qos not in ONLINE_CLASSES:
         files = replace(files, cpu_pressure="")
     return WatchedGroup(workload=workload.name, files=files)
 
@@ -179,8 +179,10 @@ def cpuset_files(hierarchy: Hierarchy, workload: Workload) -> CpusetFiles:
     return CpusetFiles(cpus=f"{directory}/cpuset.cpus{suffix}", mems=f"{directory}/cpuset.mems{suffix}")
 
 
-def zones_allowed(topology: NodeTopology, files: CpusetFiles, texts: Mapping[str, str | None]) -> tuple[int, ...]:
-    """The zones in which the group may run, ascending; () when its cpuset has neither CPUs nor memory zones.
+def allowed_by(
+    topology: NodeTopology, files: CpusetFiles, texts: Mapping[str, str | None]
+) -> tuple[CpuSet, tuple[int, ...]]:
+    """The CPUs of the group's cpuset, and the zones in which it may run, ascending; empty when it has neither CPUs nor zones.
 
     The zones of its CPUs count, narrowed to its memory zones where the two overlap; without CPUs the memory zones count alone.
     Raises InvalidInput for a malformed list.
@@ -189,10 +191,10 @@ def zones_allowed(topology: NodeTopology, files: CpusetFiles, texts: Mapping[str
     mems = _set_of(files.mems, texts)
     by_mems = [zone.zone for zone in topology.zones if zone.zone in mems]
     if not cpus:
-        return tuple(by_mems)
+        return cpus, tuple(by_mems)
     by_cpus = [zone.zone for zone in topology.zones if not CpuSet.parse(zone.cpus).is_disjoint(cpus)]
     both = [zone for zone in by_cpus if zone in by_mems]
-    return tuple(both or by_cpus)
+    return cpus, tuple(both or by_cpus)
 
 
 def _set_of(path: str, texts: Mapping[str, str | None]) -> CpuSet:

@@ -70,6 +70,8 @@ class FileReader:
         self._held: OrderedDict[str, int] = OrderedDict()
         self._batch = 0
         self._read_in: dict[str, int] = {}
+        self._at: tuple[str, int] | None = None
+        self._is_abandoned = False
 
     def __enter__(self) -> FileReader:
         return self
@@ -78,6 +80,22 @@ class FileReader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def reading(self) -> tuple[str, int] | None:
+        """The path that is being read and since when (monotonic, ns); None between two batches. Any thread may ask."""
+        return self._at
+
+    def abandon(self) -> None:
+        """Give the reader up while another thread hangs in it: closes what that thread is not reading and ends its batch.
+
+        The thread closes the rest when its read returns.
+        """
+        self._is_abandoned = True
+        hung = self._at
+        for path in list(self._held):
+            if hung is None or path != hung[0]:
+                self._drop(path)
 
     @property
     def held(self) -> int:
@@ -101,6 +119,9 @@ class FileReader:
         self._batch += keep
         started_ns = time.monotonic_ns()
         for path in paths:
+            if self._is_abandoned:
+                break
+            self._at = (path, time.monotonic_ns())
             try:
                 content, inodes[path] = self._content(path, keep)
             except OSError as error:
@@ -112,6 +133,7 @@ class FileReader:
                 cut.append(path)
                 content = content[: content.rfind(b"\n", 0, self._limit_bytes) + 1]
             texts[path] = content.decode("utf-8", "replace")
+        self._at = None
         finished_ns = time.monotonic_ns()
         return Gathered(
             texts=texts,
@@ -197,7 +219,7 @@ class FileReader:
         except BaseException:
             os.close(descriptor)
             raise
-        if keep and self._has_place():
+        if keep and not self._is_abandoned and self._has_place():
             self._held[path] = descriptor
             self._read_in[path] = self._batch
         else:

@@ -3,37 +3,42 @@
 from __future__ import annotations
 
 import os
+import statistics
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct, structs
 
-from colo_collector.capabilities import Probe, capabilities, huge_pages_lacking, probe_paths
+from colo_collector.bounded_files import BoundedReader
+from colo_collector.capabilities import huge_pages_lacking
 from colo_collector.device_rules import DeviceLabel, with_declared
 from colo_collector.devices import PCI_ROOT, class_paths, device_links, device_paths, read_devices
 from colo_collector.discover import (
-    BATCH,
     CpusetFiles,
     Workload,
+    allowed_by,
     batch_directory,
     batch_workloads,
     cpuset_files,
     online_directory,
     online_workloads,
     watched_group,
-    zones_allowed,
 )
 from colo_collector.files import FileReader, Gathered
-from colo_collector.hierarchy import Hierarchy, parse_hierarchy, unified_point
+from colo_collector.hierarchy import Hierarchy
 from colo_collector.kernel_groups import GroupsRead, read_groups
+from colo_collector.kernel_probe import probe_kernel, sees_tier
 from colo_collector.kubelet import pinned_cpus
-from colo_collector.measure import measure
+from colo_collector.measure import Turned, measure
+from colo_collector.node_detail import NODE_PATHS, NodeReading, node_detail_between, read_node
 from colo_collector.readings import SampleRead, Skip, TopologyRead, Unreadable
 from colo_collector.rules import fitting_rules
 from colo_collector.sample import Sample, WatchedGroup, read_sample, sample_paths
 from colo_collector.topology import read_topology, topology_paths
 from colo_collector.usage import Unknown
+from colo_collector.workload_turns import WorkloadTurns
 from colo_common.events.node import Capability
 from colo_common.model.constraints import Taint
 from colo_common.model.cpuset import CpuSet
@@ -47,7 +52,9 @@ __all__ = ["Observation", "Machine"]
 _ONLINE_PATHS: Final = ("/sys/devices/system/cpu/online", "/sys/devices/system/node/online")
 _TOPOLOGY_ROUNDS: Final = 4
 _SPREAD_NS_MAX: Final = 20_000_000
-"""The longest spread of a batch: two percent of a second, three times what reading 250 groups takes."""
+"""The spread that a batch may always have: two percent of a second, three times what reading 250 groups takes."""
+_SPREAD_FACTOR: Final = 2
+_SPREADS_REMEMBERED: Final = 9
 _YOUNG_PERIODS: Final = 3
 """Periods in which the cpuset of a new group is read every time: it is written after the group is made."""
 _CPUSET_PERIODS: Final = 16
@@ -77,6 +84,7 @@ class _Group(Struct, kw_only=True):
     watched: WatchedGroup
     cpuset: CpusetFiles
     zones: tuple[int, ...] = ()
+    cpus: CpuSet = CpuSet()
     cpuset_reads: int = 0
 
 
@@ -85,7 +93,7 @@ class Machine:
 
     def __init__(
         self,
-        reader: FileReader,
+        reader: FileReader | BoundedReader,
         *,
         subtree: str,
         online: Sequence[Workload],
@@ -98,7 +106,9 @@ class Machine:
         admits_online: bool = True,
         kubelet_state: str = "",
         user_hz: int | None = None,
+        is_host_mounted: bool = False,
     ) -> None:
+        """`is_host_mounted`: the reader's root is another one than this process's, as in a container."""
         self._reader = reader
         self._subtree = subtree
         self._online = tuple(online)
@@ -115,6 +125,7 @@ class Machine:
         self._topology_read: TopologyRead | None = None
         self._delivered: TopologyRead | None = None
         self._assumed: tuple[str, ...] = ()
+        self._probe_assumed: tuple[str, ...] = ()
         self._kubelet_state = kubelet_state
         self._pinned = CpuSet()
         self._moving_texts: tuple[str | None, ...] = ()
@@ -124,6 +135,11 @@ class Machine:
         self._groups: dict[str, _Group] = {}
         self._previous: Sample | None = None
         self._cpuset_rounds = 0
+        self._is_host_mounted = is_host_mounted
+        self._spreads_ns: deque[int] = deque(maxlen=_SPREADS_REMEMBERED)
+        self._turns = WorkloadTurns(self._user_hz)
+        self._node_reading: NodeReading | None = None
+        self._network_path = "/proc/1/net/dev" if is_host_mounted else "/proc/net/dev"
 
     def observe(self) -> Observation:
         """Read every file once. Unreadable or malformed files of the machine give Unreadable; the call never raises for them."""
@@ -162,7 +178,7 @@ class Machine:
     def _observe(self) -> Observation:
         if self._topology_read is None:
             self._refresh_topology()
-        elif self._sees_tier() != self._has_tier:
+        elif sees_tier(self._reader, self._hierarchy, self._subtree) != self._has_tier:
             self._capabilities = None
             self._refresh_topology()
         self._find_groups()
@@ -181,6 +197,7 @@ class Machine:
         faults += current.faults
         faults += self._missing(current)
         self._read_cpusets(faults)
+        turned = self._take_turns(current, gathered.texts.get("/proc/stat"), faults)
         measurement = measure(
             self._previous,
             current,
@@ -189,6 +206,7 @@ class Machine:
             workloads=[group.workload for group in self._groups.values()],
             zones_of={name: group.zones for name, group in self._groups.items()},
             user_hz=self._user_hz,
+            turned=turned,
         )
         self._previous = current
         return Observation(
@@ -202,16 +220,35 @@ class Machine:
     def _gather(self) -> tuple[Gathered, int]:
         """One batch of the sample's files, and the service's time at its start.
 
-        A batch that took too long is read again, once, because its counters are of different moments.
+        A batch that took much longer than this machine's batches do is read again, once: its counters are of different moments.
         """
         zones = [] if self._topology_read is None else [zone.zone for zone in self._topology_read.topology.zones]
         paths = (*sample_paths((group.watched for group in self._groups.values()), zones), *_ONLINE_PATHS)
         at_ms = self._clock.now_ms()
         gathered = self._reader.read_all(paths)
-        if gathered.spread_ns > _SPREAD_NS_MAX:
+        usual_ns = int(statistics.median(self._spreads_ns)) if self._spreads_ns else 0
+        self._spreads_ns.append(gathered.spread_ns)
+        if gathered.spread_ns > max(_SPREAD_NS_MAX, _SPREAD_FACTOR * usual_ns):
             at_ms = self._clock.now_ms()
             gathered = self._reader.read_all(paths)
         return gathered, at_ms
+
+    def _take_turns(self, current: Sample, stat: str | None, faults: list[str]) -> Turned:
+        """Read what is too dear for every period, of those whose turn it is, in the pass of this sample."""
+        details = self._turns.take(
+            self._reader,
+            self._hierarchy,
+            {group.workload.name: group.workload for group in self._groups.values()},
+            current,
+            cpus_of={name: group.cpus for name, group in self._groups.items()},
+            zones_of={name: group.zones for name, group in self._groups.items()},
+            faults=faults,
+        )
+        batch = self._reader.read_all((*NODE_PATHS, self._network_path), keep=False)
+        node = read_node({**batch.texts, "/proc/stat": stat}, batch.cut, faults, network=self._network_path)
+        detail = node_detail_between(self._node_reading, node)
+        self._node_reading = node
+        return Turned(details=details, stalls=self._turns.stalls(current.reading.at_ns), node=detail)
 
     def _refresh_topology(self) -> None:
         """Read the topology. Raises InvalidInput, and keeps the last topology, when its files contradict each other."""
@@ -225,6 +262,7 @@ class Machine:
         assumed = list(found.assumed)
         if self._capabilities is None:
             self._probe()
+        assumed += self._probe_assumed
         topology = self._limited(found.topology, assumed)
         topology = structs.replace(topology, devices=self._devices(topology, assumed))
         topology = with_declared(topology, self._device_labels, self._gpu_partitions, assumed)
@@ -285,32 +323,15 @@ class Machine:
 
     def _probe(self) -> None:
         """Read the hierarchy and the capabilities: at the start, and when an executor made or removed its groups."""
-        mounts = self._reader.read("/proc/mounts") or ""
-        own = self._reader.read("/proc/self/cgroup") or ""
-        point = unified_point(mounts)
-        controllers = self._reader.read(f"{point}/cgroup.controllers") if point else None
-        self._hierarchy = parse_hierarchy(mounts, own, controllers)
-        probe = Probe(
-            hierarchy=self._hierarchy,
-            texts=self._reader.read_all(probe_paths(self._hierarchy), keep=False).texts,
-            release=(self._reader.read("/proc/sys/kernel/osrelease") or "").strip(),
+        found = probe_kernel(
+            self._reader,
             is_root=os.geteuid() == 0,
-            writable=frozenset(
-                mount.controller
-                for mount in self._hierarchy.controllers
-                if ".." not in mount.self_path.split("/")
-                and self._reader.is_writable(f"{mount.mount_point}{mount.self_path.rstrip('/')}")
-            ),
-            has_tier=self._sees_tier(),
+            subtree=self._subtree,
             admits_online=self._admits_online,
+            is_host_mounted=self._is_host_mounted,
         )
-        self._has_tier = probe.has_tier
-        self._capabilities = capabilities(probe)
-
-    def _sees_tier(self) -> bool:
-        """Whether an executor has made its groups under the cpuset controller."""
-        mount = self._hierarchy.controller("cpuset")
-        return mount is not None and BATCH in self._names(f"{mount.mount_point.rstrip('/')}/{self._subtree}")
+        self._hierarchy, self._capabilities, self._has_tier = found.hierarchy, found.capabilities, found.has_tier
+        self._probe_assumed = found.assumed
 
     def _find_groups(self) -> None:
         """Bring the watched groups up to date; the files of deleted groups are closed."""
@@ -344,7 +365,7 @@ class Machine:
             group.cpuset_reads += 1
             try:
                 texts = self._reader.read_all(paths, keep=False).texts
-                group.zones = zones_allowed(topology, group.cpuset, texts)
+                group.cpus, group.zones = allowed_by(topology, group.cpuset, texts)
             except InvalidInput as error:
                 faults.append(f"{group.workload.name}: {error}")
 

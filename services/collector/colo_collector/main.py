@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from colo_collector.bounded_files import BoundedReader
 from colo_collector.core import CollectorCore
 from colo_collector.files import FileReader
 from colo_collector.machine import Machine
@@ -31,7 +32,7 @@ class _Collector(Service):
 async def build(process: ServiceProcess, settings: CollectorSettings) -> None:
     """Add the service of one node and the shell that feeds it."""
     machine = Machine(
-        FileReader(settings.root),
+        BoundedReader(lambda: FileReader(settings.root), deadline_ms=settings.read_deadline_ms),
         subtree=settings.subtree,
         online=settings.watched(),
         labels=settings.labels,
@@ -42,6 +43,7 @@ async def build(process: ServiceProcess, settings: CollectorSettings) -> None:
         admits_online=settings.online,
         kubelet_state=settings.kubelet_state,
         clock=process.clock,
+        is_host_mounted=settings.root.rstrip("/") != "",
     )
     core = CollectorCore(settings.node, settings.policy())
     service = _Collector(

@@ -9,15 +9,19 @@ from msgspec import Struct
 from colo_collector.discover import Workload
 from colo_collector.readings import SampleRead, Skip, Unreadable
 from colo_collector.sample import Sample
-from colo_collector.stall import Stall, stalls_between
+from colo_collector.stall import pressure_readings, stalls_between
 from colo_collector.usage import GroupRate, MachineRates, Rate, Unknown, rates_between
-from colo_common.events.node import PressureReading, WorkloadUsage, ZoneUsage
+from colo_collector.workload_turns import WorkloadStall
+from colo_common.events.node import ClassUsage, MachineDetail, PressureReading, WorkloadDetail, WorkloadUsage, ZoneUsage
 from colo_common.model.cpuset import CpuSet
+from colo_common.model.qos import QosClass
+from colo_common.model.stall import RunTimes, StallShare, stall_share, waited_share
 from colo_common.model.topology import NodeTopology
 
-__all__ = ["Measurement", "measure"]
+__all__ = ["Measurement", "Turned", "measure"]
 
 _NS_PER_MS = 1_000_000
+_MISSING_MAX = 50
 
 
 class Measurement(Struct, frozen=True, kw_only=True):
@@ -25,6 +29,14 @@ class Measurement(Struct, frozen=True, kw_only=True):
 
     event: SampleRead | Unreadable
     left_out: tuple[tuple[str, Unknown], ...] = ()
+
+
+class Turned(Struct, frozen=True, kw_only=True):
+    """What the turns of this pass and the ones before it gave, by workload, and the detail of the node."""
+
+    details: Mapping[str, WorkloadDetail] = {}
+    stalls: Mapping[str, WorkloadStall] = {}
+    node: MachineDetail | None = None
 
 
 def measure(
@@ -36,11 +48,13 @@ def measure(
     workloads: Sequence[Workload],
     zones_of: Mapping[str, tuple[int, ...]],
     user_hz: int = 100,
+    turned: Turned = Turned(),
 ) -> Measurement:
     """The sample between two readings. `zones_of` has the zones that the cpuset of each workload allows.
 
-    A rate of the machine or a zone that is unknown makes the whole sample Unreadable: nothing in a sample is a guess. A workload
-    without a rate (new, replaced) and a stall without one are left out.
+    A rate of the machine or a zone that is unknown makes the whole sample Unreadable: nothing in a sample is a guess. What is
+    unknown beside them is named in `missing` and costs only itself: the stolen time, a workload without a rate (new, replaced), a
+    resource without a stall.
 
     - The machine's CPU use is the sum of its zones, each rounded down.
     - system = the machine's use minus that of every listed workload, at least 0, for CPU and for memory (working sets).
@@ -58,10 +72,13 @@ def measure(
     zones = _zones(rates, current, topology)
     if zones is None:
         return Measurement(event=Unreadable(reason=Skip.ZONE_MEMORY, detail="the memory of a zone is unknown"))
-    listed, left_out = _workloads(rates.groups, current, workloads, zones_of)
+    listed, left_out, classes = _workloads(rates, current, workloads, zones_of, turned)
     stalls = stalls_between(() if previous is None else previous.pressure, current.pressure, rates.interval_ns)
     # The sum line of /proc/stat is rounded separately, and node and zones of one sample must agree.
     used_mcpu = sum(zone.cpu_used_mcpu for zone in zones)
+    pressure = pressure_readings(stalls, current.pressure)
+    lacking = [*(["steal"] if rates.steal.mcpu is None else []), *_without_pressure(current, pressure)]
+    lacking += [f"workload {name}" for name, _ in left_out]
     event = SampleRead(
         at_ms=at_ms,
         interval_ms=max((rates.interval_ns + _NS_PER_MS // 2) // _NS_PER_MS, 1),
@@ -69,28 +86,23 @@ def measure(
         memory_used_bytes=current.memory_used_bytes,
         zones=zones,
         workloads=listed,
-        pressure=_pressure(stalls),
+        pressure=pressure,
         system_cpu_used_mcpu=max(used_mcpu - sum(one.cpu_used_mcpu for one in listed), 0),
         system_memory_used_bytes=max(current.memory_used_bytes - sum(one.memory_used_bytes for one in listed), 0),
         steal_mcpu=_known(rates.steal),
         online_stall_us=_online_stall_us(rates.groups),
+        monotonic_ms=current.reading.at_ns // _NS_PER_MS,
+        missing=tuple(lacking[:_MISSING_MAX]),
+        classes=classes,
+        detail=turned.node,
     )
     return Measurement(event=event, left_out=left_out)
 
 
-def _pressure(stalls: Sequence[Stall]) -> tuple[PressureReading, ...]:
-    """The stalls that have a rate."""
-    return tuple(
-        PressureReading(
-            resource=stall.resource,
-            some_us=stall.some_us,
-            full_us=stall.full_us,
-            some_avg10_centipct=stall.some_avg10_centipct,
-            full_avg10_centipct=stall.full_avg10_centipct,
-        )
-        for stall in stalls
-        if stall.some_us is not None and stall.full_us is not None
-    )
+def _without_pressure(current: Sample, known: Sequence[PressureReading]) -> list[str]:
+    """The resources whose pressure file was read and has no rate."""
+    there = {reading.resource for reading in known}
+    return [f"pressure-{resource}" for resource, _ in current.pressure if resource not in there]
 
 
 def _online_stall_us(groups: Sequence[GroupRate]) -> int | None:
@@ -100,7 +112,7 @@ def _online_stall_us(groups: Sequence[GroupRate]) -> int | None:
 
 def _unknown(rates: MachineRates) -> Unknown | None:
     """Why the machine has no sample, or None."""
-    every = (rates.used, rates.steal, *(rate for _, rate in rates.zones))
+    every = (rates.used, *(rate for _, rate in rates.zones))
     return next((rate.unknown for rate in every if rate.unknown is not None), None)
 
 
@@ -120,31 +132,96 @@ def _zones(rates: MachineRates, current: Sample, topology: NodeTopology) -> tupl
     )
 
 
+class _Sum(Struct, kw_only=True):
+    """What the workloads of a class add up to. `run_us` and `wait_us` are per second; `worst_pct` where only pressure is known."""
+
+    workloads: int = 0
+    cpu_used_mcpu: int = 0
+    memory_used_bytes: int = 0
+    throttled_us: int = 0
+    run_us: int = 0
+    wait_us: int = 0
+    worst_pct: int | None = None
+    has_times: bool = False
+
+    def usage(self, qos: QosClass) -> ClassUsage:
+        stall_pct = self.worst_pct
+        if self.has_times:
+            stall_pct = stall_share(RunTimes(span_us=1_000_000, run_us=self.run_us, wait_us=self.wait_us)).stall_pct
+        return ClassUsage(
+            qos=qos,
+            workloads=self.workloads,
+            cpu_used_mcpu=self.cpu_used_mcpu,
+            memory_used_bytes=self.memory_used_bytes,
+            stall_pct=stall_pct,
+            throttled_us=self.throttled_us,
+        )
+
+    def add(self, usage: WorkloadUsage, stall: WorkloadStall | None) -> None:
+        self.workloads += 1
+        self.cpu_used_mcpu += usage.cpu_used_mcpu
+        self.memory_used_bytes += usage.memory_used_bytes
+        self.throttled_us += usage.throttled_us
+        if usage.stall_pct is None or usage.stall_gate == "self-throttled":
+            return
+        if stall is None:
+            self.worst_pct = max(self.worst_pct or 0, usage.stall_pct)
+            return
+        times = stall.times
+        self.has_times = True
+        self.run_us += times.run_us * 1_000_000 // times.span_us
+        waited_us = max(times.wait_us - times.throttled_us, 0) + times.steal_us
+        self.wait_us += waited_us * 1_000_000 // times.span_us
+
+
 def _workloads(
-    rates: Sequence[GroupRate], current: Sample, workloads: Sequence[Workload], zones_of: Mapping[str, tuple[int, ...]]
-) -> tuple[tuple[WorkloadUsage, ...], tuple[tuple[str, Unknown], ...]]:
-    """The workloads whose rate is known, and those left out, both in ascending name."""
+    rates: MachineRates,
+    current: Sample,
+    workloads: Sequence[Workload],
+    zones_of: Mapping[str, tuple[int, ...]],
+    turned: Turned,
+) -> tuple[tuple[WorkloadUsage, ...], tuple[tuple[str, Unknown], ...], tuple[ClassUsage, ...]]:
+    """The workloads whose rate is known, those left out, both in ascending name, and the sums of the classes."""
     by_name = {workload.name: workload for workload in workloads}
     listed: list[WorkloadUsage] = []
     left_out: list[tuple[str, Unknown]] = []
-    for rate in rates:
+    sums: dict[QosClass, _Sum] = {}
+    for rate in rates.groups:
         workload = by_name.get(rate.workload)
         if workload is None or rate.used.unknown is Unknown.ABSENT:
             continue
         if rate.used.mcpu is None:
             left_out.append((rate.workload, rate.used.unknown or Unknown.FIRST))
             continue
-        listed.append(
-            WorkloadUsage(
-                workload=workload.name,
-                qos=workload.qos,
-                band=workload.band,
-                cpu_used_mcpu=rate.used.mcpu,
-                memory_used_bytes=current.workload_memory_bytes[rate.workload],
-                zones=zones_of.get(workload.name, ()),
-                replica=workload.replica,
-                attempt=workload.attempt,
-                throttled_us=rate.throttled_us or 0,
-            )
+        stall = turned.stalls.get(workload.name)
+        share = _share(rate, stall, rates.interval_ns)
+        usage = WorkloadUsage(
+            workload=workload.name,
+            qos=workload.qos,
+            band=workload.band,
+            cpu_used_mcpu=rate.used.mcpu,
+            memory_used_bytes=current.workload_memory_bytes[rate.workload],
+            zones=zones_of.get(workload.name, ()),
+            replica=workload.replica,
+            attempt=workload.attempt,
+            throttled_us=rate.throttled_us or 0,
+            stall_pct=None if share is None else share.stall_pct,
+            stall_gate="" if share is None else share.gate,
+            stall_span_ms=0 if share is None else rates.interval_ns // _NS_PER_MS if stall is None else stall.span_ms,
+            stall_age_ms=0 if stall is None else stall.age_ms(current.reading.at_ns),
+            cpu_some_us=rate.stalled_us,
+            detail=turned.details.get(workload.name),
+            pod=workload.pod,
         )
-    return tuple(listed), tuple(left_out)
+        listed.append(usage)
+        sums.setdefault(workload.qos, _Sum()).add(usage, stall)
+    return tuple(listed), tuple(left_out), tuple(sums[qos].usage(qos) for qos in QosClass if qos in sums)
+
+
+def _share(rate: GroupRate, stall: WorkloadStall | None, interval_ns: int) -> StallShare | None:
+    """The stall by the run times of threads; where none could be read, by the pressure file of the group."""
+    if stall is not None:
+        return stall.share
+    if rate.stalled_us is None:
+        return None
+    return waited_share(rate.stalled_us, rate.throttled_us or 0, interval_ns // 1_000)

@@ -52,14 +52,24 @@ class GroupFiles(Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(file for file in files if file))
 
 
-def group_files(version: Literal["v1", "v2"], cpu_dir: str, cpuacct_dir: str, memory_dir: str) -> GroupFiles:
-    """The counter files of a group, given its directory under each controller ("" where the controller is not mounted)."""
+def group_files(
+    version: Literal["v1", "v2"],
+    cpu_dir: str,
+    cpuacct_dir: str,
+    memory_dir: str,
+    memory_version: Literal["v1", "v2"] | None = None,
+) -> GroupFiles:
+    """The counter files of a group, given its directory under each controller ("" where the controller is not mounted).
+
+    `version` is that of the cpu controller; the memory controller may be on the other one (None: on the same).
+    """
+    memory_usage = "memory.current" if (memory_version or version) == "v2" else "memory.usage_in_bytes"
     if version == "v2":
         stat = _in(cpu_dir or cpuacct_dir, "cpu.stat")
         return GroupFiles(
             cpu_usage=stat,
             cpu_stat=stat,
-            memory_usage=_in(memory_dir, "memory.current"),
+            memory_usage=_in(memory_dir, memory_usage),
             memory_stat=_in(memory_dir, "memory.stat"),
             procs=_in(cpu_dir or memory_dir, "cgroup.procs"),
             cpu_pressure=_in(cpu_dir or cpuacct_dir, "cpu.pressure"),
@@ -67,7 +77,7 @@ def group_files(version: Literal["v1", "v2"], cpu_dir: str, cpuacct_dir: str, me
     return GroupFiles(
         cpu_usage=_in(cpuacct_dir, "cpuacct.usage"),
         cpu_stat=_in(cpu_dir, "cpu.stat"),
-        memory_usage=_in(memory_dir, "memory.usage_in_bytes"),
+        memory_usage=_in(memory_dir, memory_usage),
         memory_stat=_in(memory_dir, "memory.stat"),
         procs=_in(cpu_dir or memory_dir, "cgroup.procs"),
     )

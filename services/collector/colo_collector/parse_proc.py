@@ -19,6 +19,7 @@ __all__ = [
     "Meminfo",
     "ZoneMeminfo",
     "parse_boot_id",
+    "parse_cpuinfo",
     "parse_meminfo",
     "parse_stat",
     "parse_zone_meminfo",
@@ -29,6 +30,9 @@ CPUS_MAX: Final = 8192
 
 _MEMINFO_LINE: Final = re.compile(r"([A-Za-z0-9_()]+):\s+([0-9]+)( kB)?\s*", re.ASCII)
 _ZONE_MEMINFO_LINE: Final = re.compile(r"Node\s+([0-9]+)\s+([A-Za-z0-9_()]+):\s+([0-9]+)( kB)?\s*", re.ASCII)
+_MEMINFO_KEYS: Final = ("MemTotal:", "MemFree:", "MemAvailable:")
+_ZONE_MEMINFO_KEYS: Final = ("MemTotal:", "MemFree:", "Active(file):", "Inactive(file):", "SReclaimable:")
+_CPUINFO_TEXT_MAX: Final = 120
 _UUID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII)
 
 
@@ -147,12 +151,14 @@ def _ticks(cpu: int, words: list[str], field: str) -> CpuTicks:
 
 
 def parse_meminfo(text: str, path: str = "/proc/meminfo") -> Meminfo:
-    """The memory of the machine. Unknown keys are ignored.
+    """The memory of the machine. Keys that nobody needs are ignored, in whatever form a kernel writes their lines.
 
-    Raises InvalidInput for a malformed line or without MemTotal or MemFree.
+    Raises InvalidInput for a malformed line of a key that counts, or without MemTotal or MemFree.
     """
     found: dict[str, int] = {}
     for number, line in numbered_lines(path, text):
+        if not line.startswith(_MEMINFO_KEYS):
+            continue
         match = _MEMINFO_LINE.fullmatch(line)
         if match is None:
             raise InvalidInput(where(path, number), 'must read "Key: number" or "Key: number kB"', line)
@@ -167,12 +173,14 @@ def parse_meminfo(text: str, path: str = "/proc/meminfo") -> Meminfo:
 
 
 def parse_zone_meminfo(zone: int, text: str, path: str) -> ZoneMeminfo:
-    """The memory of one zone.
+    """The memory of one zone. Keys that nobody needs are ignored, in whatever form a kernel writes their lines.
 
-    Raises InvalidInput for a malformed line, another zone's number, or without MemTotal or MemFree.
+    Raises InvalidInput for a malformed line of a key that counts, another zone's number, or without MemTotal or MemFree.
     """
     found: dict[str, int] = {}
     for number, line in numbered_lines(path, text):
+        if not any(key in line for key in _ZONE_MEMINFO_KEYS):
+            continue
         match = _ZONE_MEMINFO_LINE.fullmatch(line)
         if match is None:
             raise InvalidInput(where(path, number), 'must read "Node N Key: number" or "Node N Key: number kB"', line)
@@ -187,6 +195,25 @@ def parse_zone_meminfo(zone: int, text: str, path: str) -> ZoneMeminfo:
         file_lru_bytes=found.get("Active(file)", 0) + found.get("Inactive(file)", 0),
         slab_reclaimable_bytes=found.get("SReclaimable", 0),
     )
+
+
+def parse_cpuinfo(text: str) -> tuple[str, str]:
+    """Vendor and model of the first CPU in /proc/cpuinfo; "" for what the kernel does not say.
+
+    Arm kernels name an implementer and a part by number instead; both are at most 120 characters.
+    """
+    found: dict[str, str] = {}
+    for line in text.split("\n"):
+        if not line.strip():
+            if found:
+                break
+            continue
+        key, colon, value = line.partition(":")
+        if colon:
+            found.setdefault(key.strip(), value.strip()[:_CPUINFO_TEXT_MAX])
+    vendor = found.get("vendor_id") or found.get("CPU implementer", "")
+    part = found.get("CPU part", "")
+    return vendor, found.get("model name") or (f"part {part}" if part else "")
 
 
 def _needed(found: dict[str, int], key: str, path: str) -> int:

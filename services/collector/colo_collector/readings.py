@@ -7,7 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from colo_collector.usage import Unknown
-from colo_common.events.node import Capability, PressureReading, WorkloadUsage, ZoneUsage
+from colo_common.events.node import Capability, ClassUsage, MachineDetail, PressureReading, WorkloadUsage, ZoneUsage
 from colo_common.model.constraints import Taint
 from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.model.topology import NodeTopology
@@ -60,6 +60,10 @@ class SampleRead(Struct, frozen=True, kw_only=True):
     system_memory_used_bytes: Bytes = 0
     steal_mcpu: Mcpu = 0
     online_stall_us: Us | None = None
+    monotonic_ms: Ms = 0
+    missing: tuple[str, ...] = ()
+    classes: tuple[ClassUsage, ...] = ()
+    detail: MachineDetail | None = None
 
 
 class Unreadable(Struct, frozen=True, kw_only=True):

@@ -32,7 +32,8 @@ def _this_host() -> str:
 
 
 class CollectorSettings(Struct, frozen=True, kw_only=True):
-    """`period_ms` is in the service's clock, but never below 100 ms of real time. `root` stands for "/" of the machine.
+    """`period_ms` is in the service's clock, but never below 100 ms of real time. `root` stands for "/" of the machine. A
+    file whose read takes longer than `read_deadline_ms` counts as missing.
 
     `subtree` is the executor's group below every controller. `online_groups` are "name=/path" or "name=/path:CLASS", the path
     below the controllers. `online` False admits batch work only. `taints` are "key=value:effect" or "key:effect", `rules` are those
@@ -47,6 +48,7 @@ class CollectorSettings(Struct, frozen=True, kw_only=True):
     node: str = field(default_factory=_this_host)
     period_ms: int = 1_000
     root: str = "/"
+    read_deadline_ms: int = 500
     subtree: str = "colo"
     labels: dict[str, str] = field(default_factory=dict)
     taints: tuple[str, ...] = ()
@@ -70,6 +72,8 @@ class CollectorSettings(Struct, frozen=True, kw_only=True):
         encode_node(self.node)
         if not PERIOD_MS_MIN <= self.period_ms <= _PERIOD_MS_MAX:
             raise InvalidInput("period_ms", f"must be {PERIOD_MS_MIN} to {_PERIOD_MS_MAX}", self.period_ms)
+        if not 10 <= self.read_deadline_ms <= _PERIOD_MS_MAX:
+            raise InvalidInput("read_deadline_ms", f"must be 10 to {_PERIOD_MS_MAX}", self.read_deadline_ms)
         if not self.root.startswith("/") or ".." in self.root.split("/"):
             raise InvalidInput("root", 'must be absolute and have no part ".."', self.root)
         if self.kubelet_state and (not self.kubelet_state.startswith("/") or ".." in self.kubelet_state.split("/")):

@@ -6,13 +6,14 @@ A stall is unknown, or at least 0 and at most the interval.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
 from colo_collector.parse_psi import Pressure, PressureLine
+from colo_common.events.node import PressureReading
 
-__all__ = ["Resource", "Stall", "stalls_between"]
+__all__ = ["Resource", "Stall", "pressure_readings", "stalls_between"]
 
 Resource = Literal["cpu", "memory", "io"]
 
@@ -42,6 +43,37 @@ def stalls_between(
     before = dict(previous)
     limit_us = interval_ns // 1000
     return tuple(_stall(resource, before.get(resource), now, limit_us) for resource, now in current)
+
+
+_NO_LINE: Final = PressureLine(0, 0, 0, 0)
+
+
+def pressure_readings(
+    stalls: Iterable[Stall], current: Iterable[tuple[Resource, Pressure]]
+) -> tuple[PressureReading, ...]:
+    """The stalls that have a rate, with the kernel's averages and totals of the same reading."""
+    lines = dict(current)
+    found = []
+    for stall in stalls:
+        if stall.some_us is None or stall.full_us is None:
+            continue
+        some, full = lines[stall.resource].some or _NO_LINE, lines[stall.resource].full or _NO_LINE
+        found.append(
+            PressureReading(
+                resource=stall.resource,
+                some_us=stall.some_us,
+                full_us=stall.full_us,
+                some_avg10_centipct=some.avg10_centipct,
+                full_avg10_centipct=full.avg10_centipct,
+                some_avg60_centipct=some.avg60_centipct,
+                full_avg60_centipct=full.avg60_centipct,
+                some_avg300_centipct=some.avg300_centipct,
+                full_avg300_centipct=full.avg300_centipct,
+                some_total_us=some.total_us,
+                full_total_us=full.total_us,
+            )
+        )
+    return tuple(found)
 
 
 def _stall(resource: Resource, before: Pressure | None, now: Pressure, limit_us: int) -> Stall:

@@ -11,10 +11,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from colo_collector.caches import CPU_ROOT, L3Domain, Texts, cache_paths, l3_domains
+from colo_collector.caches import CPU_ROOT, Texts, cache_paths, l3_domains, shared_caches
 from colo_collector.huge_pages import huge_page_paths, huge_pages_of_zone
 from colo_collector.kernel_text import cpu_list, unsigned, where
-from colo_collector.parse_proc import parse_meminfo, parse_stat, parse_zone_meminfo
+from colo_collector.parse_proc import parse_cpuinfo, parse_meminfo, parse_stat, parse_zone_meminfo
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.topology import Cpu, NodeTopology, Zone
@@ -25,21 +25,25 @@ NODE_ROOT: Final = "/sys/devices/system/node"
 ROOT_PATHS: Final = (
     f"{CPU_ROOT}/online",
     f"{CPU_ROOT}/present",
+    f"{CPU_ROOT}/isolated",
+    f"{CPU_ROOT}/nohz_full",
+    "/proc/cpuinfo",
     f"{NODE_ROOT}/online",
     "/proc/meminfo",
     "/proc/stat",
 )
 
 
+_CPU_FILES: Final = ("physical_package_id", "thread_siblings_list", "die_id")
+
+
 class MachineTopology(Struct, frozen=True, kw_only=True):
-    """The machine as /sys describes it. `topology` holds online CPUs only; `offline` lists the other present CPUs.
+    """The machine as /sys describes it.
 
     `assumed` has a sentence for each file that /sys lacks and the value assumed in its place.
     """
 
     topology: NodeTopology
-    offline: str
-    l3_domains: tuple[L3Domain, ...]
     assumed: tuple[str, ...]
 
 
@@ -53,7 +57,7 @@ def topology_paths(texts: Texts) -> tuple[str, ...]:
     if wanted:
         return tuple(wanted)
     for cpu in _online_cpus(texts, []):
-        wanted += [f"{CPU_ROOT}/cpu{cpu}/topology/{name}" for name in ("physical_package_id", "thread_siblings_list")]
+        wanted += [f"{CPU_ROOT}/cpu{cpu}/topology/{name}" for name in _CPU_FILES]
         wanted += cache_paths(cpu)
     zones = tuple(_online_zones(texts))
     wanted += huge_page_paths(zones)
@@ -88,14 +92,57 @@ def read_topology(texts: Texts) -> MachineTopology:
     zone_of = {cpu: zone.zone for zone in zones for cpu in CpuSet.parse(zone.cpus)}
     domains = l3_domains(online, zone_of, texts, assumed)
     l3_of = {cpu: domain.l3 for domain in domains for cpu in CpuSet.parse(domain.cpus)}
-    cpus = tuple(Cpu(cpu=cpu, core=cores[cpu], socket=sockets[cpu], zone=zone_of[cpu], l3=l3_of[cpu]) for cpu in online)
-    topology = NodeTopology(zones=zones, cpus=cpus)
-    topology.validate()
+    cpus = tuple(
+        Cpu(
+            cpu=cpu,
+            core=cores[cpu],
+            socket=sockets[cpu],
+            zone=zone_of[cpu],
+            l3=l3_of[cpu],
+            die=_die(cpu, texts, assumed),
+        )
+        for cpu in online
+    )
     present = texts.get(f"{CPU_ROOT}/present")
     offline = CpuSet() if present is None else cpu_list(f"{CPU_ROOT}/present", present) - online
-    return MachineTopology(
-        topology=topology, offline=offline.format(), l3_domains=domains, assumed=tuple(dict.fromkeys(assumed))
+    vendor, model = parse_cpuinfo(texts.get("/proc/cpuinfo") or "")
+    topology = NodeTopology(
+        zones=zones,
+        cpus=cpus,
+        offline=offline.format(),
+        isolated=_kept(f"{CPU_ROOT}/isolated", texts, assumed),
+        nohz_full=_kept(f"{CPU_ROOT}/nohz_full", texts, assumed),
+        caches=shared_caches(online, texts, assumed),
+        cpu_vendor=vendor,
+        cpu_model=model,
     )
+    topology.validate()
+    return MachineTopology(topology=topology, assumed=tuple(dict.fromkeys(assumed)))
+
+
+def _kept(path: str, texts: Texts, assumed: list[str]) -> str:
+    """A list of CPUs that the kernel's command line set apart; "" without one, which the kernel also writes as "(null)"."""
+    text = (texts.get(path) or "").strip()
+    if text in ("", "(null)"):
+        return ""
+    try:
+        return cpu_list(path, text).format()
+    except InvalidInput as error:
+        assumed.append(f"{error}; no CPU counts as such")
+        return ""
+
+
+def _die(cpu: int, texts: Texts, assumed: list[str]) -> int:
+    """The die of a CPU in its socket; 0 where the kernel does not say, which it also writes as -1."""
+    path = f"{CPU_ROOT}/cpu{cpu}/topology/die_id"
+    text = (texts.get(path) or "").strip()
+    if text in ("", "-1"):
+        return 0
+    try:
+        return unsigned(text, where(path, 1))
+    except InvalidInput as error:
+        assumed.append(f"{error}; the CPU counts to die 0")
+        return 0
 
 
 def _online_cpus(texts: Texts, assumed: list[str]) -> CpuSet:

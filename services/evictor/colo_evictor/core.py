@@ -291,6 +291,8 @@ class EvictorCore:
             evictions_in_window=len(self.budget),
             evictions_allowed=self.budget.per_minute,
             asked_by="evictor",
+            stall_group=level.stall_group,
+            stall_pct=level.value_pct if level.stall_group else 0,
         )
         return self._order(requested, node, usage.cpu_used_mcpu, usage.memory_used_bytes)
 

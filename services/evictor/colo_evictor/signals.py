@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from colo_common.events.node import NodeUsageSampled
 from colo_common.model.reasons import Reason
+from colo_common.model.stall import worst_online_stall
 from colo_common.model.topology import NodeTopology
 from colo_evictor.policy import EvictorPolicy
 
@@ -11,7 +12,10 @@ __all__ = ["Level", "Signal", "levels"]
 
 
 class Level(Struct, frozen=True, kw_only=True):
-    """One reading of a signal: `high` starts or keeps a hold, `low` ends it; with neither a started hold goes on."""
+    """One reading of a signal: `high` starts or keeps a hold, `low` ends it; with neither a started hold goes on.
+
+    `stall_group` is the online workload that stalls most, for the signal that is about it.
+    """
 
     reason: Reason
     value_pct: int
@@ -20,6 +24,7 @@ class Level(Struct, frozen=True, kw_only=True):
     low: bool
     hold_ms: int
     cool_ms: int
+    stall_group: str = ""
 
 
 class Signal(Struct, kw_only=True):
@@ -84,4 +89,25 @@ def levels(
             hold_ms=policy.satisfaction_hold_ms,
             cool_ms=policy.satisfaction_cool_ms,
         ),
+        _online_stalled(topology, sample, used_mcpu, policy),
+    )
+
+
+def _online_stalled(topology: NodeTopology, sample: NodeUsageSampled, batch_mcpu: int, policy: EvictorPolicy) -> Level:
+    """Online work that stalls beside batch work. A stall that nobody knows, and a node without batch load, end the hold.
+
+    Pressure of the whole node is never asked: it is high because batch work waits.
+    """
+    worst = worst_online_stall(sample.workloads)
+    group, stall_pct = worst or ("", 0)
+    is_blamed = batch_mcpu * 100 >= topology.cpu_capacity_mcpu * policy.stall_batch_pct
+    return Level(
+        reason=Reason.ONLINE_STALLED,
+        value_pct=stall_pct,
+        threshold_pct=policy.stall_pct,
+        high=worst is not None and is_blamed and stall_pct >= policy.stall_pct,
+        low=worst is None or not is_blamed or stall_pct < policy.stall_lower_pct,
+        hold_ms=policy.stall_hold_ms,
+        cool_ms=policy.stall_cool_ms,
+        stall_group=group,
     )

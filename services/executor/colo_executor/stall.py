@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.ranges import check_ranges
+from colo_common.model.stall import waited_share
 
 __all__ = ["OnlineStalls", "StallState", "StallDecision", "StallPolicy", "decide_stall"]
 
@@ -69,10 +70,14 @@ class StallPolicy(Struct, frozen=True, kw_only=True):
 
 
 class OnlineStalls(Struct, frozen=True, kw_only=True):
-    """How long some thread of each online group has waited for a CPU since the group was made, in us, at one moment."""
+    """How long some thread of each online group has waited for a CPU since the group was made, in us, at one moment.
+
+    `throttled_us` is for how long the group's own quota stopped it; a group that is not listed has none.
+    """
 
     at_ms: int
     total_us: tuple[tuple[str, int], ...]
+    throttled_us: tuple[tuple[str, int], ...] = ()
 
 
 class Excuse(Struct, frozen=True, kw_only=True):
@@ -166,17 +171,21 @@ def _remembered(policy: StallPolicy, state: StallState, stalls: OnlineStalls) ->
 def _shares(history: tuple[OnlineStalls, ...]) -> list[tuple[str, int]]:
     """Each group's share of the time between the first and the last reading, in percent rounded down, at most 100.
 
-    A group that is not in both readings is left out, and so is a counter that fell.
+    The rule is `waited_share` of colo_common.model.stall: a group that its own quota stopped blames nobody and is left out. So is
+    one that is not in both readings, and a counter that fell.
     """
     if len(history) < 2:
         return []
     span_ms = history[-1].at_ms - history[0].at_ms
-    first = dict(history[0].total_us)
+    first, throttled = dict(history[0].total_us), dict(history[-1].throttled_us)
+    throttled_before = dict(history[0].throttled_us)
     found = []
     for name, total_us in history[-1].total_us:
         waited_us = total_us - first.get(name, total_us)
-        if name in first and waited_us >= 0:
-            found.append((name, min(100, waited_us // (10 * span_ms))))
+        stopped_us = max(throttled.get(name, 0) - throttled_before.get(name, 0), 0)
+        share = waited_share(waited_us, stopped_us, span_ms * 1_000)
+        if name in first and waited_us >= 0 and not share.gate:
+            found.append((name, share.stall_pct))
     return found
 
 

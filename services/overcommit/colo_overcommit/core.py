@@ -307,7 +307,7 @@ class OvercommitCore:
             headroom_cpu_mcpu=sum(zone.headroom_cpu_mcpu for zone in zones),
             headroom_memory_bytes=sum(zone.headroom_memory_bytes for zone in zones),
             zones=zones,
-            explanation=explain(inputs),
+            explanation=explain(inputs, known.sample),
             load=known.load.summary(sample),
             unmanaged=known.unmanaged.usage(inputs),
             risk=self._risk(known, now_ms),

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from colo_common.events.node import Explanation, Term, ZoneAllocatable
+from colo_common.events.node import Explanation, NodeUsageSampled, Term, ZoneAllocatable
+from colo_common.model.stall import worst_online_stall
 from colo_overcommit.allocatable import Resource, ZoneInputs, allocatable_of_zone
 
 __all__ = ["FORMULA", "explain", "recompute"]
@@ -26,6 +27,7 @@ _OF_LSE: Final = {
     "lse_used": "sample: what that work uses",
 }
 _RECLAIM: Final = "reclaim_pct"
+STALL_TERM: Final = "stall_pct"
 # The terms beside the reclaim percentage, by resource and by whether LSE work is there: field, name, source.
 _NAMED: Final = {
     (prefix, has_lse): tuple(
@@ -37,12 +39,21 @@ _NAMED: Final = {
 _PCT_NAMES: Final = {prefix: f"{prefix}_{_RECLAIM}" for prefix in ("cpu", "memory")}
 
 
-def explain(zones: Sequence[ZoneInputs]) -> Explanation:
-    """The explanation of a node: six terms ("cpu_capacity") for each resource of each zone, two more with LSE work."""
+def explain(zones: Sequence[ZoneInputs], sample: NodeUsageSampled | None = None) -> Explanation:
+    """The explanation of a node: six terms ("cpu_capacity") for each resource of each zone, two more with LSE work.
+
+    Where the sample knows it, `stall_pct` of the node says what online work feels; the formula does not use it.
+    """
     terms: list[Term] = []
     for zone in zones:
         terms.extend(_terms(zone, "cpu", "mcpu", zone.cpu))
         terms.extend(_terms(zone, "memory", "bytes", zone.memory))
+    worst = None if sample is None else worst_online_stall(sample.workloads)
+    if worst is not None:
+        source = (
+            f"sample: {worst[0]}, the online work that stalls most" if worst[0] else "sample: no online work stalls"
+        )
+        terms.append(Term(name=STALL_TERM, value=worst[1], unit="pct", source=source))
     return Explanation(formula=FORMULA, terms=tuple(terms))
 
 

@@ -134,7 +134,7 @@ def explain_node(node: str, nodes: Mapping[str, KnownNode], now_ms: int) -> Node
             code=404, field="node", rule=f"has no allocatable yet; its facts are {known.freshness.value}", got=node
         )
     age_ms = max(now_ms - known.published.sampled_at_ms, 0)
-    return NodeExplained(published=known.published, newest=explain(known.inputs), age_ms=age_ms)
+    return NodeExplained(published=known.published, newest=explain(known.inputs, known.sample), age_ms=age_ms)
 
 
 def _unknown(node: str, nodes: Mapping[str, KnownNode]) -> Refusal:

@@ -6,12 +6,12 @@ import pytest
 
 from colo_collector.discover import (
     CpusetFiles,
+    allowed_by,
     batch_directory,
     batch_workloads,
     cpuset_files,
     parse_online_groups,
     watched_group,
-    zones_allowed,
 )
 from colo_collector.hierarchy import Hierarchy
 from colo_common.model.invalid import InvalidInput
@@ -94,16 +94,16 @@ def test_a_machine_without_control_groups_has_no_groups_to_list() -> None:
 def test_the_zones_of_a_group_are_those_of_its_cpuset(
     cpus: str | None, mems: str | None, zones: tuple[int, ...]
 ) -> None:
-    assert zones_allowed(TOPOLOGY, FILES, {"/c": cpus, "/m": mems}) == zones
+    assert allowed_by(TOPOLOGY, FILES, {"/c": cpus, "/m": mems})[1] == zones
 
 
 def test_a_group_without_a_cpuset_controller_has_no_zones() -> None:
-    assert zones_allowed(TOPOLOGY, CpusetFiles(), {}) == ()
+    assert allowed_by(TOPOLOGY, CpusetFiles(), {})[1] == ()
 
 
 def test_a_malformed_cpuset_names_its_file() -> None:
     with pytest.raises(InvalidInput) as caught:
-        zones_allowed(TOPOLOGY, FILES, {"/c": "0-", "/m": "0"})
+        allowed_by(TOPOLOGY, FILES, {"/c": "0-", "/m": "0"})
     assert "/c" in caught.value.field
 
 

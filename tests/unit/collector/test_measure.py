@@ -17,7 +17,7 @@ from colo_collector.parse_psi import Pressure, PressureLine
 from colo_collector.readings import SampleRead, Skip, Unreadable
 from colo_collector.sample import Sample
 from colo_collector.usage import GroupCounters, MachineReading, Unknown
-from colo_common.events.node import PressureReading, WorkloadUsage, ZoneUsage
+from colo_common.events.node import ClassUsage, PressureReading, WorkloadUsage, ZoneUsage
 from colo_common.model.qos import PriorityBand, QosClass
 from tests.support.builders import GIB, a_topology
 
@@ -125,6 +125,11 @@ def test_every_number_of_a_sample_comes_from_its_own_counter() -> None:
         system_cpu_used_mcpu=500,
         system_memory_used_bytes=GIB,
         steal_mcpu=20,
+        monotonic_ms=12_000,
+        classes=(
+            ClassUsage(qos=QosClass.LSR, workloads=1, cpu_used_mcpu=500, memory_used_bytes=2 * GIB, throttled_us=250),
+            ClassUsage(qos=QosClass.BE, workloads=1, cpu_used_mcpu=750, memory_used_bytes=GIB, throttled_us=250),
+        ),
     )
 
 
@@ -179,9 +184,10 @@ def test_a_rate_of_the_machine_that_is_unknown_gives_no_sample(after: Sample, re
     assert result.event.reason is reason
 
 
-def test_a_steal_counter_that_went_back_gives_no_sample() -> None:
+def test_a_steal_counter_that_went_back_costs_the_stolen_time_only() -> None:
     result = measure_samples(a_sample(1, steal=5), a_sample(2, steal=4))
-    assert result.event == Unreadable(reason=Skip.RESET)
+    sampled = the_sample(result)
+    assert (sampled.steal_mcpu, sampled.missing) == (0, ("steal",))
 
 
 def test_a_zone_without_memory_need_not_tell_any() -> None:
@@ -247,8 +253,17 @@ def test_a_stall_is_listed_when_both_readings_have_it() -> None:
     after = a_sample(2, pressure=(("cpu", stall(3_000)), ("memory", stall(8_000)), ("io", stall(1))))
     # Memory went back and io is new: what is unknown is not listed.
     assert the_sample(measure_samples(before, after)).pressure == (
-        PressureReading(resource="cpu", some_us=2_000, full_us=1_000, some_avg10_centipct=123, full_avg10_centipct=45),
+        PressureReading(
+            resource="cpu",
+            some_us=2_000,
+            full_us=1_000,
+            some_avg10_centipct=123,
+            full_avg10_centipct=45,
+            some_total_us=3_000,
+            full_total_us=1_500,
+        ),
     )
+    assert the_sample(measure_samples(before, after)).missing == ("pressure-memory", "pressure-io")
 
 
 def test_workloads_whose_zones_are_not_known_list_none() -> None:

@@ -42,8 +42,8 @@ def test_a_regular_machine_is_read_as_the_model_describes_it() -> None:
         (one.zone, one.socket, one.cpus, one.memory_bytes) for one in expected.zones
     ]
     assert found.topology.zones[1].distances == (12, 10, 21, 21)
-    assert (found.offline, found.assumed) == ("", ())
-    assert [(one.l3, one.cpus, one.size_bytes) for one in found.l3_domains][:2] == [
+    assert (found.topology.offline, found.assumed) == ("", ())
+    assert [(one.cache, one.cpus, one.size_bytes) for one in found.topology.caches if one.level == 3][:2] == [
         (0, "0-7", 32 * 2**20),
         (1, "8-15", 32 * 2**20),
     ]
@@ -62,7 +62,7 @@ def test_every_machine_agrees_with_the_truth_it_was_made_from(spec: MachineSpec)
     found = topology_of(spec)
     truth = {one.cpu: one for one in spec.online()}
     assert [one.cpu for one in found.topology.cpus] == sorted(truth)
-    assert found.offline == id_list(spec.offline)
+    assert found.topology.offline == id_list(spec.offline)
     for one in found.topology.cpus:
         assert one.socket == truth[one.cpu].socket
         assert one.zone == (truth[one.cpu].zone if spec.has_numa else 0)
@@ -80,7 +80,7 @@ def test_reading_asks_for_the_lists_first_and_for_everything_else_once(spec: Mac
     source = MachineTree(spec).texts()
     texts = gather_topology(source)
     assert topology_paths(texts) == ()
-    assert len(topology_paths({})) == 5
+    assert len(topology_paths({})) == 8
     # Nothing is asked for CPUs that are offline: they have no such files.
     assert not [path for path in texts for cpu in spec.offline if path.startswith(f"{CPU}/cpu{cpu}/")]
 
@@ -100,7 +100,8 @@ def test_the_only_zone_has_the_memory_of_the_machine() -> None:
 
 def test_without_l3_files_the_cpus_of_a_zone_share_one_domain() -> None:
     found = topology_of(MachineSpec(sockets=2, cores_per_zone=2, has_l3=False))
-    assert [(one.l3, one.cpus, one.size_bytes) for one in found.l3_domains] == [(0, "0-1", 0), (1, "2-3", 0)]
+    assert [one.l3 for one in found.topology.cpus] == [0, 0, 1, 1]
+    assert {one.level for one in found.topology.caches} == {2}
     assert "no L3 cache is published" in found.assumed[0]
 
 
@@ -108,7 +109,7 @@ def test_l3_ids_that_two_domains_share_are_replaced_by_ranks() -> None:
     texts = MachineTree(MachineSpec(sockets=2, cores_per_zone=2)).texts()
     for cpu in range(4):
         texts[f"{CPU}/cpu{cpu}/cache/index3/id"] = "7\n"
-    assert [one.l3 for one in read_topology(gather_topology(texts)).l3_domains] == [0, 1]
+    assert [one.l3 for one in read_topology(gather_topology(texts)).topology.cpus] == [0, 0, 1, 1]
 
 
 def test_l3_ids_of_the_kernel_are_kept_where_they_are_unique() -> None:
@@ -116,7 +117,7 @@ def test_l3_ids_of_the_kernel_are_kept_where_they_are_unique() -> None:
     for cpu in range(4):
         texts[f"{CPU}/cpu{cpu}/cache/index3/id"] = "8\n" if cpu < 2 else "3\n"
     found = read_topology(gather_topology(texts))
-    assert [(one.l3, one.cpus) for one in found.l3_domains] == [(3, "2-3"), (8, "0-1")]
+    assert [(one.cache, one.cpus) for one in found.topology.caches if one.level == 3] == [(3, "2-3"), (8, "0-1")]
     assert [one.l3 for one in found.topology.cpus] == [8, 8, 3, 3]
 
 
@@ -140,7 +141,7 @@ def test_ids_with_gaps_are_kept() -> None:
         (8, 16, "2", (40, 10)),
     ]
     assert [(one.cpu, one.core, one.zone) for one in found.topology.cpus] == [(2, 0, 8), (9, 1, 0)]
-    assert found.offline == "0-1,3-8"
+    assert found.topology.offline == "0-1,3-8"
 
 
 def test_a_zone_with_memory_only_counts_to_the_nearest_socket() -> None:

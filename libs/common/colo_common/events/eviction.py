@@ -49,8 +49,9 @@ class EvictionRequested(Fact, frozen=True, kw_only=True):
     `held_ms` is how long the signal has held, of the `hold_ms` that it must hold. `credited_*` is what victims on their way out
     were credited with in the value. `online_replicas` run on the node and are never candidates. `evictions_in_window` counts this
     one and all others of the cluster in the last minute, of `evictions_allowed`. For `cool_ms` the node has no other eviction.
-    `asked_by` is the service, or the person, that wants the replica to leave. Fields that are 0 or "" were not told by an older
-    publisher.
+    `asked_by` is the service, or the person, that wants the replica to leave. For `online-stalled`, `stall_group` is the online
+    workload that stalled most in the sample and `stall_pct` its stall, as WorkloadUsage has it. Fields that are 0 or "" were
+    not told by an older publisher.
     """
 
     eviction: str
@@ -74,6 +75,8 @@ class EvictionRequested(Fact, frozen=True, kw_only=True):
     evictions_in_window: Number = 0
     evictions_allowed: Number = 0
     asked_by: str = ""
+    stall_group: str = ""
+    stall_pct: Number = 0
 
 
 class NodeDrained(Fact, frozen=True, kw_only=True):

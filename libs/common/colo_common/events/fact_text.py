@@ -53,6 +53,7 @@ SIGNALS: Final = {
     Reason.MEMORY_WATERMARK: "memory in use",
     Reason.CPU_WATERMARK: "CPU in use",
     Reason.CPU_SATISFACTION: "CPU that batch work gets of its request",
+    Reason.ONLINE_STALLED: "wait of online work for a CPU",
 }
 _DRAINS: Final = {
     Reason.NODE_DRAINED: "the node is drained",
@@ -79,6 +80,7 @@ def level_text(fact: EvictionRequested) -> str:
         return f"{_DRAINS[fact.reason]}, by {fact.asked_by or 'an operator'} {span_text(fact.held_ms)} before"
     sign = "<" if fact.reason is Reason.CPU_SATISFACTION else ">="
     what = SIGNALS.get(fact.reason, fact.reason.value)
+    what += f" ({fact.stall_group})" if fact.stall_group else ""
     return f"{what} {fact.value_pct}% {sign} {fact.threshold_pct}% for {span_text(fact.held_ms)}"
 
 

@@ -9,12 +9,15 @@ from colo_common.model.constraints import Taint
 from colo_common.model.freshness import Freshness
 from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.stall import StallGate
 from colo_common.model.topology import NodeTopology
 from colo_common.model.units import Bytes, Mcpu, Ms, NodeName, Number, ReplicaName, Signed, Us, ZoneBytes
 
 __all__ = [
     "AllocatableChanged",
+    "CacheUse",
     "Capability",
+    "ClassUsage",
     "Explanation",
     "UnmanagedUse",
     "FreshnessChanged",
@@ -22,6 +25,7 @@ __all__ = [
     "LoadPeak",
     "LoadSummary",
     "LoadWindow",
+    "MachineDetail",
     "NodeTopologyReported",
     "NodeUsageSampled",
     "PressureCrossed",
@@ -29,6 +33,7 @@ __all__ = [
     "PromiseRisk",
     "ResourceRisk",
     "Term",
+    "WorkloadDetail",
     "WorkloadUsage",
     "ZoneAllocatable",
     "ZoneUsage",
@@ -68,8 +73,61 @@ class ZoneUsage(Struct, frozen=True, kw_only=True):
     memory_used_bytes: ZoneBytes
 
 
-class WorkloadUsage(Struct, frozen=True, kw_only=True):
-    """One workload of the node. Replicas that colo runs have `replica` and `attempt`; `zones` are the zones it may use."""
+class PressureReading(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Stall time of one resource in the interval (us), the kernel's averages over 10, 60 and 300 s in hundredths of a percent, and
+    its totals since boot.
+    """
+
+    resource: Literal["cpu", "memory", "io"]
+    some_us: Us
+    full_us: Us
+    some_avg10_centipct: Number = 0
+    full_avg10_centipct: Number = 0
+    some_avg60_centipct: Number = 0
+    full_avg60_centipct: Number = 0
+    some_avg300_centipct: Number = 0
+    full_avg300_centipct: Number = 0
+    some_total_us: Us = 0
+    full_total_us: Us = 0
+
+
+class WorkloadDetail(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What costs too much to read of every workload every period: each has its turn, and its growth covers `span_ms`.
+
+    Every value was read in the pass of its sample; None: the kernel does not say. `run_us`, `wait_us` and `steal_us` are those of
+    RunTimes. `numa_bytes` has (zone, bytes), `remote_pct` is the share of them outside the zones whose CPUs it may use. `disk_*`,
+    `*_periods`, `*_switches` and `*_events` grew in the span.
+    """
+
+    span_ms: Ms = 0
+    anon_bytes: Bytes | None = None
+    file_bytes: Bytes | None = None
+    shmem_bytes: Bytes | None = None
+    numa_bytes: tuple[tuple[Number, Bytes], ...] = ()
+    remote_pct: Number | None = None
+    pressure: tuple[PressureReading, ...] = ()
+    run_us: Us | None = None
+    wait_us: Us | None = None
+    steal_us: Us | None = None
+    throttled_periods: Number | None = None
+    periods: Number | None = None
+    tasks: Number | None = None
+    involuntary_switches: Number | None = None
+    disk_read_bytes: Bytes | None = None
+    disk_written_bytes: Bytes | None = None
+    high_events: Number | None = None
+    max_events: Number | None = None
+    oom_events: Number | None = None
+    oom_kill_events: Number | None = None
+
+
+class WorkloadUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One workload of the node. Replicas that colo runs have `replica` and `attempt`; `zones` are the zones it may use.
+
+    `stall_pct` is its stall by the rule of `colo_common.model.stall`, over `stall_span_ms`, which ended `stall_age_ms` before the
+    sample; None: not measured. `stall_gate` says why it must blame nobody. `cpu_some_us` is for how long some of its threads waited
+    for a CPU in the interval, from its control group. `pod` is "namespace/name" where a kubelet told it.
+    """
 
     workload: str
     qos: QosClass
@@ -80,16 +138,60 @@ class WorkloadUsage(Struct, frozen=True, kw_only=True):
     replica: ReplicaName = ""
     attempt: Number = 0
     throttled_us: Us = 0
+    stall_pct: Number | None = None
+    stall_gate: StallGate = ""
+    stall_span_ms: Ms = 0
+    stall_age_ms: Ms = 0
+    cpu_some_us: Us | None = None
+    detail: WorkloadDetail | None = None
+    pod: str = ""
 
 
-class PressureReading(Struct, frozen=True, kw_only=True):
-    """Stall time of one resource in the sample's interval (us), and the kernel's 10 s averages in hundredths of a percent."""
+class ClassUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The workloads of one QoS class together, all of one sample.
 
-    resource: Literal["cpu", "memory", "io"]
-    some_us: Us
-    full_us: Us
-    some_avg10_centipct: Number = 0
-    full_avg10_centipct: Number = 0
+    `stall_pct` is the rule of `colo_common.model.stall` over the sums of those that may blame others; None: nobody's is known.
+    """
+
+    qos: QosClass
+    workloads: Number
+    cpu_used_mcpu: Mcpu
+    memory_used_bytes: Bytes
+    stall_pct: Number | None = None
+    throttled_us: Us = 0
+
+
+class CacheUse(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one resctrl group uses of one cache domain: bytes in the cache, and memory bandwidth over the interval.
+
+    `group` is the path below the root of resctrl, "" the default group. None: not monitored, or the hardware had no answer.
+    """
+
+    group: str
+    domain: Number
+    llc_bytes: Bytes | None = None
+    total_bytes_per_s: Bytes | None = None
+    local_bytes_per_s: Bytes | None = None
+
+
+class MachineDetail(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The whole machine beside its use, of the pass of the sample; growth covers its interval. None: the kernel does not say.
+
+    `run_us` and `wait_us` are those of all run queues together, `disk_*` of whole disks, `network_*` of devices that are no
+    bridges, tunnels or loopbacks. `tasks` are threads.
+    """
+
+    run_us: Us | None = None
+    wait_us: Us | None = None
+    tasks: Number | None = None
+    runnable: Number | None = None
+    disk_read_bytes: Bytes | None = None
+    disk_written_bytes: Bytes | None = None
+    network_received_bytes: Bytes | None = None
+    network_sent_bytes: Bytes | None = None
+    oom_kill_events: Number | None = None
+    context_switches: Number | None = None
+    caches: tuple[CacheUse, ...] = ()
 
 
 class NodeUsageSampled(Fact, frozen=True, kw_only=True):
@@ -98,6 +200,9 @@ class NodeUsageSampled(Fact, frozen=True, kw_only=True):
     `sample_seq` counts up within a boot of the collector. `cpu_used_mcpu` and `memory_used_bytes` are those of the whole machine;
     `system_*` is the part that belongs to no listed workload. `online_stall_us` is the time in the interval in which some thread of
     online work waited for a CPU (`some` of cpu.pressure, the largest of all its control groups); None: not measured.
+    `monotonic_ms` is the machine's monotonic clock at `at_ms`, 0 where nobody said. `missing` names what could not be read or
+    has no rate in this sample ("steal", "pressure-io"). `pressure` is of the whole node: under colocation it is high because batch
+    work waits, so it is shown and decides nothing.
     """
 
     node: NodeName
@@ -112,6 +217,10 @@ class NodeUsageSampled(Fact, frozen=True, kw_only=True):
     system_memory_used_bytes: Bytes = 0
     steal_mcpu: Mcpu = 0
     online_stall_us: Us | None = None
+    monotonic_ms: Ms = 0
+    missing: tuple[str, ...] = ()
+    classes: tuple[ClassUsage, ...] = ()
+    detail: MachineDetail | None = None
 
 
 class PressureCrossed(Fact, frozen=True, kw_only=True):

@@ -28,6 +28,10 @@ class QosClass(StrEnum):
         return self in (QosClass.LSE, QosClass.LSR)
 
 
+ONLINE_CLASSES: Final = frozenset({QosClass.LSE, QosClass.LSR, QosClass.LS})
+"""The latency-sensitive classes: work that the others must not hurt."""
+
+
 class PriorityBand(StrEnum):
     """The order of importance between workloads; a higher band preempts a lower one."""
 

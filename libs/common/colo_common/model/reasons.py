@@ -64,6 +64,7 @@ class Reason(StrEnum):
     MEMORY_WATERMARK = "memory-watermark"
     CPU_WATERMARK = "cpu-watermark"
     CPU_SATISFACTION = "cpu-satisfaction"
+    ONLINE_STALLED = "online-stalled"
     # A replica is stopped or lost.
     CANCELLED = "cancelled"
     NODE_LOST = "node-lost"
@@ -127,6 +128,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.MEMORY_WATERMARK: "memory in use stayed above the watermark",
     Reason.CPU_WATERMARK: "CPU in use stayed above the watermark",
     Reason.CPU_SATISFACTION: "batch work stayed starved of CPU below the satisfaction threshold",
+    Reason.ONLINE_STALLED: "online work kept waiting for a CPU beside batch work",
     Reason.CANCELLED: "the job was cancelled",
     Reason.NODE_LOST: "the node sent no sample for the lost time",
     Reason.TASK_DONE: "the task's result was known before this replica ended",

@@ -10,7 +10,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.units import Bytes, Number, ZoneBytes
 
-__all__ = ["Cpu", "Device", "DevicePartition", "NodeTopology", "Zone", "uniform_topology"]
+__all__ = ["Cache", "Cpu", "Device", "DevicePartition", "NodeTopology", "Zone", "uniform_topology"]
 
 # Every sample reads the capacity of its zones, and the machines of a cluster have few different CPU lists.
 _LISTS_REMEMBERED: Final = 4_096
@@ -28,13 +28,26 @@ def _cpu_count(cpus: str) -> int:
 
 
 class Cpu(Struct, frozen=True, kw_only=True):
-    """One logical CPU. `core`, `socket`, `zone` and `l3` are ids that are unique in the node."""
+    """One logical CPU. `core`, `socket`, `zone` and `l3` are ids that are unique in the node; `die` is unique in its socket."""
 
     cpu: Number
     core: Number
     socket: Number
     zone: Number
     l3: Number = 0
+    die: Number = 0
+
+
+class Cache(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A cache that its CPUs share; `cache` is the kernel's id, by which resctrl names domains. Ids need not be contiguous.
+
+    `size_bytes` 0: the kernel does not say.
+    """
+
+    level: Number
+    cache: Number
+    cpus: str
+    size_bytes: Bytes = 0
 
 
 class Zone(Struct, frozen=True, kw_only=True):
@@ -82,13 +95,22 @@ class DevicePartition(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class NodeTopology(Struct, frozen=True, kw_only=True):
     """Zones in ascending id, online CPUs in ascending id, devices in ascending kind and number.
 
-    `gpu_partitions` is the table of GPU groups, where the operator gave one.
+    `gpu_partitions` is the table of GPU groups, where the operator gave one. `offline` are CPUs that are present and not online;
+    `isolated` and `nohz_full` those that the kernel's command line keeps from the scheduler and from the timer. `caches` are of
+    level 2 and 3, in ascending level and id. `attributes` are pairs from files that the operator named, sorted by name.
     """
 
     zones: tuple[Zone, ...]
     cpus: tuple[Cpu, ...]
     devices: tuple[Device, ...] = ()
     gpu_partitions: tuple[DevicePartition, ...] = ()
+    offline: str = ""
+    isolated: str = ""
+    nohz_full: str = ""
+    caches: tuple[Cache, ...] = ()
+    cpu_vendor: str = ""
+    cpu_model: str = ""
+    attributes: tuple[tuple[str, str], ...] = ()
 
     @property
     def cpu_capacity_mcpu(self) -> int:
@@ -136,6 +158,11 @@ class NodeTopology(Struct, frozen=True, kw_only=True):
                 raise InvalidInput(
                     f"topology.zones[{zone.zone}].distances", "needs one distance a zone", zone.distances
                 )
+        for name in ("offline", "isolated", "nohz_full"):
+            CpuSet.parse(getattr(self, name), f"topology.{name}")
+        keys = [(cache.level, cache.cache) for cache in self.caches]
+        if keys != sorted(set(keys)):
+            raise InvalidInput("topology.caches", "levels and ids must ascend without repetition", keys[:10])
         self._check_devices(members)
 
     def _check_devices(self, members: dict[int, list[int]]) -> None:

@@ -37,6 +37,7 @@ class StallReader:
         self._own = frozenset(own)
         self._proc_root = proc_root
         self._fds: dict[str, int] = {}
+        self._throttled_us: dict[str, int] = {}
         self._listed_at_ms: int | None = None
         self._last: OnlineStalls | None = None
 
@@ -51,13 +52,21 @@ class StallReader:
             except OSError:
                 self.close()
                 return None
+        before = dict(self._last.total_us) if self._last is not None else {}
         found = []
         for name, fd in list(self._fds.items()):
             try:
-                found.append((name, _some_total_us(os.pread(fd, 256, 0))))
+                total_us = _some_total_us(os.pread(fd, 256, 0))
             except (OSError, ValueError):
                 self._drop(name)
-        self._last = OnlineStalls(at_ms=now_ms, total_us=tuple(found)) if self._has_pressure() else None
+                continue
+            found.append((name, total_us))
+            if before.get(name) != total_us:
+                # A quota stops nobody whose threads did not wait, so a second file is read only of groups that did.
+                self._throttled_us[name] = self._read_throttled_us(name)
+        throttled = tuple((name, self._throttled_us[name]) for name, _ in found if self._throttled_us.get(name))
+        found_now = OnlineStalls(at_ms=now_ms, total_us=tuple(found), throttled_us=throttled)
+        self._last = found_now if self._has_pressure() else None
         return self._last
 
     def close(self) -> None:
@@ -69,6 +78,14 @@ class StallReader:
     def _has_pressure(self) -> bool:
         # A machine without any online group has nothing that could wait, which is not the same as a kernel that cannot tell.
         return bool(self._fds) or os.path.exists(os.path.join(self._proc_root, "pressure/cpu"))
+
+    def _read_throttled_us(self, name: str) -> int:
+        """For how long the group's quota stopped it; 0 where the group has no quota or its file says nothing."""
+        with contextlib.suppress(OSError, ValueError), open(os.path.join(self._root, name, "cpu.stat"), "rb") as file:
+            for line in file:
+                if line.startswith(b"throttled_usec "):
+                    return int(line.split()[1])
+        return 0
 
     def _refresh(self) -> None:
         wanted = set(sorted(self._online_groups())[:_GROUPS_MOST])
@@ -107,6 +124,7 @@ class StallReader:
 
     def _drop(self, name: str) -> None:
         with contextlib.suppress(OSError):
+            self._throttled_us.pop(name, None)
             os.close(self._fds.pop(name))
 
 

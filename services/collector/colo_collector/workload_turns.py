@@ -1,0 +1,121 @@
+"""Gives each workload its turn at what is too dear to read of every workload every period, and keeps its stall until the next.
+
+A turn's numbers are of the pass in which they were read; only a stall is carried on, with its age.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from colo_collector.detail import DetailReading, detail_between, run_times_between
+from colo_collector.detail_reader import DetailFiles, DetailSource, Due, detail_files, read_details
+from colo_collector.discover import Workload
+from colo_collector.hierarchy import Hierarchy
+from colo_collector.sample import Sample
+from colo_common.events.node import WorkloadDetail
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.stall import RunTimes, StallShare, stall_share
+
+__all__ = ["GROUPS_A_PERIOD", "WorkloadStall", "WorkloadTurns", "next_turns"]
+
+GROUPS_A_PERIOD: Final = 25
+"""Workloads with a turn in one period: 250 workloads are round in ten periods, and those of a small node every period."""
+_STALE_NS: Final = 60_000_000_000
+_NS_PER_MS: Final = 1_000_000
+
+
+class WorkloadStall(Struct, frozen=True, kw_only=True):
+    """The stall of a workload between its last two turns; `at_ns` is the time of the last one."""
+
+    share: StallShare
+    times: RunTimes
+    at_ns: int
+
+    @property
+    def span_ms(self) -> int:
+        """The time between the two turns."""
+        return self.times.span_us // 1_000
+
+    def age_ms(self, now_ns: int) -> int:
+        """How long ago the last turn was, at least 0."""
+        return max(now_ns - self.at_ns, 0) // _NS_PER_MS
+
+
+def next_turns(names: Iterable[str], last: str, most: int = GROUPS_A_PERIOD) -> tuple[str, ...]:
+    """Whose turn it is: in ascending name those after `last`, then from the beginning. Few enough have a turn every time."""
+    ordered = sorted(names)
+    if len(ordered) <= most:
+        return tuple(ordered)
+    later = [name for name in ordered if name > last]
+    return tuple((later + ordered)[:most])
+
+
+class WorkloadTurns:
+    """The turns of one machine's workloads."""
+
+    def __init__(self, user_hz: int) -> None:
+        self._user_hz = user_hz
+        self._last = ""
+        self._files: dict[str, DetailFiles] = {}
+        self._readings: dict[str, DetailReading] = {}
+        self._stalls: dict[str, WorkloadStall] = {}
+
+    def take(
+        self,
+        reader: DetailSource,
+        hierarchy: Hierarchy,
+        workloads: Mapping[str, Workload],
+        sample: Sample,
+        *,
+        cpus_of: Mapping[str, CpuSet],
+        zones_of: Mapping[str, tuple[int, ...]],
+        faults: list[str],
+    ) -> dict[str, WorkloadDetail]:
+        """The details of those whose turn it is, of all workloads that are in the sample."""
+        throttled = {group.workload: group.throttled_us for group in sample.reading.groups}
+        self._forget(workloads)
+        chosen = next_turns((name for name in workloads if name in throttled), self._last)
+        if not chosen:
+            return {}
+        self._last = chosen[-1]
+        due = [
+            Due(
+                workload=workloads[name], files=self._files_of(hierarchy, workloads[name]), throttled_us=throttled[name]
+            )
+            for name in chosen
+        ]
+        readings = read_details(reader, due, sample.reading.ticks, faults)
+        return {
+            name: self._judged(name, reading, cpus_of.get(name, CpuSet()), zones_of.get(name, ()))
+            for name, reading in readings.items()
+        }
+
+    def stalls(self, now_ns: int) -> dict[str, WorkloadStall]:
+        """The stalls that are known and not older than a minute."""
+        return {name: stall for name, stall in self._stalls.items() if now_ns - stall.at_ns <= _STALE_NS}
+
+    def _judged(self, name: str, reading: DetailReading, cpus: CpuSet, zones: Sequence[int]) -> WorkloadDetail:
+        before = self._readings.get(name)
+        times = run_times_between(before, reading, cpus=cpus, user_hz=self._user_hz)
+        self._readings[name] = reading
+        if times is not None:
+            self._stalls[name] = WorkloadStall(share=stall_share(times), times=times, at_ns=reading.at_ns)
+        else:
+            self._stalls.pop(name, None)
+        return detail_between(before, reading, zones=tuple(zones), times=times)
+
+    def _files_of(self, hierarchy: Hierarchy, workload: Workload) -> DetailFiles:
+        found = self._files.get(workload.name)
+        if found is None:
+            found = self._files[workload.name] = detail_files(hierarchy, workload.path)
+        return found
+
+    def _forget(self, workloads: Mapping[str, Workload]) -> None:
+        for name in [name for name in self._readings if name not in workloads]:
+            self._readings.pop(name, None)
+            self._stalls.pop(name, None)
+        for name in [name for name in self._files if name not in workloads]:
+            del self._files[name]
