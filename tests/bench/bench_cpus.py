@@ -10,13 +10,13 @@ import argparse
 import time
 from collections.abc import Iterator
 
+from colo_common.model.cpu_topology import CpuTopology
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import ZoneShare
 from colo_common.model.topology import uniform_topology
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus
 from colo_scheduler.cpus.choose import CpuRequest, choose_cpus
 from colo_scheduler.cpus.exclusive import HeldCpus
-from colo_scheduler.cpus.topology import CpuTopology
 from colo_scheduler.peers.kubelet.options import KubeletOptions
 from colo_scheduler.peers.kubelet.static_policy import choose_static
 from tests.support.cpu_topology import topology_from_node

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from colo_common.model.cpu_topology import CpuRow, CpuTopology
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import QosClass
 from colo_common.model.topology import uniform_topology
-from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from tests.parity.peers.cpu_pools import CpuHold, SharedPool, check_holds, compute_pools, union, without
 from tests.support.cpu_topology import topology_from_node
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from colo_common.model.cpu_topology import CpuRow, CpuTopology
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.qos import PriorityBand
 from colo_common.model.topology import uniform_topology
@@ -15,7 +16,6 @@ from colo_scheduler.cpus.accumulate import Wish, take_cpus
 from colo_scheduler.cpus.binding import BindPolicy
 from colo_scheduler.cpus.exclusive import HeldCpus, sum_holders
 from colo_scheduler.cpus.qos_binding import AskedPolicy, ResourceSpec, bind
-from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from tests.parity.peers.container_cpuset import CpusetRule, GivenCpus, ZonePool, cpus_of_workload
 from tests.parity.peers.cpu_pools import CpuHold, Pools, check_holds, compute_pools, union
 from tests.parity.peers.effective_qos import effective_of_pod

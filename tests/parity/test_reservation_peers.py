@@ -6,12 +6,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from colo_common.model.cpu_topology import CpuRow, CpuTopology
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.reservation import AllocatePolicy, ControllerTerm, ObjectTerm, OwnerTerm
 from colo_scheduler.cpus.accumulate import Wish
 from colo_scheduler.cpus.binding import NOT_ENOUGH, BindPolicy, NoCpus, NumaStrategy
 from colo_scheduler.cpus.exclusive import HeldCpus
-from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from colo_scheduler.reservations.expiry import is_over
 from colo_scheduler.reservations.fit import NodeRoom, ReservationCapacity
 from colo_scheduler.reservations.nominate import nominate, score

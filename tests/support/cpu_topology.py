@@ -1,7 +1,7 @@
 """The scheduler's index of a machine's CPUs, made from what the collector says of a node."""
 
+from colo_common.model.cpu_topology import CpuRow, CpuTopology
 from colo_common.model.topology import NodeTopology
-from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 
 
 def topology_from_node(topology: NodeTopology) -> CpuTopology:

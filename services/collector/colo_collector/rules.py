@@ -13,6 +13,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.topology import NodeTopology, uniform_topology
+from colo_common.model.withheld import index_of, resolved_rules
 
 __all__ = ["check_rules", "fitting_rules", "is_label", "parse_taints"]
 
@@ -68,6 +69,7 @@ def check_rules(rules: NodeRules, field: str = "rules") -> None:
 def fitting_rules(rules: NodeRules, topology: NodeTopology, assumed: list[str], pinned: CpuSet = _NO_CPUS) -> NodeRules:
     """The rules with CPU lists in canonical form and without offline CPUs; `assumed` gets a sentence for each shortened list.
 
+    An amount of reserved CPU becomes the list of the CPUs that it is, so that everybody withholds the same ones.
     CPUs that the kubelet `pinned` join `kubelet_reserved_cpus`. The pinned CPUs that the operator did not list are also
     `kubelet_pinned_cpus`, because they come back when the pod ends.
     """
@@ -81,4 +83,10 @@ def fitting_rules(rules: NodeRules, topology: NodeTopology, assumed: list[str], 
             changes["kubelet_pinned_cpus"] = ((pinned - listed) & online).format()
             listed |= pinned
         changes[name] = (listed & online).format()
-    return structs.replace(rules, **changes)
+    fitting = structs.replace(rules, **changes)
+    resolved = resolved_rules(fitting, index_of(topology.cpus))
+    if fitting.reserved_mcpu and not resolved.reserved_cpus:
+        assumed.append(
+            f"rules_reserved_mcpu is {fitting.reserved_mcpu}, more than this machine has; nothing is reserved"
+        )
+    return resolved

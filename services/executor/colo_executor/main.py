@@ -16,6 +16,7 @@ from colo_common.runtime.settings import load
 from colo_executor.cgroup import CgroupError
 from colo_executor.core import Executor
 from colo_executor.journal import JournalBusy
+from colo_executor.process.machine import cpu_index
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.runtime import Runtime
 from colo_executor.settings import ExecutorSettings
@@ -96,7 +97,8 @@ async def build(process: ServiceProcess, settings: ExecutorSettings) -> None:
 def open_runtime(settings: ExecutorSettings) -> ProcessRuntime:
     """The process runtime. Raises InvalidInput that names the setting when the machine refuses it or another executor runs."""
     try:
-        return ProcessRuntime(settings.process, admits_online=settings.online, withheld=settings.withheld_cpus())
+        withheld = settings.withheld_cpus(cpu_index(settings.process.sys_root))
+        return ProcessRuntime(settings.process, admits_online=settings.online, withheld=withheld)
     except JournalBusy as error:
         raise InvalidInput("process_state_dir", str(error), settings.process.state_dir) from error
     except CgroupError as error:

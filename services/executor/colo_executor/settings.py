@@ -3,9 +3,11 @@
 from typing import Literal
 
 from colo_common.events.subjects import encode_node
+from colo_common.model.cpu_topology import CpuTopology
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import UNRULED, NodeRules
+from colo_common.model.withheld import withheld_cpus
 from colo_common.runtime.settings import Common
 from colo_executor.core import ExecutorPolicy
 from colo_executor.lease import LeasePolicy
@@ -26,8 +28,8 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
     the floor. `rule`, `suppress` and `stall` say when the reflex shrinks batch work. Every `reconcile_ms` all written values are
     read, and put back where another program changed them. `on_exit` decides what a SIGTERM does: `leave` keeps replicas running,
     at the floor, until the next executor adopts them; `restore` ends them and puts the kernel back. `online` False refuses work
-    of the classes LSE, LSR and LS. `rules` are the operator's rules of this node; the executor reads only `rules_reserved_cpus`
-    and `rules_system_cpus`, the CPUs that no placed work may use. The collector has settings of the same names: COLO_ONLINE and
+    of the classes LSE, LSR and LS. `rules` are the operator's rules of this node; the executor reads of them which CPUs
+    no placed work may use. The collector has settings of the same names: COLO_ONLINE and
     COLO_RULES_... set both.
     """
 
@@ -57,12 +59,12 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
             raise InvalidInput("process_window_ms", "must be from 1 to 10000", self.process.window_ms)
         check_users(self.process.users, account_of_name)
         self.reflex_policy().validate()
-        self.withheld_cpus()
+        for name in ("reserved_cpus", "kubelet_reserved_cpus", "system_cpus"):
+            CpuSet.parse(getattr(self.rules, name), f"rules_{name}")
 
-    def withheld_cpus(self) -> CpuSet:
-        """The CPUs that no placed work may use. Raises InvalidInput for a malformed list."""
-        reserved = CpuSet.parse(self.rules.reserved_cpus, "rules_reserved_cpus")
-        return reserved | CpuSet.parse(self.rules.system_cpus, "rules_system_cpus")
+    def withheld_cpus(self, machine: CpuTopology) -> CpuSet:
+        """The CPUs of this machine that no placed work may use, by the rule that every service counts by."""
+        return withheld_cpus(self.rules, machine)
 
     def reflex_policy(self) -> ReflexPolicy:
         """The policy of the reflex. `blind_ms` is at least ten periods, so that single failed readings do not count as blind."""

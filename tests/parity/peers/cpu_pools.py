@@ -17,10 +17,10 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from colo_common.model.cpu_topology import CpuTopology
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import QosClass
-from colo_scheduler.cpus.topology import CpuTopology
 
 __all__ = ["CpuHold", "Pools", "SharedPool", "check_holds", "compute_pools", "union", "without"]
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.cpus.node_reservation import divide_by_zones
+from colo_common.model.withheld import divide_by_zones
 
 
 def system_cpus(cpus: str, is_exclusive: bool | None) -> CpuSet:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from colo_common.model.cpu_topology import CpuTopology
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.reasons import Reason
 from colo_common.model.reservation import AllocatePolicy
 from colo_scheduler.cpus.accumulate import Wish
 from colo_scheduler.cpus.binding import NOT_ENOUGH, NoCpus
 from colo_scheduler.cpus.exclusive import HeldCpus, sum_holders
-from colo_scheduler.cpus.topology import CpuTopology
 from colo_scheduler.reservations.held_cpus import cpus_left
 from tests.parity.peers.shared_cpus import take_shared_cpus
 

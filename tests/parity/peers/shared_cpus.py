@@ -5,11 +5,11 @@ The order is that of the accumulator's literal twin, which counts holders.
 
 from __future__ import annotations
 
+from colo_common.model.cpu_topology import CpuTopology, cpus_of_mask
 from colo_common.model.reasons import Reason
 from colo_scheduler.cpus.accumulate import Wish, take_preferred_cpus
 from colo_scheduler.cpus.binding import FAILED, NOT_ENOUGH, ExclusivePolicy, NoCpus
 from colo_scheduler.cpus.exclusive import Holders
-from colo_scheduler.cpus.topology import CpuTopology, cpus_of_mask
 from tests.support import cpu_twin
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from colo_common.model.cpu_topology import CpuRow, CpuTopology, cpus_of_mask
 from colo_common.model.cpuset import CpuSet
 from colo_scheduler.cpus.accumulate import Wish
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
 from colo_scheduler.cpus.exclusive import HeldCpus, Holders, sum_holders
-from colo_scheduler.cpus.topology import CpuRow, CpuTopology, cpus_of_mask
 from tests.parity.peers.shared_cpus import take_shared_cpus
 from tests.parity.table import JsonObject, Reference, Result, Table, compared
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from colo_common.model.cpu_topology import CpuRow, CpuTopology, cpus_of_mask
 from colo_common.model.cpuset import CpuSet
 from colo_scheduler.cpus.binding import NoCpus
-from colo_scheduler.cpus.topology import CpuRow, CpuTopology, cpus_of_mask
 from colo_scheduler.peers.kubelet.static_policy import take_distributed, take_packed
 from tests.parity.table import JsonObject, Result, Table, UnknownSentence, difference
 

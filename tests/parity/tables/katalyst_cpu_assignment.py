@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from colo_common.model.cpu_topology import CpuRow, CpuTopology
+from colo_common.model.cpu_turns import take_in_turn
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.cpus.balance import take_in_turn
-from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from colo_scheduler.peers.katalyst.assignment import take_by_topology
 from tests.parity.peers.pool_sizes import overlap_reclaim, regulate_pool_sizes
 from tests.parity.table import JsonObject, Reference, Result, Table, compared

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from colo_collector.kubelet import pinned_pods, read_checkpoint
+from colo_common.model.cpu_accumulator import take_sockets_first
+from colo_common.model.cpu_topology import CpuRow, CpuTopology
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import PriorityBand, QosClass, is_legal_pair
+from colo_common.model.withheld import NodeReservation, divide_by_zones, reserved_cpus
 from colo_executor.online import CpuHold, pools_of
-from colo_scheduler.cpus.accumulator import take_sockets_first
-from colo_scheduler.cpus.node_reservation import NodeReservation, divide_by_zones, reserved_cpus
 from colo_scheduler.cpus.qos_binding import ResourceSpec, bind
-from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from tests.parity.peers.container_cpuset import (
     CpusetRule,
     GivenCpus,

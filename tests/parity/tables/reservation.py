@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from colo_common.model.cpu_topology import CpuRow, CpuTopology
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.reservation import AllocatePolicy, ControllerTerm, LabelRule, ObjectTerm, OwnerTerm
 from colo_scheduler.cpus.accumulate import Wish
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
 from colo_scheduler.cpus.exclusive import HeldCpus
-from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from colo_scheduler.reservations.expiry import is_over
 from colo_scheduler.reservations.fit import NodeRoom, ReservationCapacity, fits_node, fits_reservation, restricted_names
 from colo_scheduler.reservations.nominate import node_scores, nominate, score

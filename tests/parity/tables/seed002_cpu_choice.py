@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from colo_common.model.cpu_topology import CpuRow, CpuTopology
 from colo_common.model.cpuset import CpuSet
 from colo_scheduler.cpus.siblings import choose_apart
-from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from tests.parity.table import JsonObject, Result, Table, difference
 
 _KEYS = {"zone_cpus", "allocatable", "need"}

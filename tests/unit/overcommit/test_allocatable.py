@@ -112,14 +112,15 @@ TOPOLOGY = a_topology()
     [
         (NodeRules(reserved_cpus="0-1,16"), (2000, 1000), (0, 0)),
         (NodeRules(reserved_cpus="0", reserved_mcpu=8000), (1000, 0), (0, 0)),
-        (NodeRules(reserved_mcpu=1001), (1000, 1000), (0, 0)),
-        (NodeRules(reserved_mcpu=2001), (1500, 1500), (0, 0)),
+        (NodeRules(reserved_mcpu=1001), (2000, 0), (0, 0)),
+        (NodeRules(reserved_mcpu=2001), (3000, 0), (0, 0)),
+        (NodeRules(reserved_mcpu=3001, reserved_spread=True), (2000, 2000), (0, 0)),
         (NodeRules(kubelet_reserved_cpus="0-1", system_cpus="1-2"), (3000, 0), (0, 0)),
-        (NodeRules(reserved_mcpu=2000, system_cpus="16"), (1000, 2000), (0, 0)),
+        (NodeRules(reserved_mcpu=2000, system_cpus="16"), (2000, 1000), (0, 0)),
         (NodeRules(reserved_memory_bytes=4 * GIB, reserved_cpus_only=True), (0, 0), (2, 2)),
     ],
 )
-def test_the_operators_rules_keep_cpus_back_in_their_zone_and_quantities_evenly(rules, mcpu, gib) -> None:
+def test_the_operators_rules_keep_cpus_back_in_their_zone(rules, mcpu, gib) -> None:
     kept = reserved_by_zone(TOPOLOGY, rules)
     assert tuple(kept[zone].cpu_mcpu for zone in (0, 1)) == mcpu
     assert tuple(kept[zone].memory_bytes // GIB for zone in (0, 1)) == gib

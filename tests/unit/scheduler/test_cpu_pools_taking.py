@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from colo_common.model.cpu_accumulator import take_sockets_first
+from colo_common.model.cpu_topology import CpuRow, CpuTopology
+from colo_common.model.cpu_turns import take_in_turn
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.topology import uniform_topology
-from colo_scheduler.cpus.accumulator import take_sockets_first
-from colo_scheduler.cpus.balance import take_in_turn
 from colo_scheduler.cpus.siblings import choose_apart, choose_apart_by_zone
-from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from colo_scheduler.peers.katalyst.assignment import take_by_topology
 from tests.support.cpu_topology import topology_from_node
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from colo_common.model.cpu_topology import CpuRow, CpuTopology, cpus_of_mask
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import ZoneShare
@@ -11,7 +12,6 @@ from colo_scheduler.cpus.accumulate import Wish, take_cpus, take_preferred_cpus
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
 from colo_scheduler.cpus.choose import CpuRequest, choose_cpus
 from colo_scheduler.cpus.exclusive import HeldCpus, Holders, sum_holders
-from colo_scheduler.cpus.topology import CpuRow, CpuTopology, cpus_of_mask
 from tests.support.cpu_topology import topology_from_node
 
 FULL, SPREAD = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
+from colo_common.model.cpu_topology import CpuRow, CpuTopology, cpus_of_mask
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.topology import uniform_topology
-from colo_scheduler.cpus.topology import CpuRow, CpuTopology, cpus_of_mask
 from tests.support.cpu_topology import topology_from_node
 
 MACHINE = uniform_topology(sockets=2, zones_per_socket=2, cpus_per_zone=4, memory_bytes_per_zone=1)

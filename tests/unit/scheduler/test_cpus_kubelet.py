@@ -2,12 +2,12 @@
 
 import pytest
 
+from colo_common.model.cpu_topology import CpuRow, CpuTopology
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.reasons import Reason
 from colo_common.model.topology import uniform_topology
 from colo_scheduler.cpus.binding import NoCpus
-from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from colo_scheduler.peers.kubelet.options import KubeletOptions
 from colo_scheduler.peers.kubelet.static_policy import choose_static, take_distributed
 from tests.support.cpu_topology import topology_from_node

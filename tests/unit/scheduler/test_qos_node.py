@@ -10,7 +10,7 @@ from colo_collector.kubelet import PinnedPod, pinned_pods, read_checkpoint
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.topology import uniform_topology
-from colo_scheduler.cpus.node_reservation import NodeReservation, divide_by_zones, reserved_cpus
+from colo_common.model.withheld import NodeReservation, divide_by_zones, reserved_cpus
 from tests.support.cpu_topology import topology_from_node
 
 MACHINE = topology_from_node(uniform_topology(sockets=2, zones_per_socket=1, cpus_per_zone=4, memory_bytes_per_zone=1))

@@ -4,6 +4,7 @@ import os
 import pwd
 import re
 
+from colo_common.model.cpu_topology import CpuRow, CpuTopology
 from colo_common.model.cpuset import CpuSet
 from colo_executor.desired import MachineFacts
 from colo_executor.knobs import Knob
@@ -12,6 +13,7 @@ from colo_executor.process.run_as import UserIds
 __all__ = [
     "account_of_name",
     "boot_id",
+    "cpu_index",
     "huge_pages_bytes",
     "interrupt_ticks",
     "is_same_process",
@@ -35,25 +37,50 @@ def online_cpus(sys_root: str) -> CpuSet:
         return CpuSet.parse(file.read().strip(), "cpu/online")
 
 
+def cpu_index(sys_root: str) -> CpuTopology:
+    """The online CPUs with core, zone and socket; what the kernel does not show is one CPU a core, one zone, one socket."""
+    zone_of = {cpu: zone for zone, cpus in _zones(sys_root, online_cpus(sys_root)).items() for cpu in cpus}
+    rows = []
+    for cpu in online_cpus(sys_root):
+        directory = os.path.join(sys_root, f"devices/system/cpu/cpu{cpu}/topology")
+        core, socket = _id(directory, "core_id", cpu), _id(directory, "physical_package_id", 0)
+        rows.append(CpuRow(cpu=cpu, core=core, zone=zone_of.get(cpu, 0), socket=socket))
+    return CpuTopology.from_rows(rows)
+
+
+def _id(directory: str, name: str, default: int) -> int:
+    try:
+        with open(os.path.join(directory, name), encoding="ascii") as file:
+            found = int(file.read())
+    except (OSError, ValueError):
+        return default
+    # Some virtual machines show -1.
+    return found if found >= 0 else default
+
+
+def _zones(sys_root: str, online: CpuSet) -> dict[int, CpuSet]:
+    """The online CPUs of each zone; without NUMA directories one zone, 0."""
+    directory = os.path.join(sys_root, "devices/system/node")
+    zones: dict[int, CpuSet] = {}
+    for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
+        match = _NODE.fullmatch(name)
+        if match:
+            with open(os.path.join(directory, name, "cpulist"), encoding="ascii") as file:
+                zones[int(match[1])] = CpuSet.parse(file.read().strip(), name) & online
+    return zones or {0: online}
+
+
 def machine_of(sys_root: str, has: frozenset[Knob], huge_page_sizes: tuple[int, ...] = ()) -> MachineFacts:
     """The machine's CPUs, memory zones and existing knobs; a machine without NUMA directories is one zone, 0, of all CPUs."""
     online = online_cpus(sys_root)
     directory = os.path.join(sys_root, "devices/system/node")
-    zones: dict[int, CpuSet] = {}
     with_memory = CpuSet.from_iterable([0])
-    if os.path.isdir(directory):
-        for name in sorted(os.listdir(directory)):
-            match = _NODE.fullmatch(name)
-            if match:
-                with open(os.path.join(directory, name, "cpulist"), encoding="ascii") as file:
-                    zones[int(match[1])] = CpuSet.parse(file.read().strip(), name) & online
-        path = os.path.join(directory, "has_memory")
-        if os.path.exists(path):
-            with open(path, encoding="ascii") as file:
-                with_memory = CpuSet.parse(file.read().strip(), "node/has_memory")
-    return MachineFacts(
-        cpus=online, mems=with_memory, zones=zones or {0: online}, has=has, huge_page_sizes=huge_page_sizes
-    )
+    path = os.path.join(directory, "has_memory")
+    if os.path.exists(path):
+        with open(path, encoding="ascii") as file:
+            with_memory = CpuSet.parse(file.read().strip(), "node/has_memory")
+    zones = _zones(sys_root, online)
+    return MachineFacts(cpus=online, mems=with_memory, zones=zones, has=has, huge_page_sizes=huge_page_sizes)
 
 
 def huge_pages_bytes(sys_root: str, zone: int, page_bytes: int) -> int:

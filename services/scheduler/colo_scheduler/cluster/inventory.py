@@ -8,17 +8,14 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import Final
 
-from msgspec import structs
-
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.model.placement import Attempt, ZoneShare, attempt_key
 from colo_common.model.qos import QosClass
-from colo_common.model.topology import Cpu, NodeTopology
+from colo_common.model.topology import NodeTopology
+from colo_common.model.withheld import divide_by_zones, index_of, lasting_rules, withheld_cpus
 from colo_scheduler.cluster.holding import Holding
-from colo_scheduler.cpus.node_reservation import NodeReservation, divide_by_zones, reserved_cpus
-from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from colo_scheduler.devices.inventory import DeviceInventory
 from colo_scheduler.devices.layout import NO_PARTITIONS, GpuPartitions, layout_of
 
@@ -27,7 +24,6 @@ __all__ = [
     "NodeInventory",
     "batch_capacity",
     "reserved_shares",
-    "withheld_cpus",
 ]
 
 CPU_MCPU: Final = 1_000
@@ -37,42 +33,15 @@ _KINDS_REMEMBERED: Final = 256
 
 
 @lru_cache(maxsize=_KINDS_REMEMBERED)
-def _index_of(cpus: tuple[Cpu, ...]) -> CpuTopology:
-    try:
-        return CpuTopology.from_rows(CpuRow(row.cpu, row.core, row.zone, row.socket, row.l3) for row in cpus)
-    except InvalidInput as error:
-        if not error.field.endswith(".l3"):
-            raise
-        # Caches only order choices: a machine that reports them inconsistently is still usable.
-        return CpuTopology.from_rows(CpuRow(row.cpu, row.core, row.zone, row.socket) for row in cpus)
-
-
 def _partitions_of(topology: NodeTopology, rules: NodeRules) -> GpuPartitions:
     return layout_of(topology, rules).partitions if topology.devices else NO_PARTITIONS
-
-
-def withheld_cpus(rules: NodeRules, cpus: CpuTopology, *, amounts_only: bool = False) -> CpuSet:
-    """The CPUs that no work is given; with `amounts_only` those that also reduce the amounts that may be requested."""
-    if rules == UNRULED:
-        return _NO_CPUS
-    kept = CpuSet.parse(rules.kubelet_reserved_cpus) | CpuSet.parse(rules.system_cpus)
-    if amounts_only and rules.reserved_cpus_only:
-        return kept
-    reserved = NodeReservation(cpus=rules.reserved_cpus, cpu_mcpu=rules.reserved_mcpu, is_spread=rules.reserved_spread)
-    return kept | reserved_cpus(cpus, reserved)
-
-
-def _lasting(rules: NodeRules) -> NodeRules:
-    """The rules after all pods with kubelet-pinned CPUs have ended."""
-    kept = CpuSet.parse(rules.kubelet_reserved_cpus) - CpuSet.parse(rules.kubelet_pinned_cpus)
-    return structs.replace(rules, kubelet_reserved_cpus=kept.format(), kubelet_pinned_cpus="")
 
 
 def reserved_shares(topology: NodeTopology, rules: NodeRules) -> tuple[ZoneShare, ...]:
     """The amounts a node's rules reserve from online work, zone by zone: 1000 for each CPU, each zone's part of the memory."""
     if rules == UNRULED:
         return ()
-    index = _index_of(topology.cpus)
+    index = index_of(topology.cpus)
     withheld = withheld_cpus(rules, index, amounts_only=True)
     memory_bytes = divide_by_zones(rules.reserved_memory_bytes, len(topology.zones))
     if not withheld and not memory_bytes:
@@ -94,8 +63,8 @@ def batch_capacity(topology: NodeTopology, rules: NodeRules) -> tuple[tuple[int,
     """
     if rules == UNRULED:
         return tuple((zone.cpu_capacity_mcpu, zone.memory_bytes) for zone in topology.zones)
-    index = _index_of(topology.cpus)
-    open_cpus = CpuSet(index.all_mask) - withheld_cpus(_lasting(rules), index)
+    index = index_of(topology.cpus)
+    open_cpus = CpuSet(index.all_mask) - withheld_cpus(lasting_rules(rules), index)
     kept_bytes = divide_by_zones(rules.reserved_memory_bytes, len(topology.zones))
     return tuple(
         (
@@ -131,13 +100,13 @@ class NodeInventory:
         """Raises InvalidInput for impossible CPUs: a core in two zones, an id twice."""
         self.topology = topology
         self.rules = rules
-        self.cpus = _index_of(topology.cpus)
+        self.cpus = index_of(topology.cpus)
         self.withheld = withheld_cpus(rules, self.cpus).mask
         self.withheld_for_good = self.withheld
         self.returning = 0
         """CPUs by which more may be requested when the pods end to which the kubelet pinned them."""
         if rules.kubelet_pinned_cpus:
-            lasting = _lasting(rules)
+            lasting = lasting_rules(rules)
             self.withheld_for_good = withheld_cpus(lasting, self.cpus).mask
             kept = withheld_cpus(lasting, self.cpus, amounts_only=True).mask
             self.returning = withheld_cpus(rules, self.cpus, amounts_only=True).mask & ~kept

@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from colo_common.model.cpu_topology import CpuTopology
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.placement import ZoneShare
@@ -17,7 +18,6 @@ from colo_scheduler.cpus.accumulate import Wish, take_preferred_cpus
 from colo_scheduler.cpus.available import available_cpus, keep_bindable, satisfies_binding
 from colo_scheduler.cpus.binding import NOT_ENOUGH, BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
 from colo_scheduler.cpus.exclusive import HeldCpus, Holders, sum_holders
-from colo_scheduler.cpus.topology import CpuTopology
 
 __all__ = ["CpuRequest", "choose_cpus"]
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from colo_common.model.cpu_topology import CpuTopology, cpus_of_mask
 from colo_common.model.cpuset import CpuSet
 from colo_scheduler.cpus.binding import ExclusivePolicy
-from colo_scheduler.cpus.topology import CpuTopology, cpus_of_mask
 
 __all__ = ["HeldCpus", "Holders", "kept_away", "sum_holders"]
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
+from colo_common.model.cpu_topology import CpuTopology, cpus_of_mask
 from colo_scheduler.cpus.accumulator import ExclusiveAccumulator
 from colo_scheduler.cpus.binding import ExclusivePolicy
-from colo_scheduler.cpus.topology import CpuTopology, cpus_of_mask
 
 __all__ = ["full_cores", "take_full_cores"]
 

@@ -6,9 +6,9 @@ seldom do. (The agents of other systems pack whole cores instead: `assignment`.)
 
 from collections.abc import Mapping
 
+from colo_common.model.cpu_topology import CpuTopology, cpus_of_mask
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.cpus.topology import CpuTopology, cpus_of_mask
 
 __all__ = ["choose_apart", "choose_apart_by_zone"]
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from colo_common.model.constraints import Constraints
+from colo_common.model.cpu_topology import CpuTopology
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.reasons import Reason
 from colo_scheduler.cpus.binding import NoCpus
 from colo_scheduler.cpus.exclusive import HeldCpus
-from colo_scheduler.cpus.topology import CpuTopology
 from colo_scheduler.numa.amounts import (
     CPU,
     MEMORY,

@@ -7,9 +7,9 @@ free; the original compares with the machine's average, which differs on irregul
 
 from collections.abc import Sequence
 
+from colo_common.model.cpu_accumulator import CpuAccumulator, cores_in, free_cpus_in, sockets_in_order
+from colo_common.model.cpu_topology import CpuTopology
 from colo_common.model.cpuset import CpuSet
-from colo_scheduler.cpus.accumulator import CpuAccumulator, cores_in, free_cpus_in, sockets_in_order
-from colo_scheduler.cpus.topology import CpuTopology
 
 __all__ = ["take_by_topology"]
 

@@ -19,14 +19,14 @@ from itertools import combinations
 from math import isqrt
 from typing import Final, NamedTuple
 
+from colo_common.model.cpu_accumulator import CpuAccumulator, free_cpus_in
+from colo_common.model.cpu_topology import CpuTopology
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
-from colo_scheduler.cpus.accumulator import CpuAccumulator, free_cpus_in
 from colo_scheduler.cpus.available import available_cpus, keep_bindable
 from colo_scheduler.cpus.binding import FAILED, NOT_ENOUGH, BindPolicy, NoCpus
 from colo_scheduler.cpus.exclusive import HeldCpus, sum_holders
-from colo_scheduler.cpus.topology import CpuTopology
 from colo_scheduler.peers.kubelet.options import KubeletOptions
 
 __all__ = [

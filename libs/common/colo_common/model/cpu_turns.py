@@ -4,8 +4,8 @@ After Katalyst (kubewharf/katalyst-core:pkg/agent/qrm-plugins/cpu/dynamicpolicy/
 CPUs of its reserved and its reclaimed pool.
 """
 
+from colo_common.model.cpu_topology import CpuTopology, cpus_of_mask
 from colo_common.model.cpuset import CpuSet
-from colo_scheduler.cpus.topology import CpuTopology, cpus_of_mask
 
 __all__ = ["take_in_turn"]
 

@@ -1,0 +1,66 @@
+"""One list of withheld CPUs: of the collector, the scheduler, the promise and the pools of the executor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from colo_collector.rules import fitting_rules
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.node_rules import NodeRules
+from colo_common.model.topology import uniform_topology
+from colo_executor.online import pools_of
+from colo_executor.process.machine import cpu_index
+from colo_executor.settings import ExecutorSettings
+from colo_overcommit.reserved import reserved_by_zone
+from colo_scheduler.cluster.inventory import NodeInventory, reserved_shares
+
+GIB = 1 << 30
+TOPOLOGY = uniform_topology(
+    sockets=1, zones_per_socket=2, cpus_per_zone=8, memory_bytes_per_zone=GIB, threads_per_core=2
+)
+
+
+@pytest.fixture
+def sys_root(tmp_path: Path) -> Path:
+    """The same machine as its kernel shows it."""
+    root = tmp_path / "devices/system"
+    files = {"cpu/online": f"0-{len(TOPOLOGY.cpus) - 1}"}
+    for cpu in TOPOLOGY.cpus:
+        files[f"cpu/cpu{cpu.cpu}/topology/core_id"] = str(cpu.core)
+        files[f"cpu/cpu{cpu.cpu}/topology/physical_package_id"] = str(cpu.socket)
+    files |= {f"node/node{zone.zone}/cpulist": zone.cpus for zone in TOPOLOGY.zones}
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text + "\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("rules", "count"),
+    [
+        (NodeRules(reserved_mcpu=5_000), 5),
+        (NodeRules(reserved_mcpu=5_000, reserved_spread=True), 5),
+        (NodeRules(reserved_mcpu=8_000, system_cpus="9"), 9),
+        (NodeRules(reserved_cpus="1,3", reserved_mcpu=5_000, kubelet_reserved_cpus="12-13"), 4),
+        (NodeRules(reserved_mcpu=99_000), 0),
+    ],
+    ids=["packed", "spread", "a zone", "a list", "more than there is"],
+)
+def test_all_four_withhold_the_same_cpus(rules: NodeRules, count: int, sys_root: Path) -> None:
+    assumed: list[str] = []
+    published = fitting_rules(rules, TOPOLOGY, assumed)
+    withheld = CpuSet(NodeInventory(TOPOLOGY, published).withheld)
+    assert len(withheld) == count
+    assert CpuSet(NodeInventory(TOPOLOGY, rules).withheld) == withheld, "also of a collector that publishes an amount"
+    index = cpu_index(str(sys_root))
+    assert ExecutorSettings(rules=rules).withheld_cpus(index) == withheld
+    machine = CpuSet(index.all_mask)
+    assert pools_of(machine, (), ExecutorSettings(rules=rules).withheld_cpus(index)).be == machine - withheld
+    kept = reserved_by_zone(TOPOLOGY, published)
+    assert sum(zone.cpu_mcpu for zone in kept.values()) == count * 1_000
+    assert {share.zone: share.cpu_mcpu for share in reserved_shares(TOPOLOGY, published) if share.cpu_mcpu} == {
+        zone: part.cpu_mcpu for zone, part in kept.items() if part.cpu_mcpu
+    }
+    assert bool(assumed) == (count == 0)
