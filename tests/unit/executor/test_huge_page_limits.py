@@ -97,9 +97,9 @@ def test_online_work_is_held_to_its_huge_pages_too(tmp_path, files):
 
 
 def test_a_group_that_was_there_before_is_given_its_old_limits_back(tmp_path, files):
-    a_tier(tmp_path, files)
+    CgroupTree(str(files.root), "colo").make("")
     before = [files.text(f"colo/{name}") for name in NAMES]
-    # One that has no journal made none of the groups that it finds.
+    # Somebody made it in advance: it has none of colo's groups in it.
     journal = JournalFile(tmp_path / "new")
     tier = Tier(a_policy(tmp_path, files), journal)
     tier.prepare()
