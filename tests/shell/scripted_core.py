@@ -17,7 +17,7 @@ from colo_common.events.registry import subject_of
 from colo_common.events.wire import decode, encode
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.reasons import Reason
-from colo_common.ports import Delivery, Outgoing, Settlement, Sink, Source, Unavailable
+from colo_common.ports import Delivery, Missed, Outgoing, Settlement, Sink, Source, Unavailable
 from colo_common.runtime.core import Subscription
 from colo_common.runtime.service import Service
 from tests.support.bus_memory import MemoryBus
@@ -89,7 +89,7 @@ class RecordingBus(MemoryBus):
         await super().publish(messages)
         self.lines.append("publish " + " ".join(_short(message.subject) for message in messages))
 
-    async def listen(self, source: Source, sink: Sink) -> None:
+    async def listen(self, source: Source, sink: Sink, missed: Missed | None = None) -> None:
         async def delivered(delivery: Delivery) -> None:
             async def settle(settlement: Settlement, delay_s: float) -> None:
                 self.lines.append(f"{settlement.value} {_short(delivery.subject)}")

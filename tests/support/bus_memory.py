@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from colo_common.adapters.conflating_queue import ConflatingQueue
 from colo_common.events.registry import STREAMS, Stream, StreamLimits
 from colo_common.events.subjects import matches
-from colo_common.ports import Answerer, Delivery, Outgoing, PortError, Refused, Sink, Source, Unavailable
+from colo_common.ports import Answerer, Delivery, Missed, Outgoing, PortError, Refused, Sink, Source, Unavailable
 from tests.support.stream_memory import MemoryConsumer, MemoryStream
 
 __all__ = ["MemoryBus"]
@@ -28,6 +28,8 @@ class MemoryBus:
         self._flowing.set()
         self._keep_sent = keep_sent
         self.sent: list[Outgoing] = []
+        #: What a stream has to call when it discarded messages before they were received.
+        self.missed: dict[str, Missed] = {}
 
     def go_away(self, sentence: str = "the bus is away") -> None:
         """From now on nothing flows."""
@@ -52,9 +54,11 @@ class MemoryBus:
                     buffer.put(message.subject, Delivery(message.subject, message.data, message.headers))
         await asyncio.sleep(0)
 
-    async def listen(self, source: Source, sink: Sink) -> None:
+    async def listen(self, source: Source, sink: Sink, missed: Missed | None = None) -> None:
         """Deliver until cancelled."""
         if source.stream:
+            if missed is not None:
+                self.missed[source.stream] = missed
             await self._listen_stream(source, sink)
         else:
             await self._listen_live(source, sink)

@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from colo_common.adapters.nats_advisories import ADVISORY_SUBJECTS
 from colo_common.adapters.nats_nkey import inbox_of
 from colo_common.events import requests as rq
 from colo_common.events.fleet import GetFleet, GetNode, ListNodeReplicas, ListTenants
@@ -46,7 +47,7 @@ _HEARS: Final[Mapping[str, tuple[Subscription, ...]]] = {
     "gateway": (*GATEWAY_HEARS, *RESTRICTIONS_HEARS),
 }
 _ASKS: Final[Mapping[str, tuple[type[Struct], ...]]] = {
-    "jobs": (),
+    "jobs": (rq.ListHolds,),
     "scheduler": (rq.GetJob, rq.PendingReplicas, StartedReplicas),
     "overcommit": (rq.ListHolds,),
     "evictor": (rq.ListHolds,),
@@ -121,6 +122,8 @@ def _of_control(role: str, inbox: str) -> BusRights:
         row.subject.wildcard(**each.parameters) for each in _HEARS[role] if (row := event_of(each.type)).stream is None
     ]
     subscribe += [spec.subject.wildcard() for spec in REQUESTS if spec.owner == role]
+    if role == "gateway":
+        subscribe += ADVISORY_SUBJECTS
     return _rights(publish, [*subscribe, *_answered(_SERVICES[role]), inbox])
 
 

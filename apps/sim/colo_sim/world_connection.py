@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from colo_common.ports import Answerer, Outgoing, Sink, Source, Unavailable
+from colo_common.ports import Answerer, Missed, Outgoing, Sink, Source, Unavailable
 from colo_sim.world_boot import Boot
 from colo_sim.world_bus import WorldBus
 from colo_sim.world_reader import Reader
@@ -50,7 +50,7 @@ class Connection:
             is_acked = self._bus.publish(self._boot.key, message) and is_acked
         return is_acked
 
-    async def listen(self, source: Source, sink: Sink) -> None:
+    async def listen(self, source: Source, sink: Sink, missed: Missed | None = None) -> None:
         """See Bus.listen. Creating the consumer takes a while and waits until the link is not cut."""
         boot, rng = self._boot, self._boot.chance.rng
         await boot.step("listen")

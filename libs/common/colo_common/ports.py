@@ -13,6 +13,7 @@ from colo_common.events.service import DeadLettered
 from colo_common.model.partition import Fence
 
 __all__ = [
+    "Advisory",
     "AnswerTooLarge",
     "Answerer",
     "Backlog",
@@ -25,6 +26,7 @@ __all__ = [
     "Fenced",
     "FencedStore",
     "Leases",
+    "Missed",
     "Outgoing",
     "PoisonMessage",
     "PortError",
@@ -199,6 +201,8 @@ class Delivery:
 
 Sink = Callable[[Delivery], Awaitable[None]]
 Answerer = Callable[[bytes, Mapping[str, str]], Awaitable[bytes]]
+#: Called with one sentence when a stream may have discarded messages of a source before they were delivered.
+Missed = Callable[[str], Awaitable[None]]
 
 
 class Bus(Protocol):
@@ -208,8 +212,11 @@ class Bus(Protocol):
         """Publish all, in order per subject; return when every durable message is stored (or was a duplicate)."""
         ...
 
-    async def listen(self, source: Source, sink: Sink) -> None:
-        """Deliver to `sink` until cancelled, across reconnects. A slow sink slows its own stream consumer down and no other."""
+    async def listen(self, source: Source, sink: Sink, missed: Missed | None = None) -> None:
+        """Deliver to `sink` until cancelled, across reconnects. A slow sink slows its own stream consumer down and no other.
+
+        `missed` is called, within seconds, when a stream may have discarded messages of the source before they were delivered.
+        """
         ...
 
     async def ask(self, subject: str, data: bytes, timeout_s: float, headers: Mapping[str, str] | None = None) -> bytes:
@@ -241,6 +248,14 @@ class Backlog(Struct, frozen=True, kw_only=True):
     unacknowledged: int
 
 
+class Advisory(Struct, frozen=True, kw_only=True):
+    """What the bus says by itself about a stream, or about one of its named consumers: the kind of trouble, in its own word."""
+
+    kind: str
+    stream: str
+    consumer: str = ""
+
+
 class Survey(Protocol):
     """Questions to everybody on the bus, and to the bus about its consumers. Raises as Bus does."""
 
@@ -250,6 +265,10 @@ class Survey(Protocol):
 
     async def backlogs(self, streams: Sequence[str], timeout_s: float) -> Sequence[Backlog]:
         """The durable consumers of these streams, at most 256 of each; a stream that is missing has none."""
+        ...
+
+    async def advisories(self, sink: Callable[[Advisory], Awaitable[None]]) -> None:
+        """Hand what the bus says by itself to the sink, until cancelled. What it says while nobody is connected is lost."""
         ...
 
 

@@ -14,6 +14,7 @@ from colo_common.events.restriction import RestrictionsChanged
 from colo_common.events.service import SpansFinished
 from colo_common.model.audit import Audit
 from colo_common.model.restriction import Restrictions
+from colo_common.ports import Advisory
 from colo_gateway.event_log import EventLog, EventLogEntry
 from colo_gateway.evictions import Evictions
 from colo_gateway.harm import Harm
@@ -38,7 +39,13 @@ class Audited(Struct, frozen=True, kw_only=True):
     fact: RequestAudited
 
 
-Event = Fact | Wake | Audited
+class Advised(Struct, frozen=True, kw_only=True):
+    """Event: the bus said something by itself."""
+
+    advisory: Advisory
+
+
+Event = Fact | Wake | Audited | Advised
 
 
 class GatewayCore:
@@ -64,6 +71,9 @@ class GatewayCore:
         if isinstance(event, Audited):
             # It comes back from the bus, as it does to the other gateways, and is kept then.
             return [Publish(fact=event.fact, id=f"gateway:audit:{event.fact.request}:{event.fact.at_ms}")]
+        if isinstance(event, Advised):
+            self.recent.advised(event.advisory, now_ms)
+            return []
         if isinstance(event, NodeUsageSampled):
             # Samples come too often for the event log: they would push all other facts out.
             self.harm.sampled(event)

@@ -17,6 +17,15 @@ LAG_MOST: Final = 5_000
 #: promised is lent and taken back by suppression within a second, so some of it is overdrawn whenever online load rises.
 BROKEN_PCT_MOST: Final = 10
 _FULL_PCT: Final = 90
+#: What the bus says by itself and an operator has to look at. Messages that a service ends are dead letters, and told as those.
+_TROUBLE: Final = {
+    "max-deliveries": "gave a message up after as many deliveries as it may make",
+    "consumer-deleted": "was deleted; its service makes it again",
+    "consumer-quorum-lost": "has lost the servers that keep it",
+    "stream-deleted": "was deleted",
+    "stream-quorum-lost": "has lost the servers that keep it and takes nothing",
+    "out-of-storage": "has no room on the disk",
+}
 _NAMED_MOST: Final = 3
 
 
@@ -26,7 +35,7 @@ def findings_of(
     queues: Sequence[QueueSummary] | None,
     recent: RecentCounts,
 ) -> tuple[Finding, ...]:
-    """The findings about services, nodes, promises, queues and dead letters, in this order."""
+    """The findings about services, nodes, promises, queues, the bus and dead letters, in this order."""
     found = [finding for entry in services for finding in _of_service(entry)]
     if fleet is not None:
         found += _of_nodes(fleet)
@@ -34,6 +43,11 @@ def findings_of(
         if queue.waiting * 100 >= queue.capacity * _FULL_PCT:
             what = f"queue {queue.queue} is nearly full: {queue.waiting} of {queue.capacity} replicas may wait"
             found.append(Finding(what=what, do=f"colo get jobs --queue {queue.queue} --state Pending"))
+    for advice, count in recent.advisories.items():
+        kind, _, about = advice.partition(" ")
+        if kind in _TROUBLE:
+            times = "" if count == 1 else f", {count} times"
+            found.append(Finding(what=f"NATS says: {about} {_TROUBLE[kind]}{times}", do="colo admin check"))
     dead = sum(recent.dead_letters.values())
     if dead:
         who = _named([f"{service} {count}" for service, count in recent.dead_letters.items()])
@@ -52,6 +66,10 @@ def _of_service(entry: ServiceEntry) -> list[Finding]:
         if total == 1:
             what = f"no instance of {entry.service} serves: {len(entry.instances)} stand by"
         found.append(Finding(what=what, do="colo get services"))
+    missed = sum(one.facts_missed for one in entry.instances)
+    if missed:
+        what = f"{entry.service} missed facts that a stream discarded before it received them, {missed} times since its start"
+        found.append(Finding(what=what, do="colo admin check"))
     if entry.pending is not None and entry.pending > LAG_MOST:
         what = f"{entry.service} is {entry.pending} messages behind"
         found.append(Finding(what=what, do="colo get services -o wide"))

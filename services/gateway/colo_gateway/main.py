@@ -2,12 +2,15 @@
 
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
 from aiohttp import web
 
+from colo_common.ports import Advisory
 from colo_common.runtime.build import build_version
+from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.process import ServiceProcess, run
 from colo_common.runtime.service import Service
 from colo_gateway.api import Api, refuse_as_problem
@@ -15,7 +18,7 @@ from colo_gateway.ask import Asker
 from colo_gateway.audit_routes import AuditRoutes
 from colo_gateway.body import BODY_BYTES_MAX
 from colo_gateway.clock_headers import tell_clock
-from colo_gateway.core import GatewayCore
+from colo_gateway.core import Advised, GatewayCore
 from colo_gateway.dead_letters import DeadLetterRoutes
 from colo_gateway.door.audit import Auditor
 from colo_gateway.door.door import Door
@@ -62,6 +65,7 @@ async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
         more_problems=survey.needed,
     )
     process.add(service)
+    process.background(process.survey.advisories(_counted(service, process.metrics)))
     # A service of its own: while the store is away, only changes of restrictions wait for it, and the event stream goes on.
     process.add(restrictions_service(process.bus, process.store, process.clock, metrics=process.metrics))
     api = Api(
@@ -104,6 +108,19 @@ async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
     middlewares = [clock, door.middleware(), refuse_as_problem, refuse_unknown_query, suggest_nearest(asker)]
     process.app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=middlewares)
     process.app.add_routes(api.routes())
+
+
+def _counted(service: Service, metrics: Metrics) -> Callable[[Advisory], Awaitable[None]]:
+    """Counts what the bus says by itself, for the metrics and for the status."""
+    counter = metrics.counter(
+        "colo_gateway_bus_advisories_total", "what NATS said about colo's streams and consumers", ("kind",)
+    )
+
+    async def note(advisory: Advisory) -> None:
+        counter.labels(advisory.kind).inc()
+        await service.inject(Advised(advisory=advisory))
+
+    return note
 
 
 def main() -> int:

@@ -1,14 +1,15 @@
-"""What happened in the last ten minutes, as counts: evictions, dead letters, refused placements."""
+"""What happened in the last ten minutes, as counts: evictions, dead letters, refused placements, advisories of the bus."""
 
 from collections import Counter, deque
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from colo_common.events.eviction import EvictionRequested
 from colo_common.events.fact import Fact
 from colo_common.events.placement import PlacementRejected
 from colo_common.events.service import DeadLettered
+from colo_common.ports import Advisory
 
 __all__ = ["WINDOW_MS", "Recent", "RecentCounts"]
 
@@ -23,7 +24,8 @@ class RecentCounts(Struct, frozen=True, kw_only=True):
     """Counts of the last `window_ms`, which is shorter than ten minutes while the gateway has not heard for so long.
 
     Evictions are counted by reason and by node, dead letters by the service that could not handle the message. `rejections` are
-    decisions of the scheduler that no node fits a replica now.
+    decisions of the scheduler that no node fits a replica now. `advisories` are what the bus said by itself about its streams and
+    consumers, by what it said and of what.
     """
 
     window_ms: int
@@ -32,16 +34,18 @@ class RecentCounts(Struct, frozen=True, kw_only=True):
     evictions_by_node: dict[str, int]
     dead_letters: dict[str, int]
     rejections: int
+    advisories: dict[str, int] = field(default_factory=dict)
 
 
 class _Bucket:
-    __slots__ = ("begins_ms", "dead", "nodes", "reasons", "rejections")
+    __slots__ = ("advisories", "begins_ms", "dead", "nodes", "reasons", "rejections")
 
     def __init__(self, begins_ms: int) -> None:
         self.begins_ms = begins_ms
         self.reasons: Counter[str] = Counter()
         self.nodes: Counter[str] = Counter()
         self.dead: Counter[str] = Counter()
+        self.advisories: Counter[str] = Counter()
         self.rejections = 0
 
 
@@ -68,17 +72,24 @@ class Recent:
             case _:
                 return
 
+    def advised(self, advisory: Advisory, now_ms: int) -> None:
+        """Count what the bus said by itself."""
+        about = f"{advisory.consumer} of {advisory.stream}" if advisory.consumer else advisory.stream
+        _count(self._bucket(now_ms).advisories, f"{advisory.kind} {about}".strip())
+
     def counts(self, now_ms: int) -> RecentCounts:
         """The counts of the last ten minutes."""
         reasons: Counter[str] = Counter()
         nodes: Counter[str] = Counter()
         dead: Counter[str] = Counter()
+        advisories: Counter[str] = Counter()
         rejections = 0
         for bucket in self._buckets:
             if bucket.begins_ms + _BUCKET_MS > now_ms - WINDOW_MS:
                 reasons.update(bucket.reasons)
                 nodes.update(bucket.nodes)
                 dead.update(bucket.dead)
+                advisories.update(bucket.advisories)
                 rejections += bucket.rejections
         since_ms = now_ms if self._since_ms is None else self._since_ms
         return RecentCounts(
@@ -88,6 +99,7 @@ class Recent:
             evictions_by_node=_ordered(nodes),
             dead_letters=_ordered(dead),
             rejections=rejections,
+            advisories=_ordered(advisories),
         )
 
     def _bucket(self, now_ms: int) -> _Bucket:

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TypeVar, assert_never
 
-from colo_common.events.effects import Conflict, Effect, Publish, Reply, RequestReceived, StoreLost, Wake
+from colo_common.events.effects import Conflict, Effect, FactsMissed, Publish, Reply, RequestReceived, StoreLost, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.job import QueueChanged, StopReplicas
 from colo_common.events.job import ReplicaStop as Order
 from colo_common.events.node import FreshnessChanged
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
-from colo_common.events.requests import CancelJob
+from colo_common.events.requests import CancelJob, HoldsListed
 from colo_common.events.subjects import encode_node
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.reasons import Reason
@@ -18,9 +18,17 @@ from colo_jobs import replicas
 from colo_jobs.admission import UNPUBLISHED
 from colo_jobs.answers import AcceptedRequest, Answers, accepted
 from colo_jobs.completion import settle
-from colo_jobs.effects import JobReloaded, JobRowsLoaded, LogRefused, LogUnreadable, ReloadJob, RequestsPublished
+from colo_jobs.effects import (
+    AskHolds,
+    JobReloaded,
+    JobRowsLoaded,
+    LogRefused,
+    LogUnreadable,
+    ReloadJob,
+    RequestsPublished,
+)
 from colo_jobs.index import Index, Key
-from colo_jobs.job import Job
+from colo_jobs.job import HOLDING, Job
 from colo_jobs.load import Loaded, jobs_of_rows
 from colo_jobs.lost import LostNodes
 from colo_jobs.placement_requests import placement_requests_of, publish_requests
@@ -49,8 +57,13 @@ Event = (
     | JobRowsLoaded
     | JobReloaded
     | StoreLost
+    | FactsMissed
+    | HoldsListed
     | Wake
 )
+
+# The node and the zones of a place.
+Placed = tuple[str, tuple[int, ...]]
 
 _ROW_KINDS = frozenset({"job", "job-spec", "replica-page"})
 # The grace of an orphan's job is not known any more.
@@ -74,6 +87,8 @@ class JobsCore:
         self._ended = EndedJobs(policy.retention)
         self._waits = Waits()
         self._answers = Answers(policy, self.index, self.counters, self._waits)
+        # Attempts that held a place when facts were missed: one that the ledger no longer holds has ended.
+        self._doubted: dict[Key, int] = {}
         # Jobs whose rows the store may have lost.
         self._to_put_back: list[str] = []
         # Attempts that need a place and whose request is not published yet, in order.
@@ -113,6 +128,16 @@ class JobsCore:
             case StoreLost():
                 self._to_put_back = list(self.index.jobs)
                 return []
+            case FactsMissed():
+                self._doubted = {
+                    (job.id, index): record.attempt
+                    for job in self.index.jobs.values()
+                    for index, record in job.replicas()
+                    if record.state in HOLDING
+                }
+                return [AskHolds()]
+            case HoldsListed():
+                return self._compare_holds(event, now_ms)
             case Wake():
                 return self._wake(now_ms)
             case _:
@@ -245,6 +270,41 @@ class JobsCore:
         if orphans:
             effects.append(self._stop_orphans(event.node, tuple(orphans), event, now_ms))
         return effects
+
+    def _compare_holds(self, event: HoldsListed, now_ms: int) -> list[Effect]:
+        """Take from the ledger what was missed: places of waiting replicas, and ends of those that hold none any more.
+
+        A node that is ordered to stop an attempt that has ended there says again how it ended.
+        """
+        doubted, is_complete = self._doubted, event.asked_at_ms > 0
+        if not doubted and not self.index.waiting:
+            return []
+        held: set[tuple[str, int]] = set()
+        keys: dict[Key, Placed] = {}
+        for hold in event.holds:
+            if hold.is_reservation or (found := self.index.find(hold.replica)) is None:
+                continue
+            held.add((hold.replica, hold.attempt))
+            record = found[0].replica(found[1])
+            if record.state == "Pending" and record.attempt == hold.attempt:
+                keys[found[0].id, found[1]] = hold.node, tuple([share.zone for share in hold.zones])
+        if is_complete:
+            self._doubted = {}
+
+        def react(txn: JobTransaction, index: int) -> None:
+            place = keys.get((txn.job.id, index))
+            record = txn.job.replica(index)
+            if place is not None:
+                replicas.on_placed(txn, index, record.attempt, *place)
+            elif (
+                is_complete
+                and record.state in HOLDING
+                and record.attempt == doubted.get((txn.job.id, index))
+                and (txn.job.name(index), record.attempt) not in held
+            ):
+                txn.stop(index, record.node, record.attempt, Reason.LEDGER_DISAGREES, f"missed:{event.asked_at_ms}")
+
+        return self._of_keys(sorted({*keys, *doubted}), now_ms, react)
 
     def _of_node(self, node: str, now_ms: int, react: Callable[[JobTransaction, int], None]) -> list[Effect]:
         return self._of_keys(self.index.held_on(node), now_ms, react)

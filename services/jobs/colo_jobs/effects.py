@@ -5,7 +5,7 @@ from msgspec import Struct
 from colo_common.events.job import PlacementRequest
 from colo_common.ports import Row
 
-__all__ = ["JobReloaded", "LogRefused", "LogUnreadable", "ReloadJob", "JobRowsLoaded", "RequestsPublished"]
+__all__ = ["AskHolds", "JobReloaded", "LogRefused", "LogUnreadable", "ReloadJob", "JobRowsLoaded", "RequestsPublished"]
 
 
 class JobRowsLoaded(Struct, frozen=True, kw_only=True):
@@ -14,6 +14,10 @@ class JobRowsLoaded(Struct, frozen=True, kw_only=True):
     specs: tuple[Row, ...] = ()
     jobs: tuple[Row, ...] = ()
     pages: tuple[Row, ...] = ()
+
+
+class AskHolds(Struct, frozen=True, kw_only=True):
+    """Effect: ask the scheduler what is held; HoldsListed comes when it has answered."""
 
 
 class ReloadJob(Struct, frozen=True, kw_only=True):

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
+from colo_common.runtime.holds import list_holds
 from colo_common.runtime.process import ServiceProcess, run
 from colo_jobs.core import JobsCore
 from colo_jobs.settings import JobsSettings
-from colo_jobs.shell import jobs_service
+from colo_jobs.shell import JobsShell, jobs_service
 
 __all__ = ["build", "main"]
 
@@ -13,18 +14,20 @@ __all__ = ["build", "main"]
 async def build(process: ServiceProcess, settings: JobsSettings) -> None:
     """Add the service to the process, which serves while it alone holds all jobs: the limits of a queue are over all of them."""
     leases = process.hold(settings.lease_ttl_ms)
-    process.add(
-        jobs_service(
-            JobsCore(settings.policy()),
-            bus=process.bus,
-            store=process.store,
-            clock=process.clock,
-            metrics=process.metrics,
-            telemetry=process.telemetry,
-            boot_id=leases.owner if leases is not None else "",
-            leases=leases,
-        )
+    shell = JobsShell(process.store, process.clock, process.telemetry)
+    service = jobs_service(
+        JobsCore(settings.policy()),
+        bus=process.bus,
+        store=process.store,
+        clock=process.clock,
+        metrics=process.metrics,
+        telemetry=process.telemetry,
+        boot_id=leases.owner if leases is not None else "",
+        leases=leases,
+        shell=shell,
     )
+    process.add(service)
+    process.background(list_holds(process.bus, process.clock, service, due=shell.holds_due))
 
 
 def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:

@@ -1,5 +1,6 @@
 """The shell of the jobs service: its subscriptions, the loading of rows, its own effects and its metrics."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final, cast
 
@@ -33,7 +34,15 @@ from colo_common.runtime.service import Service
 from colo_common.runtime.telemetry import Telemetry
 from colo_common.runtime.wall_time import wall_us_at
 from colo_jobs.core import JobsCore
-from colo_jobs.effects import JobReloaded, JobRowsLoaded, LogRefused, LogUnreadable, ReloadJob, RequestsPublished
+from colo_jobs.effects import (
+    AskHolds,
+    JobReloaded,
+    JobRowsLoaded,
+    LogRefused,
+    LogUnreadable,
+    ReloadJob,
+    RequestsPublished,
+)
 from colo_jobs.records import JOB_KIND, PAGE_KIND, SPEC_KIND, decode_spec, page_count, page_id
 
 __all__ = ["ANSWERS", "HEARS", "JobsShell", "jobs_service"]
@@ -72,6 +81,8 @@ class JobsShell:
         self._clock = clock
         self._telemetry = telemetry
         self._log = structlog.get_logger("jobs")
+        #: Set when the core wants to know what is held.
+        self.holds_due = asyncio.Event()
 
     async def load(self) -> Sequence[Struct]:
         """Load all rows of the store as the first event of the core."""
@@ -86,6 +97,8 @@ class JobsShell:
         match effect:
             case RequestsPublished():
                 self._trace(effect)
+            case AskHolds():
+                self.holds_due.set()
             case ReloadJob(job=job):
                 self._log.error("another-writer", job=job)
                 return [await self._reload(job)]
@@ -198,9 +211,13 @@ def jobs_service(
     boot_id: str = "",
     seed: int | None = None,
     leases: LeaseKeeper | None = None,
+    shell: JobsShell | None = None,
 ) -> Service:
-    """The whole service on the given ports. With `leases` it serves for one term, and `store` must name its fences."""
-    shell = JobsShell(store, clock, telemetry)
+    """The whole service on the given ports; `list_holds` belongs beside it, due when that of the `shell` is.
+
+    With `leases` it serves for one term, and `store` must name its fences.
+    """
+    shell = shell or JobsShell(store, clock, telemetry)
     metrics = metrics or Metrics()
     metrics.registry.register(_Counts(core))
     return Service(
@@ -220,4 +237,5 @@ def jobs_service(
         leases=leases,
         ends_with_lease=leases is not None,
         puts_back=True,
+        asks_for_missed=True,
     )

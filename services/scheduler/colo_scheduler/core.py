@@ -7,7 +7,7 @@ from typing import assert_never
 
 from msgspec import Struct, structs
 
-from colo_common.events.effects import Conflict, Effect, Reply, RequestReceived, StoreLost, Wake
+from colo_common.events.effects import Conflict, Effect, FactsMissed, Reply, RequestReceived, StoreLost, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
 from colo_common.events.eviction import EvictionRequested
 from colo_common.events.job import PlacementRequest, PlacementsRequested, ReplicasWithdrawn
@@ -187,6 +187,8 @@ class SchedulerCore:
                 self.counts["conflicts"] += 1
             case StoreLost():
                 return [*self.commits.put_back(), *self.reserve.put_back(), RefreshLedger()]
+            case FactsMissed(stream=stream):
+                return [*self.commits.order_all(f"{stream}:{now_ms}"), AskPending(), RefreshLedger()]
             case Wake():
                 return self._wake(now_ms)
             case _:

@@ -1,6 +1,6 @@
 """All events that the scheduler's core takes: bus facts, answers of the ledger and the jobs service, requests and the clock."""
 
-from colo_common.events.effects import Conflict, RequestReceived, StoreLost, Wake
+from colo_common.events.effects import Conflict, FactsMissed, RequestReceived, StoreLost, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
 from colo_common.events.eviction import EvictionRequested
 from colo_common.events.job import PlacementsRequested, ReplicasWithdrawn
@@ -48,5 +48,6 @@ Event = (
     | RequestReceived
     | Conflict
     | StoreLost
+    | FactsMissed
     | Wake
 )

@@ -74,6 +74,7 @@ def scheduler_service(
         page=page,
     )
     service = Service(
+        asks_for_missed=True,
         name=NAME,
         core=core,
         bus=bus,

@@ -9,7 +9,7 @@ from colo_common.events.fleet import FleetTotals, OverdrawnNode
 from colo_common.events.requests import QueueSummary
 from colo_common.events.service import DeadLettered
 from colo_common.model.reasons import Reason
-from colo_common.ports import Backlog
+from colo_common.ports import Advisory, Backlog
 from colo_gateway.findings import findings_of
 from colo_gateway.recent import WINDOW_MS, Recent
 from colo_gateway.survey import service_entry
@@ -117,3 +117,22 @@ def test_each_condition_is_one_finding_with_a_command() -> None:
     assert found[4].what == "batch work holds 1.5 CPU more than could be promised now, on 1 nodes"
     small = structs.replace(fleet, nodes={"fresh": 3}, late=(), overdrawn_cpu_mcpu=900)
     assert findings_of([], small, [], NOTHING) == ()
+
+
+def test_what_the_bus_says_by_itself_and_what_a_service_missed_are_findings() -> None:
+    recent = Recent()
+    for kind, consumer in (
+        ("consumer-deleted", "colo-jobs-evt"),
+        ("message-terminated", "colo-jobs-evt"),
+        ("stream-quorum-lost", ""),
+    ):
+        recent.advised(Advisory(kind=kind, stream="COLO_EVT", consumer=consumer), 10)
+    recent.advised(Advisory(kind="stream-quorum-lost", stream="COLO_EVT"), 20)
+    missed = structs.replace(STATUS, facts_missed=2)
+    found = findings_of([service_entry("jobs", [missed], [], 0)], FLEET, [], recent.counts(30))
+    assert [finding.what for finding in found] == [
+        "jobs missed facts that a stream discarded before it received them, 2 times since its start",
+        "NATS says: COLO_EVT has lost the servers that keep it and takes nothing, 2 times",
+        "NATS says: colo-jobs-evt of COLO_EVT was deleted; its service makes it again",
+    ]
+    assert recent.counts(10_000_000).advisories == {}

@@ -2,7 +2,7 @@
 
 import asyncio
 import warnings
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from secrets import token_hex
 from typing import Any, Final
@@ -16,6 +16,7 @@ from nats.micro.request import Handler, Request
 
 from colo_common.adapters.conflating_queue import ConflatingQueue
 from colo_common.adapters.nats_access import NatsAccess
+from colo_common.adapters.nats_advisories import listen_advisories
 from colo_common.adapters.nats_audit import NatsAudit
 from colo_common.adapters.nats_connection import NatsConnection
 from colo_common.adapters.nats_dead_letters import NatsDeadLetters
@@ -25,7 +26,18 @@ from colo_common.adapters.nats_pull import PullConsumer
 from colo_common.adapters.nats_stream_config import StreamWish
 from colo_common.events.registry import STREAMS, Stream, StreamLimits
 from colo_common.events.subjects import PREFIX, matches
-from colo_common.ports import Answerer, AnswerTooLarge, Backlog, Delivery, Outgoing, Sink, Source, Unavailable
+from colo_common.ports import (
+    Advisory,
+    Answerer,
+    AnswerTooLarge,
+    Backlog,
+    Delivery,
+    Missed,
+    Outgoing,
+    Sink,
+    Source,
+    Unavailable,
+)
 
 __all__ = ["NatsBus"]
 
@@ -104,10 +116,10 @@ class NatsBus:
             self._connection.doubt_streams(later)
             raise later from error
 
-    async def listen(self, source: Source, sink: Sink) -> None:
+    async def listen(self, source: Source, sink: Sink, missed: Missed | None = None) -> None:
         """Deliver until cancelled."""
         if source.stream:
-            consumer = PullConsumer(self._connection, source, sink)
+            consumer = PullConsumer(self._connection, source, sink, missed)
             self._consumers.append(consumer)
             try:
                 await consumer.run()
@@ -267,6 +279,10 @@ class NatsBus:
         except NATS_ERRORS as error:
             raise port_error(error, "consumers") from error
         return [backlog for part in each for backlog in part]
+
+    async def advisories(self, sink: Callable[[Advisory], Awaitable[None]]) -> None:
+        """See Survey.advisories."""
+        await listen_advisories(self._connection, sink)
 
     @property
     def connections(self) -> int:

@@ -20,8 +20,8 @@ from nats.js.errors import NotFoundError
 from colo_common.adapters.nats_connection import NatsConnection
 from colo_common.adapters.nats_errors import NATS_ERRORS, port_error
 from colo_common.adapters.nats_stream_config import VERSION_KEY
-from colo_common.events.registry import STREAMS_VERSION
-from colo_common.ports import Delivery, PortError, Settlement, Sink, Source
+from colo_common.events.registry import STREAMS, STREAMS_VERSION, Stream
+from colo_common.ports import Delivery, Missed, PortError, Settlement, Sink, Source
 
 __all__ = ["PullConsumer"]
 
@@ -33,6 +33,7 @@ _RETRY_FIRST_S: Final = 0.1
 _RETRY_MOST_S: Final = 5.0
 # After this time without a message or heartbeat the consumer is taken as deleted.
 _SILENCE_S: Final = 2.5 * _HEARTBEAT_S
+_LOOK_EVERY_S: Final = 10.0
 _NS: Final = 1_000_000_000
 #: What must be equal for a consumer to be left as it is.
 _COMPARED: Final = (
@@ -50,10 +51,21 @@ class _Renew(Exception):
 
 
 class PullConsumer:
-    """Delivers one source to one sink until cancelled."""
+    """Delivers one source to one sink until cancelled.
 
-    def __init__(self, connection: NatsConnection, source: Source, sink: Sink) -> None:
+    A stream that reached a limit discards its oldest messages, and one that was restored lacks its newest: messages that this
+    consumer had not received are gone then, and nobody says so. Where a message does not follow the one before (most are of other
+    subjects) the stream is asked, every few seconds at most, whether it still has what lies between. A source of the last messages
+    misses nothing, and orders are not discarded while they wait.
+    """
+
+    def __init__(self, connection: NatsConnection, source: Source, sink: Sink, missed: Missed | None = None) -> None:
         self._connection = connection
+        is_kept = source.last_per_subject or STREAMS[Stream(source.stream)].work_queue
+        self._missed = None if is_kept else missed
+        # The first sequence that was passed over since the stream was asked, and when it was asked last.
+        self._passed_over: int | None = None
+        self._looked_s = 0.0
         self._source = source
         self._sink = sink
         self._jetstream: JetStreamContext = connection.client.jetstream(timeout=5)
@@ -123,10 +135,41 @@ class PullConsumer:
                     end.result()
                 if reconnect.done():
                     raise _Renew("the connection was made again")
+                if self._passed_over is not None and loop.time() - self._looked_s > _LOOK_EVERY_S:
+                    await self._look()
                 if not self._is_busy and loop.time() - self._seen_s > _SILENCE_S:
                     raise _Renew("no heartbeat of the consumer")
         finally:
             reconnect.cancel()
+
+    async def _look(self) -> None:
+        """Ask the stream whether it still has what was passed over."""
+        self._looked_s = asyncio.get_running_loop().time()
+        begin, self._passed_over = self._passed_over, None
+        info = await self._jetstream.stream_info(self._source.stream)
+        if begin is not None and info.state.first_seq > begin:
+            await self._tell_missed(
+                f"{self._source.stream} discarded messages from {begin} to {info.state.first_seq - 1}"
+            )
+
+    async def _tell_missed(self, why: str) -> None:
+        if self._missed is not None:
+            self._log.warning("messages-missed", why=why)
+            await self._missed(why)
+
+    async def _look_at_start(self, received: int) -> None:
+        """What was discarded or lost since the message `received`, while nobody listened, is missed, too."""
+        state = (await self._jetstream.stream_info(self._source.stream)).state
+        if state.last_seq < received:
+            # It was made again, or restored: it begins anew.
+            self._last_seq = 0
+            await self._tell_missed(
+                f"{self._source.stream} ends at {state.last_seq}, and {received} was received from it"
+            )
+        elif state.first_seq > received + 1:
+            await self._tell_missed(
+                f"{self._source.stream} discarded messages from {received + 1} to {state.first_seq - 1}"
+            )
 
     async def _pull(self) -> None:
         self._open = self._source.batch
@@ -176,7 +219,10 @@ class PullConsumer:
         finally:
             self._is_busy = False
             self._seen_s = asyncio.get_running_loop().time()
-        self._last_seq = max(self._last_seq or 0, stream_seq)
+        last = self._last_seq or 0
+        if self._missed is not None and last and stream_seq > last + 1 and self._passed_over is None:
+            self._passed_over = last + 1
+        self._last_seq = max(last, stream_seq)
         self._logged = ""
         if self._open <= 0:
             await self._pull()
@@ -212,6 +258,10 @@ class PullConsumer:
         if self._last_seq is None and not source.durable:
             # A consumer created later continues from here, even if this one is lost before its first message.
             self._last_seq = info.delivered.stream_seq if info.delivered else 0
+        elif source.durable and self._missed is not None:
+            received = self._last_seq or (info.delivered.stream_seq if info.delivered else 0)
+            if received:
+                await self._look_at_start(received)
         return info.name
 
     async def _present(self, wanted: ConsumerConfig) -> ConsumerInfo | None:
@@ -237,9 +287,8 @@ class PullConsumer:
             return {"deliver_policy": DeliverPolicy.NEW}
         # The previous consumer was lost with its connection or server: continue after its last message, or at the first one of
         # a stream that was created again.
-        info = await self._jetstream.stream_info(self._source.stream)
-        start_seq = self._last_seq + 1 if info.state.last_seq >= self._last_seq else 1
-        return {"deliver_policy": DeliverPolicy.BY_START_SEQUENCE, "opt_start_seq": start_seq}
+        await self._look_at_start(self._last_seq)
+        return {"deliver_policy": DeliverPolicy.BY_START_SEQUENCE, "opt_start_seq": self._last_seq + 1}
 
     def _log_once(self, why: str) -> None:
         if why != self._logged:

@@ -5,7 +5,18 @@ from msgspec import Struct
 from colo_common.events.fact import Fact
 from colo_common.events.requests import Refusal
 
-__all__ = ["RequestReceived", "Conflict", "Effect", "Publish", "Record", "Reply", "StoreLost", "Wake", "Write"]
+__all__ = [
+    "RequestReceived",
+    "Conflict",
+    "Effect",
+    "FactsMissed",
+    "Publish",
+    "Record",
+    "Reply",
+    "StoreLost",
+    "Wake",
+    "Write",
+]
 
 
 class Write(Struct, frozen=True, kw_only=True, gc=False):
@@ -63,6 +74,12 @@ class Conflict(Struct, frozen=True, kw_only=True):
 
 class StoreLost(Struct, frozen=True, kw_only=True):
     """Event: the store was emptied, or started again and may have lost its newest rows. The core puts back its rows."""
+
+
+class FactsMissed(Struct, frozen=True, kw_only=True):
+    """Event: the stream discarded facts before this service received them. The core asks for what it may have missed."""
+
+    stream: str
 
 
 class Wake(Struct, frozen=True, kw_only=True):

@@ -17,7 +17,8 @@ class ServiceStatus(Struct, frozen=True, kw_only=True):
     `host`, `pid` and `boot_id` tell instances of a service apart. `started_at_ms` and `now_ms` are by the instance's clock.
     `inbox_items` wait for its core, `outgoing_messages` for the bus; counts are since its start. Of the `partitions` into which the
     instances divide the work (0: it is not shared) it holds the numbers in `held`, and these since `held_for_ms` of real time;
-    `fence` is the highest number under which it holds one.
+    `fence` is the highest number under which it holds one. `facts_missed` counts how often a stream had discarded messages before
+    the instance received them.
     """
 
     service: str
@@ -37,3 +38,4 @@ class ServiceStatus(Struct, frozen=True, kw_only=True):
     partitions: int = 0
     held_for_ms: int = 0
     fence: int = 0
+    facts_missed: int = 0

@@ -18,8 +18,12 @@ _RETRY_S: Final = 0.5
 _AGAIN_S: Final = 60.0
 
 
-async def list_holds(bus: Bus, clock: Clock, service: Service, page: int = _PAGE) -> None:
+async def list_holds(
+    bus: Bus, clock: Clock, service: Service, page: int = _PAGE, due: asyncio.Event | None = None
+) -> None:
     """Read all holds from the scheduler, `page` of them a request, at once and every minute, until cancelled.
+
+    With `due` only when that is set, and then until a list is complete.
 
     Each list is handed to the service's core as HoldsListed. Between two lists the holds come from placement events. Events before
     the consumer was made are missed, and an event that is delivered again after the release of its hold is wrong; the next list
@@ -28,6 +32,8 @@ async def list_holds(bus: Bus, clock: Clock, service: Service, page: int = _PAGE
     log = structlog.get_logger(service.name)
     waiting = False
     while True:
+        if due is not None:
+            await due.wait()
         asked_at_ms = clock.now_ms()
         try:
             holds, is_steady = await _all_holds(bus, page)
@@ -41,7 +47,9 @@ async def list_holds(bus: Bus, clock: Clock, service: Service, page: int = _PAGE
             log.info("caught-up", holds=len(holds))
         waiting = False
         await service.inject(HoldsListed(holds=holds, asked_at_ms=asked_at_ms if is_steady else 0))
-        await asyncio.sleep(_AGAIN_S if is_steady else _RETRY_S)
+        if is_steady and due is not None:
+            due.clear()
+        await asyncio.sleep(_AGAIN_S if is_steady and due is None else _RETRY_S)
 
 
 async def _all_holds(bus: Bus, size: int) -> tuple[tuple[HoldEntry, ...], bool]:

@@ -133,6 +133,10 @@ class ServiceMetrics:
         self.store_losses = metrics.counter(
             f"{prefix}_store_losses_total", "times that the store was emptied or started again, and rows were put back"
         )
+        self.facts_missed = metrics.counter(
+            f"{prefix}_facts_missed_total",
+            "times that a stream had discarded messages before this service received them",
+        )
         self.conflicts = metrics.counter(
             f"{prefix}_conflicts_total", "records refused because another version was found"
         )

@@ -10,7 +10,7 @@ from typing import Any, Final
 import structlog
 from msgspec import DecodeError, Struct
 
-from colo_common.events.effects import StoreLost
+from colo_common.events.effects import FactsMissed, StoreLost
 from colo_common.ports import Bus, Clock, Delivery, Fenced, PortError, Store
 from colo_common.runtime.batch import outbox_kind, outbox_removal
 from colo_common.runtime.core import Core, Loader, ManyPerformer, Performer, Subscription
@@ -85,6 +85,7 @@ class Service:
         leases: LeaseKeeper | None = None,
         ends_with_lease: bool = False,
         puts_back: bool = False,
+        asks_for_missed: bool = False,
     ) -> None:
         """`perform` performs the service's own effects one by one; `perform_many`, if given, all of a round at once instead.
 
@@ -94,6 +95,7 @@ class Service:
         as one must that protects a machine; the oldest of its messages are dropped at a limit. `leases`: which partitions this
         instance holds; `ends_with_lease`: `run` hands its inputs back and raises Fenced as soon as the term is over.
         `puts_back`: the core takes StoreLost, and puts its rows back into a store that lost them.
+        `asks_for_missed`: the core takes FactsMissed, and asks for what a stream discarded before it was received.
         """
         self.name = name
         self.core = core
@@ -108,6 +110,7 @@ class Service:
         self._discoverable = discoverable
         self._drain_s = drain_s
         self._puts_back = puts_back
+        self._asks_for_missed = asks_for_missed
         self._more_problems = more_problems
         rng = random.Random(seed)
         self.boot_id = boot_id or f"{rng.getrandbits(48):012x}"
@@ -268,7 +271,8 @@ class Service:
             self._listeners.append(self._spawn(watch_identity(self._store.identity, self._store_lost)))
         for source in sources_of(self.name, self._subscriptions):
             sink = self._intake.sink(source, min(self._clock.real_s(source.may_wait_ms), _WAIT_MOST_S))
-            self._listeners.append(self._spawn(self._bus.listen(source, sink)))
+            missed = partial(self._facts_missed, source.stream)
+            self._listeners.append(self._spawn(self._bus.listen(source, sink, missed)))
         if self._answers or self._discoverable:
             answerers = self._intake.answerers(self._answers, self._answers_for)
             if self._discoverable:
@@ -293,6 +297,14 @@ class Service:
         # Rows whose removal was lost: their messages have ids, so that the bus drops the second copy.
         await self._send_leftovers()
         await self.inject(StoreLost())
+
+    async def _facts_missed(self, stream: str, why: str) -> None:
+        self._metrics.facts_missed.inc()
+        self._log.error(
+            "facts-missed", why=why, then="asked for" if self._asks_for_missed else "known to be incomplete"
+        )
+        if self._asks_for_missed:
+            await self.inject(FactsMissed(stream=stream))
 
     async def _load_events(self) -> None:
         if self._load is not None:

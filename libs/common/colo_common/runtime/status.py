@@ -69,6 +69,7 @@ class StatusAnswer:
                 partitions=0 if leases is None else leases.partitions,
                 fence=max((fence for _, fence in held), default=0),
                 held_for_ms=0 if leases is None else leases.held_for_ms(),
+                facts_missed=_count_of(self._metrics.facts_missed),
             )
         )
 

@@ -400,6 +400,17 @@ class Commits:
         self._recoveries.note(node, recovery)
         return self.reload([node])
 
+    def order_all(self, name: str) -> list[Effect]:
+        """Order every held attempt of this scheduler's shards once more: whoever runs it, or has ended it, says so again."""
+        nodes = {
+            held.placement.node
+            for held in self.held.values()
+            if not held.is_assumed and not name_of(held.placement.replica) and self._shards.owns(held.placement.job)
+        }
+        for node in sorted(nodes):
+            self._recoveries.note(node, Recovery(running=frozenset(), name=name))
+        return self.reload(sorted(nodes))
+
     def rows(self, event: LedgerRows, now_ms: int) -> list[Effect]:
         """Take rows as the truth. A new place whose request waits here is published as if it had just been committed."""
         found: list[HeldAttempt] = []

@@ -1,0 +1,200 @@
+"""What a stream discarded before its consumer received it is noticed, and so is what the server says by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import nats
+import pytest
+from msgspec import structs
+from nats.js.client import JetStreamContext
+
+from colo_cli.servers import NatsServer
+from colo_common.adapters.bus_nats import NatsBus
+from colo_common.adapters.nats_access import NatsAccess
+from colo_common.adapters.nats_stream_config import StreamWish
+from colo_common.adapters.nats_streams import make_streams
+from colo_common.events.registry import Stream
+from colo_common.ports import Advisory, Delivery, Source
+from tests.contract.test_bus import kept
+from tests.support.servers import made_streams
+from tests.support.waiting import eventually
+
+RECEIVED, OTHER = "colo.v1.evt.job.changed", "colo.v1.evt.queue.changed"
+SOURCE = Source(subject=RECEIVED, stream=Stream.EVT.value, durable="d", batch=1)
+
+
+class Slow:
+    """Receives one message and no further one until it may."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.missed: list[str] = []
+        self.may_go_on = asyncio.Event()
+
+    async def __call__(self, delivery: Delivery) -> None:
+        self.texts.append(delivery.data.decode())
+        await self.may_go_on.wait()
+        await delivery.ack()
+
+    async def note(self, why: str) -> None:
+        self.missed.append(why)
+
+    async def has(self, *texts: str) -> None:
+        async def all_there() -> bool:
+            return set(texts) <= set(self.texts)
+
+        await eventually(all_there, f"{texts} are received", limit_s=30)
+
+    async def has_missed(self) -> str:
+        async def any_missed() -> list[str]:
+            return self.missed
+
+        return (await eventually(any_missed, "something was missed", limit_s=30))[0]
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
+    found = NatsServer(directory=tmp_path)
+    await found.start()
+    await made_streams(found.url)
+    yield found
+    await found.stop()
+
+
+@pytest.fixture
+async def bus(server: NatsServer) -> AsyncIterator[NatsBus]:
+    bus = NatsBus(server.url, name="contract")
+    bus.start()
+    await bus.connected(10)
+    yield bus
+    await bus.close()
+
+
+@pytest.fixture
+async def operator(server: NatsServer) -> AsyncIterator[JetStreamContext]:
+    client = await nats.connect(server.url)
+    yield client.jetstream()
+    await client.close()
+
+
+@asynccontextmanager
+async def listening(bus: NatsBus, slow: Slow) -> AsyncIterator[None]:
+    task = asyncio.create_task(bus.listen(SOURCE, slow, slow.note))
+    yield
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def say(bus: NatsBus, *texts: str, subject: str = RECEIVED) -> None:
+    await bus.publish([kept(subject, text, f"{subject}:{text}") for text in texts])
+
+
+async def keep_one(operator: JetStreamContext) -> None:
+    """A limit that the stream has reached: its oldest messages go."""
+    config = (await operator.stream_info(Stream.EVT.value)).config
+    await operator.update_stream(config.evolve(max_msgs=1))
+
+
+async def test_messages_that_a_limit_took_before_they_were_received_are_missed(
+    bus: NatsBus, operator: JetStreamContext
+) -> None:
+    slow = Slow()
+    await say(bus, "1", "2", "3", "4")
+    async with listening(bus, slow):
+        await slow.has("1")
+        await keep_one(operator)
+        slow.may_go_on.set()
+        await slow.has("1", "4")
+        assert await slow.has_missed() == "COLO_EVT discarded messages from 2 to 3"
+    assert slow.texts == ["1", "4"]
+
+
+async def test_messages_of_other_subjects_are_not_missed(bus: NatsBus) -> None:
+    slow = Slow()
+    slow.may_go_on.set()
+    async with listening(bus, slow):
+        for number in range(3):
+            await say(bus, f"{number}", subject=OTHER)
+            await say(bus, f"{number}")
+            await slow.has(f"{number}")
+    # A consumer that continues looks first of all at what it continues after.
+    async with listening(bus, slow):
+        await say(bus, "last")
+        await slow.has("last")
+    assert slow.missed == []
+
+
+async def test_what_went_while_nobody_listened_is_missed_at_the_start(bus: NatsBus, operator: JetStreamContext) -> None:
+    slow = Slow()
+    slow.may_go_on.set()
+    await say(bus, "1")
+    async with listening(bus, slow):
+        await slow.has("1")
+        await _acknowledged(operator)
+    await say(bus, "2", "3", "4")
+    await keep_one(operator)
+    async with listening(bus, slow):
+        assert await slow.has_missed() == "COLO_EVT discarded messages from 2 to 3"
+        await slow.has("4")
+
+
+async def test_a_stream_that_was_restored_lacks_what_was_received_from_it(
+    server: NatsServer, bus: NatsBus, operator: JetStreamContext
+) -> None:
+    slow = Slow()
+    slow.may_go_on.set()
+    async with listening(bus, slow):
+        await say(bus, "1", "2", "3")
+        await slow.has("3")
+        await operator.delete_stream(Stream.EVT.value)
+        await make_streams(NatsAccess(url=server.url), StreamWish(), upgrade=False)
+        await say(bus, "new")
+        why = await slow.has_missed()
+        assert why.startswith("COLO_EVT ends at ")
+        assert why.endswith(", and 3 was received from it")
+        await slow.has("new")
+
+
+async def test_what_the_server_says_about_consumers_of_colo_is_received(
+    bus: NatsBus, operator: JetStreamContext
+) -> None:
+    received: list[Advisory] = []
+
+    async def note(advisory: Advisory) -> None:
+        received.append(advisory)
+
+    async def ending(delivery: Delivery) -> None:
+        await delivery.term()
+
+    listening = asyncio.create_task(bus.advisories(note))
+
+    async def is_received(kind: str) -> bool:
+        """Made and deleted until it is received: nobody says when the listener has subscribed."""
+        for name in ("colo-jobs-evt", "other"):
+            await operator.add_consumer(Stream.EVT.value, durable_name=name, ack_policy="explicit")
+            await operator.delete_consumer(Stream.EVT.value, name)
+        return any(advisory.kind == kind for advisory in received)
+
+    await eventually(lambda: is_received("consumer-deleted"), "the deletion is received", limit_s=30)
+    consuming = asyncio.create_task(bus.listen(structs.replace(SOURCE, durable="colo-jobs-evt"), ending))
+    await say(bus, "poison")
+
+    async def is_ended() -> bool:
+        return any(advisory.kind == "message-terminated" for advisory in received)
+
+    await eventually(is_ended, "the end of the message is received", limit_s=30)
+    for task in (listening, consuming):
+        task.cancel()
+    await asyncio.gather(listening, consuming, return_exceptions=True)
+    assert {(advisory.stream, advisory.consumer) for advisory in received} == {("COLO_EVT", "colo-jobs-evt")}
+
+
+async def _acknowledged(operator: JetStreamContext) -> None:
+    async def is_acknowledged() -> bool:
+        return (await operator.consumer_info(Stream.EVT.value, "d")).num_ack_pending == 0
+
+    await eventually(is_acknowledged, "the message is acknowledged", limit_s=30)
