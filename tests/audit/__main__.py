@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 from pathlib import Path
@@ -14,12 +15,23 @@ from tests.audit.judge import judge, lines_of
 from tests.audit.recorder import Recorder
 from tests.audit.recording import read
 
+_LOOK_S = 1.0
 
-async def _record(nats_url: str, redis_url: str, path: Path) -> None:
+
+async def _record(nats_url: str, redis_url: str, path: Path, parent: int) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    watching = asyncio.create_task(_stop_without(parent, stop))
     await Recorder(nats_url, redis_url, path).run(stop)
+    watching.cancel()
+
+
+async def _stop_without(parent: int, stop: asyncio.Event) -> None:
+    """Set `stop` when the process `parent` is not the parent any more: it was killed, and nobody else would end this one."""
+    while parent in (0, os.getppid()):
+        await asyncio.sleep(_LOOK_S)
+    stop.set()
 
 
 def main() -> int:
@@ -29,12 +41,15 @@ def main() -> int:
     record = commands.add_parser("record", help="write down what a running colo says and stores")
     record.add_argument("--nats", required=True, help="URL of NATS")
     record.add_argument("--redis", required=True, help="URL of Redis")
+    record.add_argument(
+        "--parent", type=int, default=0, help="end when the process of this id is not the parent any more"
+    )
     record.add_argument("file", type=Path)
     judged = commands.add_parser("judge", help="judge recordings of one run")
     judged.add_argument("files", type=Path, nargs="+")
     options = parser.parse_args()
     if options.command == "record":
-        asyncio.run(_record(options.nats, options.redis, options.file))
+        asyncio.run(_record(options.nats, options.redis, options.file, options.parent))
         return 0
     found = judge(record for path in options.files for record in read(path))
     print("\n".join(lines_of(found)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import sys
 import time
@@ -189,6 +190,8 @@ async def _start_recorder(cluster: ChaosCluster, path: Path) -> asyncio.subproce
         cluster.stores.nats_url,
         "--redis",
         cluster.stores.redis_url,
+        "--parent",
+        str(os.getpid()),
         str(path),
         cwd=ROOT,
         stderr=(cluster.directory / "recorder.log").open("wb"),

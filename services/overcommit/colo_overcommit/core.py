@@ -1,6 +1,6 @@
 """The overcommit core: takes topologies and samples, publishes allocatable with its explanation, leases and freshness."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 from msgspec import Struct
@@ -364,7 +364,8 @@ class OvercommitCore:
     def _due(self, now_ms: int) -> list[str]:
         """The nodes whose freshness changes now, without those that would be lost when these are too many at once.
 
-        A node whose loss is withheld is stale, and is looked at again after a while.
+        A node whose loss is withheld is stale, and is looked at again after a while. So is one of many that fell silent together,
+        until it was silent for twice the time of a lost node.
         """
         watched_ms = self.guard.watched_ms(now_ms)
         due = self._watch.due(watched_ms)
@@ -374,11 +375,29 @@ class OvercommitCore:
             if watched_ms - (self.nodes[node].watched_ms or 0) >= self.policy.freshness.lost_after_ms
             and self.nodes[node].freshness is not Freshness.LOST
         ]
-        if not losing or self.guard.may_lose(losing, len(self.nodes), now_ms):
-            return due
-        for node in losing:
+        waiting = self._fell_silent_together(losing, watched_ms)
+        for node in waiting:
             self._watch.withhold(node, watched_ms)
-        return [node for node in due if node not in self.guard.withheld]
+        losing = [node for node in losing if node not in waiting]
+        if losing and not self.guard.may_lose(losing, len(self.nodes), now_ms):
+            for node in losing:
+                self._watch.withhold(node, watched_ms)
+            waiting |= self.guard.withheld
+        return [node for node in due if node not in waiting]
+
+    def _fell_silent_together(self, losing: Sequence[str], watched_ms: int) -> set[str]:
+        """Of the nodes that would be lost now those that are given more time, because many others fell silent with them."""
+        if not losing:
+            return set()
+        after_ms = self.policy.freshness.stale_after_ms
+        silent = {
+            node: known.watched_ms
+            for node, known in self.nodes.items()
+            if known.watched_ms is not None and watched_ms - known.watched_ms >= after_ms
+        }
+        together = self.guard.fell_silent_together(silent, len(self.nodes))
+        most_ms = 2 * self.policy.freshness.lost_after_ms
+        return {node for node in losing if node in together and watched_ms - silent[node] < most_ms}
 
     def _listed(self, event: HoldsListed, now_ms: int) -> None:
         """Reconcile with the ledger: take the holds that are missing here, and drop those that the ledger does not list."""

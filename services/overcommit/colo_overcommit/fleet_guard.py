@@ -27,6 +27,9 @@ class GuardPolicy(Struct, frozen=True, kw_only=True):
     `pause_ms`: without any event for this long the process stood still or its clock was set forward, and nobody has aged.
     `lost_most_pct` and `lost_most_nodes`: more nodes than both within a minute are not declared lost. `needs_holds`: nothing is
     promised before the scheduler's holds are listed.
+
+    `together_ms` and `together_most_pct`: nodes that fell silent within this time, more than this share of the fleet (and more than
+    `lost_most_nodes`), are given twice the time of a lost node: enough to find another server of the bus.
     """
 
     beat_ms: int = 2_000
@@ -34,11 +37,15 @@ class GuardPolicy(Struct, frozen=True, kw_only=True):
     lost_most_pct: int = 33
     lost_most_nodes: int = 5
     needs_holds: bool = True
+    together_ms: int = 5_000
+    together_most_pct: int = 10
 
     def validate(self) -> None:
         """Raise InvalidInput for a share that is no percentage or a pause that is no longer than a beat."""
         if not 0 <= self.lost_most_pct <= 100:
             raise InvalidInput("fleet_lost_most_pct", "must be from 0 to 100", self.lost_most_pct)
+        if not 0 <= self.together_most_pct <= 100:
+            raise InvalidInput("fleet_together_most_pct", "must be from 0 to 100", self.together_most_pct)
         if self.lost_most_nodes < 0:
             raise InvalidInput("fleet_lost_most_nodes", "must not be negative", self.lost_most_nodes)
         if self.beat_ms and self.pause_ms <= self.beat_ms:
@@ -46,7 +53,7 @@ class GuardPolicy(Struct, frozen=True, kw_only=True):
 
 
 #: Every age counts and every loss is declared: for a core that is driven event by event.
-NO_GUARD: Final = GuardPolicy(beat_ms=0, pause_ms=0, lost_most_pct=100, needs_holds=False)
+NO_GUARD: Final = GuardPolicy(beat_ms=0, pause_ms=0, lost_most_pct=100, needs_holds=False, together_most_pct=100)
 
 
 class FleetGuard:
@@ -109,6 +116,24 @@ class FleetGuard:
             self.withheld.difference_update(nodes)
             self._lost.extend([at_ms] * len(nodes))
         return not is_too_many
+
+    def fell_silent_together(self, last_ms: dict[str, int], fleet: int) -> set[str]:
+        """Which of these nodes, given with the time of the last sample of each, fell silent at one moment with many others.
+
+        One moment is `together_ms`, many are more than `lost_most_nodes` and more than `together_most_pct` of the fleet. A server
+        of the bus that stands still, or a network that is cut, silences its nodes between two of their samples; machines fail one
+        by one.
+        """
+        ordered = sorted(last_ms, key=lambda node: (last_ms[node], node))
+        found: set[str] = set()
+        first = 0
+        for end, node in enumerate(ordered):
+            while last_ms[node] - last_ms[ordered[first]] > self.policy.together_ms:
+                first += 1
+            count = end - first + 1
+            if count > self.policy.lost_most_nodes and count * 100 > self.policy.together_most_pct * fleet:
+                found.update(ordered[first : end + 1])
+        return found
 
     def problem(self) -> str:
         """Why this service is not ready; "" when nothing is withheld."""

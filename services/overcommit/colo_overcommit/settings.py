@@ -43,6 +43,7 @@ class OvercommitSettings(Common, frozen=True, kw_only=True):
     risk_most_margin_pct: int = _RISK.most_margin_pct
     fleet_lost_most_pct: int = _GUARD.lost_most_pct
     fleet_lost_most_nodes: int = _GUARD.lost_most_nodes
+    fleet_together_most_pct: int = _GUARD.together_most_pct
 
     def policy(self) -> OvercommitPolicy:
         """The policy with the values of these settings."""
@@ -77,6 +78,8 @@ class OvercommitSettings(Common, frozen=True, kw_only=True):
             pause_ms=round(_GUARD.pause_ms * fast),
             lost_most_pct=self.fleet_lost_most_pct,
             lost_most_nodes=self.fleet_lost_most_nodes,
+            together_ms=round(_GUARD.together_ms * fast),
+            together_most_pct=self.fleet_together_most_pct,
         )
 
     def validate(self) -> None:

@@ -101,6 +101,30 @@ def test_many_nodes_that_fall_silent_together_are_one_alarm_and_none_is_lost() -
     assert fleet.core.guard.problem() == ""
 
 
+def test_nodes_that_fall_silent_at_one_moment_have_twice_the_time() -> None:
+    """A server of the bus stands still with fewer nodes than the alarm needs, and they find another one."""
+    fleet = Fleet(30)
+    fleet.live(5)
+    fleet.live(110, silent=fleet.names[:8])
+    assert fleet.lost() == []
+    assert fleet.states() == {Freshness.FRESH, Freshness.STALE}
+    fleet.live(5)
+    assert fleet.states() == {Freshness.FRESH}
+    fleet.live(135, silent=fleet.names[:8])
+    assert sorted(fleet.lost()) == sorted(fleet.names[:8])
+
+
+def test_nodes_that_fall_silent_one_after_the_other_and_few_nodes_are_lost_in_time() -> None:
+    fleet = Fleet(60)
+    fleet.live(5)
+    fleet.live(65, silent=fleet.names[:5])
+    assert sorted(fleet.lost()) == fleet.names[:5]
+    for number in range(5, 13):
+        fleet.live(7, silent=fleet.names[: number + 1])
+    fleet.live(56, silent=fleet.names[:13])
+    assert sorted(fleet.lost()) == sorted(fleet.names[:13])
+
+
 def test_nothing_is_promised_before_the_holds_are_listed_and_then_never_less_than_they_hold() -> None:
     fleet = Fleet(1, needs_holds=True)
     fleet.live(5)

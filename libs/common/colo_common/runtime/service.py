@@ -136,8 +136,7 @@ class Service:
         self._listeners: list[asyncio.Task[None]] = []
         self._failure: BaseException | None = None
         self._in_hand: Sequence[Item] = ()
-        self._loaded = False
-        self._overdue = False
+        self._loaded = self._overdue = False
         self._end_s = 0.0
 
     async def inject(self, event: Struct) -> None:
