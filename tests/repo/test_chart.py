@@ -20,6 +20,14 @@ from typing import Any
 import pytest
 import yaml
 
+from colo_cli.bus_rights import CONTROL, NODE_ROLES
+from colo_cli.credentials_kubernetes import secrets_of
+from colo_cli.credentials_store import read_users
+from colo_cli.main import main
+from colo_common.runtime.access import check_reach
+from colo_common.runtime.settings import Common, load
+from colo_executor.process.machine import account_of_name
+from colo_executor.process.run_as import account_of, check_users
 from tests.repo.tree import ROOT
 
 K8S = ROOT / "k8s"
@@ -97,6 +105,8 @@ def test_what_kubectl_applies_is_what_the_chart_renders():
         ("services.scheduler.replicas=two", "got string, want integer"),
         ("nats.streamReplicas=2", "/nats/streamReplicas"),
         ("tokens.existingSecret=", "name a secret, or set services.gateway.settings.oidc_issuer"),
+        ("credentials.nodeFolder=keys", "/credentials/nodeFolder"),
+        ("executor.enabled=true,executor.jobUsers=null", "executor.jobUsers: say as which user jobs run"),
     ],
 )
 def test_wrong_values_are_refused_and_named(setting: str, says: str):
@@ -124,13 +134,13 @@ def test_what_is_rendered_is_valid(version: str, tmp_path: Path):
 
 
 def test_the_agents_have_the_rights_of_their_units_and_no_more():
-    pods = {name: each["spec"]["template"]["spec"] for name, each in objects("DaemonSet").items()}
-    assert pods.keys() == {"colo-collector", "colo-executor"}
-    collector, executor = (pods[name]["containers"][0] for name in sorted(pods))
+    agents = {name: each["spec"]["template"]["spec"] for name, each in objects("DaemonSet").items()}
+    assert agents.keys() == {"colo-collector", "colo-executor"}
+    collector, executor = (agents[name]["containers"][0] for name in sorted(agents))
     assert executor["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": AGENT_CAPABILITIES}
     assert collector["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert collector["securityContext"]["runAsNonRoot"] is True
-    hosts = {each["name"] for each in pods["colo-collector"]["volumes"] if "hostPath" in each}
+    hosts = {each["name"] for each in agents["colo-collector"]["volumes"] if "hostPath" in each}
     assert all(each.get("readOnly") for each in collector["volumeMounts"] if each["name"] in hosts)
     assert not any("privileged" in each["securityContext"] for each in (collector, executor))
 
@@ -148,12 +158,98 @@ def test_control_services_have_no_right_at_all():
     assert not objects("ClusterRole")
 
 
+def pods() -> dict[str, Any]:
+    """The pod of every workload of the chart, by the name of its container."""
+    found = [each["spec"]["template"]["spec"] for each in everything() if "template" in each.get("spec", {})]
+    return {pod["containers"][0]["name"]: pod for pod in found}
+
+
+def environment(pod: Any) -> dict[str, str]:
+    return {each["name"]: each.get("value", "") for each in pod["containers"][0]["env"]}
+
+
+def test_every_pod_is_the_user_of_its_role_and_sees_nobody_elses_key(tmp_path: Path):
+    pytest.importorskip("nkeys")
+    folder = ["-d", str(tmp_path / "credentials")]
+    assert main(["admin", "credentials", "init", *folder]) == 0
+    assert main(["admin", "credentials", "add-node", "node-1.rack", *folder]) == 0
+    users = read_users(tmp_path / "credentials")
+    printed = secrets_of(tmp_path / "credentials", users, "colo-credentials", "colo", redis_ha=False)
+    secrets = {each["metadata"]["name"]: each["data"].keys() for each in printed["items"]}
+    assert pods().keys() == {*CONTROL, *NODE_ROLES, "streams"}
+    for name, pod in pods().items():
+        role = "admin" if name == "streams" else name
+        mounted = {each["secret"]["secretName"] for each in pod["volumes"] if each["name"] == "credentials"}
+        assert mounted == {f"colo-credentials-{role}"}
+        (mount,) = (each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "credentials")
+        files = secrets[f"colo-credentials-{role}"]
+        if name in NODE_ROLES:
+            # Of the keys of all nodes a pod sees that of its own.
+            assert (mount["mountPath"], mount["subPathExpr"]) == ("/etc/colo/credentials/nkey", "$(COLO_NODE).nkey")
+            assert files == {"node-1.rack.nkey"}
+        else:
+            assert "nkey" in files
+        found = environment(pod)
+        assert found["COLO_NATS_NKEY_FILE"] == "/etc/colo/credentials/nkey"
+        assert found.get("COLO_REDIS_USER") == (name if name in CONTROL else None)
+        assert ("COLO_REDIS_URL" in found) == (name in CONTROL)
+        assert name not in CONTROL or "redis-password" in files
+        # A program whose servers are elsewhere refuses to start without credentials; a service's address is no setting.
+        check_reach(load(Common, "any", environ=found))
+        assert pod["enableServiceLinks"] is False
+
+
+def test_jobs_are_never_root_and_streams_have_one_owner():
+    users = dict([environment(pods()["executor"])["COLO_EXECUTOR_PROCESS_USERS"].split("=")])
+    check_users(users, account_of_name)
+    assert account_of(users, "anybody", "job", account_of_name).uid > 0
+    job = pods()["streams"]
+    assert job["containers"][0]["args"] == ["admin", "upgrade"]
+    assert environment(job)["COLO_STREAM_DISK_BYTES"] == str(16 << 30)
+    assert job["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert job["automountServiceAccountToken"] is False
+
+
+def test_a_large_number_is_written_as_it_is():
+    text = rendered("1.31", "services.gateway.settings.event_log_size=1000000", "services.gateway.settings.x=0.5")
+    assert '{name: COLO_GATEWAY_EVENT_LOG_SIZE, value: "1000000"}' in text
+    assert '{name: COLO_GATEWAY_X, value: "0.5"}' in text
+
+
+def test_the_servers_of_the_stack_let_in_the_users_of_the_credentials(tmp_path: Path):
+    """The charts of NATS and Redis are stand-ins here, since they are fetched."""
+    values = yaml.safe_load((K8S / "colo-stack" / "values.yaml").read_text())
+    stack = shutil.copytree(K8S / "colo-stack", tmp_path / "colo-stack")
+    shutil.copytree(CHART, stack / "charts" / "colo")
+    for dependency in yaml.safe_load((stack / "Chart.yaml").read_text())["dependencies"]:
+        if dependency["name"] != "colo":
+            stand_in = stack / "charts" / dependency["name"]
+            stand_in.mkdir()
+            version = dependency["version"].lstrip("^")
+            text = f"apiVersion: v2\nname: {dependency['name']}\nversion: {version}\n"
+            (stand_in / "Chart.yaml").write_text(text)
+    done = helm("template", "colo", str(stack), "--namespace", "colo", "--kube-version", "1.31.0")
+    assert done.returncode == 0, done.stderr
+    assert "nats://colo-nats:4222" in done.stdout
+    assert values["nats"]["config"]["merge"]["$include"] == "../nats-credentials/nats-users.conf"
+    (volume,) = (each["value"] for each in values["nats"]["podTemplate"]["patch"])
+    assert volume["secret"]["secretName"] == values["redis-ha"]["existingSecret"].replace("redis", "nats")
+    folder = ["-d", str(tmp_path / "credentials")]
+    assert main(["admin", "credentials", "init", *folder]) == 0
+    users = read_users(tmp_path / "credentials")
+    printed = secrets_of(tmp_path / "credentials", users, "colo-credentials", "", redis_ha=True)
+    secrets = {each["metadata"]["name"]: each["data"].keys() for each in printed["items"]}
+    assert secrets[volume["secret"]["secretName"]] == {"nats-users.conf"}
+    wanted = {values["redis-ha"]["authKey"], Path(values["redis-ha"]["redis"]["config"]["aclfile"]).name}
+    assert secrets[values["redis-ha"]["existingSecret"]] == wanted
+
+
 def test_every_service_has_a_budget_a_policy_and_an_account():
     names = set(objects("Deployment"))
     assert len(names) == 5
     assert set(objects("PodDisruptionBudget")) == names
     agents = set(objects("DaemonSet"))
-    assert set(objects("ServiceAccount")) == set(objects("NetworkPolicy")) == names | agents
+    assert set(objects("ServiceAccount")) == set(objects("NetworkPolicy")) == names | agents | {"colo-streams"}
     assert set(objects("HorizontalPodAutoscaler")) <= names
     scheduler = objects("HorizontalPodAutoscaler")["colo-scheduler"]["spec"]["metrics"]
     assert [each["external"]["metric"]["selector"]["matchLabels"] for each in scheduler] == [{"of": "scheduler"}]

@@ -6,6 +6,10 @@ import re
 
 import yaml
 
+from colo_cli.bus_config import STORES
+from colo_cli.bus_rights import NODE_ROLES, ROLES
+from colo_executor.process.machine import account_of_name
+from colo_executor.process.run_as import account_of, check_users
 from tests.repo.tree import ROOT, SERVICES
 
 FOLDER = ROOT / "compose"
@@ -66,6 +70,33 @@ def test_no_secret_is_in_the_folder():
     text = "".join(path.read_text() for path in sorted(FOLDER.rglob("*")) if path.is_file())
     assert not re.findall(r"(?:password|requirepass|token)[\"']?\s*[:=]?\s+[\"']?[0-9a-zA-Z]{12,}", text, re.IGNORECASE)
     assert "PRIVATE KEY" not in text
+
+
+def test_every_program_is_a_user_of_its_own_and_has_nobody_elses_key():
+    role_of = {"sim": "simulator", "streams": "admin"}
+    for name in (*SERVICES, "sim", "feed", "streams"):
+        role, each = role_of.get(name, name), CONTAINERS[name]
+        secrets = [volume for volume in each["volumes"] if volume.startswith("secrets-")]
+        assert secrets == [f"secrets-{role}:/etc/colo:ro"], name
+        assert each["environment"]["COLO_NATS_NKEY_FILE"] == "/etc/colo/nkey"
+        stores = role in STORES and role != "admin"
+        assert each["environment"].get("COLO_REDIS_USER") == (role if stores else None), name
+    users = {*ROLES, *NODE_ROLES} - {"listener"}
+    assert {volume.partition(":")[0] for volume in CONTAINERS["secrets"]["volumes"] if "/secrets/" in volume} == {
+        f"secrets-{reader}" for reader in (*users, "nats", "redis", "grafana", "all")
+    }
+    script = (FOLDER / "secrets.sh").read_text()
+    assert set(re.search(r'^roles="(.+)"$', script, re.MULTILINE)[1].split()) == users - set(NODE_ROLES)
+    assert 'include "secrets/nats-users.conf"' in (FOLDER / "nats.conf").read_text()
+    assert "\naclfile /etc/redis/secrets/redis-users.acl\n" in (FOLDER / "redis.conf").read_text()
+
+
+def test_streams_have_one_owner_and_jobs_are_not_root():
+    assert CONTAINERS["streams"]["command"] == ["admin", "upgrade"]
+    default = CONTAINERS["executor"]["environment"]["COLO_EXECUTOR_PROCESS_USERS"]
+    users = dict(re.findall(r"([*a-z]+)=([^,}]+)", default))
+    check_users(users, account_of_name)
+    assert account_of(users, "anybody", "job", account_of_name).uid > 0
 
 
 def test_nats_and_redis_keep_what_they_acknowledge_and_speak_tls():

@@ -32,7 +32,8 @@ def test_the_locks_of_the_image_are_parts_of_the_lock():
 
 def test_the_image_has_what_services_need_and_no_tool_for_work_on_colo():
     extras = PROJECT["optional-dependencies"]
-    needed = names(PROJECT["dependencies"] + extras["services"] + extras["otlp"] + extras["nkeys"]) - {"colo"}
+    optional = [each for extra in ("services", "otlp", "nkeys", "oidc") for each in extras[extra]]
+    needed = names(PROJECT["dependencies"] + optional) - {"colo"}
     assert needed <= pins("requirements.lock").keys()
     assert not (names(extras["dev"] + extras["test"]) - needed - {"colo"}) & pins("requirements.lock").keys()
 

@@ -11,7 +11,7 @@ from colo_cli.failure import Failure
 from colo_cli.output import Output, print_data, print_table
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["add_node", "init", "list_", "permissions", "revoke", "rotate"]
+__all__ = ["add_node", "init", "kubernetes", "list_", "permissions", "revoke", "rotate"]
 
 Directory = Annotated[str, Parameter(name=["--directory", "-d"])]
 
@@ -154,6 +154,25 @@ def list_(*, output: Output = "table", directory: Directory = _DIRECTORY) -> int
         for user in users
     ]
     print_table(["USER", "ROLE", "NODE", "REDIS", "STATE"], rows, "no users")
+    return 0
+
+
+def kubernetes(
+    *, prefix: str = "colo-credentials", namespace: str = "", redis_ha: bool = False, directory: Directory = _DIRECTORY
+) -> int:
+    """Print Secrets of Kubernetes for the chart: `colo admin credentials kubernetes --namespace colo | kubectl apply -f -`.
+
+    Args:
+        prefix: How their names begin (credentials.prefix of the chart).
+        namespace: Their namespace; without it that of kubectl.
+        redis_ha: Let the default user of Redis in with the administrator's password, as the chart redis-ha needs it.
+        directory: Where everything is kept.
+    """
+    from colo_cli import credentials_store as store
+    from colo_cli.credentials_kubernetes import secrets_of
+
+    path = Path(directory)
+    print_data(secrets_of(path, store.read_users(path), prefix, namespace, redis_ha=redis_ha), "yaml")
     return 0
 
 

@@ -69,9 +69,12 @@ def nats_users(users: Sequence[BusUser]) -> str:
     return "\n".join([*lines, "  ]", "}", ""])
 
 
-def redis_users(users: Sequence[BusUser]) -> str:
-    """The ACL file of Redis (`aclfile`, then ACL LOAD). The default user, who needs no password, is off."""
+def redis_users(users: Sequence[BusUser], default: BusUser | None = None) -> str:
+    """The ACL file of Redis (`aclfile`, then ACL LOAD). The default user is off, or has the passwords and rights of `default`."""
     lines = ["user default off"]
+    if default is not None:
+        passwords = " ".join(f"#{digest}" for digest in default.passwords)
+        lines = [f"user default on sanitize-payload {passwords} {_allowed_keys(default.role)}"]
     for user in sorted(users, key=lambda each: each.name):
         if user.passwords:
             passwords = " ".join(f"#{digest}" for digest in user.passwords)

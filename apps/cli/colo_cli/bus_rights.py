@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from colo_cli.lab_watch import lab_hears
 from colo_common.adapters.nats_advisories import ADVISORY_SUBJECTS
 from colo_common.adapters.nats_nkey import inbox_of
 from colo_common.events import requests as rq
@@ -36,8 +37,9 @@ __all__ = ["CONTROL", "NODE_ROLES", "ROLES", "BusRights", "rights_of", "user_of"
 CONTROL: Final = ("jobs", "scheduler", "overcommit", "evictor", "gateway")
 #: Roles with one user for each node.
 NODE_ROLES: Final = ("collector", "executor")
-#: Roles with one user: control services, the simulator of nodes, administrators, and who only listens to the public events.
-ROLES: Final = (*CONTROL, "simulator", "admin", "listener")
+#: Roles with one user: control services, the simulator of nodes and the feed of its jobs, administrators, and who only listens
+#: to the public events.
+ROLES: Final = (*CONTROL, "simulator", "feed", "admin", "listener")
 
 _HEARS: Final[Mapping[str, tuple[Subscription, ...]]] = {
     "jobs": JOBS_HEARS,
@@ -45,12 +47,14 @@ _HEARS: Final[Mapping[str, tuple[Subscription, ...]]] = {
     "overcommit": OVERCOMMIT_HEARS,
     "evictor": EVICTOR_HEARS,
     "gateway": (*GATEWAY_HEARS, *RESTRICTIONS_HEARS),
+    "feed": lab_hears(),
 }
 _ASKS: Final[Mapping[str, tuple[type[Struct], ...]]] = {
     "jobs": (rq.ListHolds,),
     "scheduler": (rq.GetJob, rq.PendingReplicas, StartedReplicas),
     "overcommit": (rq.ListHolds,),
     "evictor": (rq.ListHolds,),
+    "feed": (rq.SubmitJob,),
     "gateway": (
         rq.SubmitJob, rq.CancelJob, rq.GetJob, rq.ListJobs, rq.ListQueues, ListTenants, ListNodeReplicas, ExplainWait,
         rq.ListNodes, GetFleet, GetNode, rq.ExplainAllocatable, rq.ExplainPlacement, rq.PlanJob, rq.ListHolds,
@@ -63,6 +67,7 @@ _SERVICES: Final[Mapping[str, tuple[str, ...]]] = {
     **{name: (name,) for name in (*CONTROL, *NODE_ROLES)},
     "gateway": ("gateway", "restrictions"),
     "simulator": ("collector", "executor", "sim"),
+    "feed": ("feed",),
 }
 # A node's name that stands for any other while subjects and names are made.
 _ANY_NODE: Final = "any-node"

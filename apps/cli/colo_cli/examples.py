@@ -10,6 +10,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "admin check": "colo admin check --nats-url nats://10.0.0.1:4222",
     "admin credentials add-node": "colo admin credentials add-node node-1 node-2",
     "admin credentials init": "colo admin credentials init --directory /etc/colo/credentials",
+    "admin credentials kubernetes": "colo admin credentials kubernetes --namespace colo | kubectl apply -f -",
     "admin credentials list": "colo admin credentials list",
     "admin credentials permissions": "colo admin credentials permissions --node node-1",
     "admin credentials revoke": "colo admin credentials revoke node-1",

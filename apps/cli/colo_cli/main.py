@@ -124,6 +124,7 @@ _verbs(
     ("revoke", "Let users or nodes in no longer."),
     ("list", "The users."),
     ("permissions", "What each role may publish and subscribe to."),
+    ("kubernetes", "The same users as Secrets of Kubernetes, for the chart."),
     module="admin_credentials",
 )
 

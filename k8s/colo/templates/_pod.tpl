@@ -1,10 +1,45 @@
 {{- /* What every pod of colo has: who it is, where the servers are, what it may not do. */ -}}
+{{- /* Which user of NATS and Redis a pod is; "" where one user is for all. */ -}}
+{{- define "colo.role" -}}
+{{ if eq .name "streams" }}admin{{ else }}{{ .name }}{{ end }}
+{{- end }}
+
+{{- define "colo.hasKey" -}}
+{{- $values := .root.Values -}}
+{{- if and $values.credentials.prefix (not $values.nats.user) (not $values.nats.credsKey) }}yes{{ end }}
+{{- end }}
+
+{{- define "colo.hasStoreUser" -}}
+{{- $values := .root.Values -}}
+{{- if and $values.credentials.prefix (not $values.redis.passwordKey) (hasKey $values.services .name) }}yes{{ end }}
+{{- end }}
+
+{{- /* The servers that a pod reaches: agents and the streams' job have nothing to do with Redis. */ -}}
+{{- define "colo.servers" -}}
+nats{{ if hasKey .root.Values.services .name }} redis{{ end }}
+{{- end }}
+
+{{- /* A number as it was written: 1000000 is not 1e+06. */ -}}
+{{- define "colo.text" -}}
+{{ if and (kindIs "float64" .) (eq (floor .) .) }}{{ int64 . }}{{ else }}{{ toString . }}{{ end }}
+{{- end }}
+
 {{- define "colo.environment" -}}
 {{- $values := .root.Values -}}
 - {name: COLO_NATS_URL, value: {{ $values.nats.url | quote }}}
+{{- if hasKey $values.services .name }}
 - {name: COLO_REDIS_URL, value: {{ $values.redis.url | quote }}}
+{{- end }}
 - {name: COLO_STREAM_REPLICAS, value: {{ $values.nats.streamReplicas | quote }}}
-{{- range $server := list "nats" "redis" }}
+- {name: COLO_STREAM_DISK_BYTES, value: {{ $values.nats.streamDiskBytes | int64 | quote }}}
+{{- if include "colo.hasKey" . }}
+- {name: COLO_NATS_NKEY_FILE, value: /etc/colo/credentials/nkey}
+{{- end }}
+{{- if include "colo.hasStoreUser" . }}
+- {name: COLO_REDIS_USER, value: {{ include "colo.role" . }}}
+- {name: COLO_REDIS_PASSWORD_FILE, value: /etc/colo/credentials/redis-password}
+{{- end }}
+{{- range $server := include "colo.servers" . | splitList " " }}
 {{- $own := index $values $server }}
 {{- with $own.user }}
 - {name: COLO_{{ upper $server }}_USER, value: {{ . | quote }}}
@@ -28,16 +63,28 @@
 - {name: COLO_GATEWAY_TOKENS_FILE, value: /etc/colo/tokens/{{ $values.tokens.key }}}
 {{- end }}
 {{- range $key, $value := .own.settings }}
-- {name: COLO_{{ upper $name }}_{{ upper $key }}, value: {{ $value | toString | quote }}}
+- {name: COLO_{{ upper $name }}_{{ upper $key }}, value: {{ include "colo.text" $value | quote }}}
 {{- end }}
 {{- end }}
 
 {{- define "colo.mounts" -}}
 - {name: tmp, mountPath: /tmp}
+{{- if or (include "colo.hasKey" .) (include "colo.hasStoreUser" .) }}
+{{- if or (eq .name "collector") (eq .name "executor") }}
+- name: credentials
+  mountPath: /etc/colo/credentials/nkey
+  readOnly: true
+  {{- if not .root.Values.credentials.nodeFolder }}
+  subPathExpr: $(COLO_NODE).nkey
+  {{- end }}
+{{- else }}
+- {name: credentials, mountPath: /etc/colo/credentials, readOnly: true}
+{{- end }}
+{{- end }}
 {{- if and (eq .name "gateway") .root.Values.tokens.existingSecret }}
 - {name: tokens, mountPath: /etc/colo/tokens, readOnly: true}
 {{- end }}
-{{- range $server := list "nats" "redis" }}
+{{- range $server := include "colo.servers" . | splitList " " }}
 {{- if (index $.root.Values $server).existingSecret }}
 - {name: {{ $server }}, mountPath: /etc/colo/{{ $server }}, readOnly: true}
 {{- end }}
@@ -46,10 +93,17 @@
 
 {{- define "colo.volumes" -}}
 - {name: tmp, emptyDir: {sizeLimit: 64Mi}}
+{{- if or (include "colo.hasKey" .) (include "colo.hasStoreUser" .) }}
+{{- if and .root.Values.credentials.nodeFolder (or (eq .name "collector") (eq .name "executor")) }}
+- {name: credentials, hostPath: {path: {{ .root.Values.credentials.nodeFolder }}/{{ .name }}.nkey, type: File}}
+{{- else }}
+- {name: credentials, secret: {secretName: {{ .root.Values.credentials.prefix }}-{{ include "colo.role" . }}, defaultMode: 0440}}
+{{- end }}
+{{- end }}
 {{- if and (eq .name "gateway") .root.Values.tokens.existingSecret }}
 - {name: tokens, secret: {secretName: {{ .root.Values.tokens.existingSecret }}, defaultMode: 0440}}
 {{- end }}
-{{- range $server := list "nats" "redis" }}
+{{- range $server := include "colo.servers" . | splitList " " }}
 {{- with (index $.root.Values $server).existingSecret }}
 - {name: {{ $server }}, secret: {secretName: {{ . }}, defaultMode: 0440}}
 {{- end }}
