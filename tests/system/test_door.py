@@ -132,6 +132,20 @@ async def the_command_line_and_a_token_that_is_taken_back(
     assert (await ask("GET", "/v1/jobs", eve))[0] == 200
 
 
+async def an_open_stream_ends_with_its_token(gateway: RunningService, file: Path, token: str) -> None:
+    async with (
+        aiohttp.ClientSession() as http,
+        http.get(f"{gateway.address}/v1/stream", headers={"Authorization": f"Bearer {token}"}) as reply,
+    ):
+        assert reply.status == 200
+        assert main(["admin", "tokens", "revoke", "eve", "--file", str(file)]) == 0
+        # It ends by itself; nothing is said to a reader whose token is good.
+        async with asyncio.timeout(30):
+            text = (await reply.content.read()).decode()
+    assert text.endswith("event: ended\ndata: the token was revoked\n\n")
+    assert "event: ended" not in text[: -len("event: ended\ndata: the token was revoked\n\n")]
+
+
 async def every_change_was_written_down(
     gateway: RunningService, ask: Asked, root: str, alice: str, mine: dict[str, Any], other: str
 ) -> None:
@@ -217,6 +231,7 @@ async def test_roles_tenants_and_the_audit(
         monkeypatch.setenv("COLO_API", gateway.address)
         monkeypatch.setenv("COLO_TOKEN", "")
         await the_command_line_and_a_token_that_is_taken_back(ask, file, mine["job"], (root, alice, eve), capsys)
+        await an_open_stream_ends_with_its_token(gateway, file, eve)
 
 
 async def test_ten_thousand_failed_logins_slow_nobody_and_fill_nothing(

@@ -47,6 +47,9 @@ def watch(
                 _remark(f"older facts are no longer kept; these begin at position {body['text']}")
             elif name == "overrun":
                 _remark("this reader was too slow and was disconnected; --since with the last position resumes")
+            elif name == "ended":
+                _remark(f"the gateway ended the stream: {body['text']}")
+                return 1
             elif json_lines:
                 print(json.dumps({"position": body["position"], "type": body["type"], **body["fact"]}), flush=True)
             else:

@@ -1,6 +1,7 @@
 """The HTTP API: every route sends a request to the owning service and returns its reply, or its Refusal as a Problem."""
 
 import asyncio
+import functools
 from typing import Final
 
 import msgspec
@@ -18,7 +19,7 @@ from colo_gateway.ask import Asker
 from colo_gateway.audit_routes import AuditRoutes
 from colo_gateway.core import GatewayCore
 from colo_gateway.dead_letters import DeadLetterRoutes
-from colo_gateway.door.door import principal_of
+from colo_gateway.door.door import principal_of, why_ended
 from colo_gateway.eviction_account import account_of
 from colo_gateway.explain import explain_replicas
 from colo_gateway.openapi import openapi
@@ -200,6 +201,7 @@ class Api:
                 since,
                 now_ms=self._clock.now_ms(),
                 speed=self._clock_speed,
+                why_ended=functools.partial(why_ended, request),
             )
         except InvalidInput as error:
             return invalid_of(error)

@@ -19,6 +19,7 @@ from colo_gateway.streams import Streams
 __all__ = ["stream_events"]
 
 _HEARTBEAT_S: Final = 15.0
+_LOOK_S: Final = 1.0
 _FORMS: Final = ("fact", "line")
 
 
@@ -27,14 +28,22 @@ class _Stuck(Exception):
 
 
 async def stream_events(
-    request: web.Request, event_log: EventLog, streams: Streams, since: Since | None, *, now_ms: int, speed: float
+    request: web.Request,
+    event_log: EventLog,
+    streams: Streams,
+    since: Since | None,
+    *,
+    now_ms: int,
+    speed: float,
+    why_ended: Callable[[], Awaitable[str]],
 ) -> web.StreamResponse | None:
     """Serve one reader until it disconnects. Returns None when `streams` is at its limit. Raises InvalidInput for a bad filter.
 
     With `since` None the stream begins with the next fact. When facts after `since` are no longer kept, the first event is `gap`
     with the first kept position. A reader that is too slow gets the event `overrun` and is disconnected; one whose connection takes
-    nothing for a while is cut off, and takes no place among the open streams any more. With the query `form=line` the data of an
-    event is an EventLine instead of the fact.
+    nothing for a while is cut off, and takes no place among the open streams any more. `why_ended` is asked once a second: one
+    whose token was revoked or has expired gets the event `ended` with its answer and is disconnected. With the query `form=line` the
+    data of an event is an EventLine instead of the fact.
     """
     filter_ = filter_of(request)
     is_line = name_among(request.query.get("form", "fact"), _FORMS, "form") == "line"
@@ -62,16 +71,27 @@ async def stream_events(
                 passed = filter_.passed(entry)
                 if passed is not None:
                     await write(_event(passed, is_line))
+            clock = asyncio.get_running_loop()
+            beats_s, looks_s = clock.time() + _HEARTBEAT_S, clock.time() + _LOOK_S
             while not stream.overrun:
+                if clock.time() >= looks_s:
+                    why = await why_ended()
+                    if why:
+                        await write(f"event: ended\ndata: the token {why}\n\n".encode())
+                        return response
+                    looks_s = clock.time() + _LOOK_S
+                if clock.time() >= beats_s:
+                    await write(b": alive\n\n")
+                    beats_s = clock.time() + _HEARTBEAT_S
                 try:
-                    async with asyncio.timeout(_HEARTBEAT_S):
+                    async with asyncio.timeout_at(min(beats_s, looks_s)):
                         entry = await stream.queue.get()
                 except TimeoutError:
-                    await write(b": alive\n\n")
                     continue
                 # Entries up to `shown` were in the event log when it was replayed.
                 if position is None or entry.position > shown:
                     await write(_event(entry, is_line))
+                    beats_s = clock.time() + _HEARTBEAT_S
             await write(b"event: overrun\ndata: resume from your last id\n\n")
         return response
     finally:

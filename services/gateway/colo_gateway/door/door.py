@@ -1,9 +1,10 @@
 """The door of the gateway: every request passes it once, before its handler and after it."""
 
 import asyncio
+import functools
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
@@ -25,12 +26,13 @@ from colo_gateway.door.token_file import TokenFile
 from colo_gateway.door.tokens import BadToken
 from colo_gateway.responses import answer_of, problem_of
 
-__all__ = ["Door", "note_tenant", "principal_of"]
+__all__ = ["Door", "note_tenant", "principal_of", "why_ended"]
 
 _REQUEST_ID: Final = "X-Request-Id"
 _GOOD_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _PRINCIPAL: Final = "colo.principal"
 _TENANT: Final = "colo.tenant"
+_TOKEN: Final = "colo.token"
 _PATH_MOST: Final = 200
 _JOB_ID_MOST: Final = 80
 
@@ -44,6 +46,12 @@ def principal_of(request: web.Request) -> Principal:
 def note_tenant(request: web.Request, tenant: str) -> None:
     """Say for the audit whose job the request is about."""
     request[_TENANT] = tenant
+
+
+async def why_ended(request: web.Request) -> str:
+    """Why the sender of a request that is still being answered would not be let in any more; empty while he would."""
+    look: Callable[[], Awaitable[str]] | None = request.get(_TOKEN)
+    return await look() if look is not None else ""
 
 
 class _Knock(Struct, frozen=True, kw_only=True):
@@ -133,6 +141,8 @@ class Door:
         except BadToken as bad:
             return await self._refuse(request, knock, bad, now_s)
         request[_PRINCIPAL] = principal
+        if principal.is_authenticated:
+            request[_TOKEN] = functools.partial(self._why_ended, _token_of(request)[1])
         refusal = principal.refusal(right) or await self._refusal_of_job(request, principal)
         response = answer_of(refusal) if refusal is not None else await handler(request)
         is_forbidden = response.status == web.HTTPForbidden.status_code
@@ -146,23 +156,35 @@ class Door:
         """Who sent the request. Raises BadToken."""
         if self.is_open:
             return OPEN
-        scheme, _, token = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
-        token = token.strip()
+        scheme, token = _token_of(request)
         if not token:
             raise BadToken("missing", "is needed: --token, COLO_TOKEN, or the header Authorization: Bearer TOKEN")
         if scheme.lower() != "bearer":
             raise BadToken("malformed", "must be sent as Authorization: Bearer TOKEN")
-        if self._oidc is not None and is_jwt(token):
-            # A signature costs a thousand times a digest: after many bad ones of an address the next is not looked at.
-            if self._failures.wait_s(knock.address, now_s):
-                raise BadToken("limited", "was wrong too often from this address")
-            found = await self._oidc.principal(token)
-        elif self._tokens is not None:
-            found = self._tokens.book(now_s).principal(token, self._now_ms())
-        else:
-            raise BadToken("malformed", "must be one of the identity provider")
+        # A signature costs a thousand times a digest: after many bad ones of an address the next is not looked at.
+        if self._oidc is not None and is_jwt(token) and self._failures.wait_s(knock.address, now_s):
+            raise BadToken("limited", "was wrong too often from this address")
+        found = await self._owner(token, now_s)
         self._logins.labels("ok").inc()
         return found
+
+    async def _owner(self, token: str, now_s: float) -> Principal:
+        """Whose token it is. Raises BadToken."""
+        if self._oidc is not None and is_jwt(token):
+            return await self._oidc.principal(token)
+        if self._tokens is not None:
+            return self._tokens.book(now_s).principal(token, self._now_ms())
+        raise BadToken("malformed", "must be one of the identity provider")
+
+    async def _why_ended(self, token: str) -> str:
+        """Why a token that was taken is not taken now; empty while it is, also while the issuer's keys cannot be fetched."""
+        try:
+            await self._owner(token, asyncio.get_running_loop().time())
+        except BadToken as bad:
+            if bad.kind != "unavailable":
+                self._logins.labels(bad.kind).inc()
+                return str(bad)
+        return ""
 
     async def _refusal_of_job(self, request: web.Request, principal: Principal) -> rq.Refusal | None:
         """Why the principal may have nothing to do with the job that the path names; None when he may, or when there is none."""
@@ -219,6 +241,12 @@ class Door:
             job=job[:_JOB_ID_MOST],
             node=request.match_info.get("node", "")[:_PATH_MOST],
         )
+
+
+def _token_of(request: web.Request) -> tuple[str, str]:
+    """The scheme and the token that a request names, each "" without one."""
+    scheme, _, token = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
+    return scheme, token.strip()
 
 
 class _Outcome(Struct, frozen=True):
