@@ -7,13 +7,16 @@ FROM ${BASE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore PIP_QUIET=1
 RUN python3 -m venv /build && python3 -m venv --without-pip /opt/colo
 WORKDIR /src
-# Nothing is installed whose hash is not in a lock, the build's own tools included. The optional secret `ca` is the bundle of an index
+# Nothing is installed whose hash is not in a lock, the build's own tools included. Of nkeys there is no wheel. The optional secret `ca` is the bundle of an index
 # behind a private certificate.
 COPY image/requirements.lock image/build.lock image/
 RUN --mount=type=secret,id=ca \
     if [ -s /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi; \
-    /build/bin/pip install --require-hashes --only-binary :all: -r image/build.lock \
-    && /build/bin/pip --python /opt/colo/bin/python install --require-hashes --only-binary :all: --no-compile -r image/requirements.lock
+    awk '/^[^ #]/ { source = /^nkeys==/ } { print > (source ? "/build/source.lock" : "/build/wheels.lock") }' image/requirements.lock \
+    && /build/bin/pip install --require-hashes --only-binary :all: -r image/build.lock \
+    && /build/bin/pip --python /opt/colo/bin/python install --require-hashes --only-binary :all: --no-compile -r /build/wheels.lock \
+    && /build/bin/pip wheel --require-hashes --no-deps --no-build-isolation --wheel-dir /build/source -r /build/source.lock \
+    && /build/bin/pip --python /opt/colo/bin/python install --no-index --no-deps --no-compile /build/source/*.whl
 COPY pyproject.toml README.md LICENSE ./
 COPY libs libs
 COPY apps apps

