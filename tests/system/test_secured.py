@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import aiohttp
 import pytest
+import redis
 
 from colo_cli.lab_processes import LabProcesses
 from colo_cli.main import main
@@ -54,6 +55,19 @@ def reload(servers: Secured) -> None:
     os.kill(servers.nats.pid, signal.SIGHUP)
 
 
+def admin_password(servers: Secured) -> str:
+    return (servers.folder / "admin.redis-password").read_text().strip()
+
+
+def tell_redis(servers: Secured, password: str, *words: str) -> Any:
+    """The answer to a command of the administrator; without one the users are read again and every connection is made anew."""
+    with redis.Redis.from_url(servers.redis.url, username="admin", password=password, decode_responses=True) as client:
+        if words:
+            return client.execute_command(*words)
+        client.execute_command("ACL", "LOAD")
+        return client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+
 async def completes(colo: RunningColo, name: str) -> None:
     job = await colo.submit(JOB | {"name": name}, key=name)
     assert await colo.reaches(job, "Completed", "Failed", limit_s=40) == "Completed"
@@ -70,8 +84,10 @@ async def test_everything_works_with_credentials_and_while_keys_are_rotated(tmp_
             assert (await colo.get("/v1/nodes"))["nodes"]
 
             # ---- new keys for all, while everything runs
+            password = admin_password(servers)
             assert main(["admin", "credentials", "rotate", *folder]) == 0
             reload(servers)
+            await asyncio.to_thread(tell_redis, servers, password)
             # Each program reads its new key from the file that it knows, and connects with it.
             logs = [colo.process(name).log for name in SERVICES]
 
@@ -84,18 +100,23 @@ async def test_everything_works_with_credentials_and_while_keys_are_rotated(tmp_
             await eventually(changed, "every program takes its new key", limit_s=30)
             assert main(["admin", "credentials", "rotate", "--finish", *folder]) == 0
             reload(servers)
+            await asyncio.to_thread(tell_redis, servers, admin_password(servers))
             await completes(colo, "second")
+            denied = await asyncio.to_thread(tell_redis, servers, admin_password(servers), "ACL", "LOG")
+            assert not denied, denied
             assert all(process.process.returncode is None for process in colo.processes.running.values())
 
             # ---- one of them is let in no longer, and says so; with its key back it goes on
             kept = (servers.folder / "users.json").read_bytes(), (servers.folder / "nats-users.conf").read_bytes()
             key = (servers.folder / "evictor.nkey").read_bytes()
+            word = (servers.folder / "evictor.redis-password").read_bytes()
             assert main(["admin", "credentials", "revoke", "evictor", *folder]) == 0
             reload(servers)
             await eventually(
                 lambda: not_ready(colo, "evictor", "nats_nkey_file: must be"), "its file is gone", limit_s=30
             )
             (servers.folder / "evictor.nkey").write_bytes(key)
+            (servers.folder / "evictor.redis-password").write_bytes(word)
             await eventually(lambda: not_ready(colo, "evictor", "uthorization"), "it is not let in", limit_s=30)
             (servers.folder / "users.json").write_bytes(kept[0])
             (servers.folder / "nats-users.conf").write_bytes(kept[1])

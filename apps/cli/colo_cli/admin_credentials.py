@@ -76,7 +76,7 @@ def rotate(*user: str, finish: bool = False, directory: Directory = _DIRECTORY) 
     """Give users new keys and passwords. The old ones hold beside them until `--finish`.
 
     First `rotate USER`, reload the servers, copy the new files to their programs, which take them within seconds and without a
-    restart (a password of Redis with one). Then `rotate USER --finish`, and reload again: only the new ones are let in.
+    restart. Then `rotate USER --finish`, and reload again: only the new ones are let in.
 
     Args:
         user: Names of users; all of them without one.

@@ -24,8 +24,8 @@ _KEYS: Final = {
     "gateway": ("restrictions",),
 }
 _SERVICES: Final = {"gateway": ("gateway", "restrictions")}
-#: The keys that every service may write: whether the server takes writes, and whether its replicas have them.
-_OF_ALL: Final = ("probe", "replicated")
+#: The keys that every service may write: whether the server takes writes, whether its replicas have them, and which data it has.
+_OF_ALL: Final = ("probe", "replicated", "identity")
 #: The roles with a user in Redis.
 STORES: Final = (*_KEYS, "admin")
 _COMMANDS: Final = (

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from redis.exceptions import AuthenticationError
 
 from colo_common.adapters.nats_access import NatsAccess
 from colo_common.adapters.redis_access import RedisAccess, SentinelAddress
@@ -68,6 +69,13 @@ def test_a_primary_that_sentinels_name(tmp_path: Path) -> None:
         user="u",
         password="s/s",
     )
-    assert access.options() == {"password": "from a file"}
+    provider = access.options()["credential_provider"]
+    assert provider.get_credentials() == ("u", "from a file")
+    # A rotated password is the next connection's.
+    password.write_text("another\n")
+    assert provider.get_credentials() == ("u", "another")
+    password.unlink()
+    with pytest.raises(AuthenticationError, match="redis_password_file"):
+        provider.get_credentials()
     assert "s%2Fs" not in access.shown
     assert RedisAccess(url="unix:///run/redis.sock?db=0").sentinel() is None

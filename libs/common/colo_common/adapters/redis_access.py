@@ -5,6 +5,8 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
 from msgspec import Struct
+from redis.credentials import CredentialProvider
+from redis.exceptions import AuthenticationError
 
 from colo_common.adapters.nats_access import secret_of, without_password
 from colo_common.adapters.tls_files import TlsFiles
@@ -86,9 +88,9 @@ class RedisAccess(TlsFiles, frozen=True, kw_only=True):
         if self.user and not self.password_file:
             raise InvalidInput("redis_user", "must be given together with redis_password_file", self.user)
         if self.password_file:
-            found["password"] = secret_of("redis_password_file", self.password_file)
-        if self.user:
-            found["username"] = self.user
+            secret_of("redis_password_file", self.password_file)
+            in_address = self.url.partition("://")[2].rpartition("@")[0].partition(":")[0]
+            found["credential_provider"] = _FromFile(self.user or unquote(in_address), self.password_file)
         # The library makes a context of its own from these; here they are only checked.
         if self.context("redis") is not None:
             if not self.url.startswith("rediss"):
@@ -96,6 +98,22 @@ class RedisAccess(TlsFiles, frozen=True, kw_only=True):
             files = {"ssl_ca_certs": self.ca_file, "ssl_certfile": self.cert_file, "ssl_keyfile": self.key_file}
             found |= {option: path for option, path in files.items() if path}
         return found
+
+
+class _FromFile(CredentialProvider):
+    """The user, and the password that the file has when a connection is made, so that a rotated one is taken without a restart."""
+
+    def __init__(self, user: str, path: str) -> None:
+        self._user = user
+        self._path = path
+
+    def get_credentials(self) -> tuple[str] | tuple[str, str]:
+        try:
+            password = secret_of("redis_password_file", self._path)
+        except InvalidInput as error:
+            # The file may be back at the next connection.
+            raise AuthenticationError(str(error)) from error
+        return (self._user, password) if self._user else (password,)
 
 
 def _has_port(part: str) -> bool:

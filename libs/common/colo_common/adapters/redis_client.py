@@ -9,7 +9,7 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 
-from colo_common.adapters.nats_access import secret_of
+from colo_common.adapters.nats_access import secret_of, without_password
 from colo_common.adapters.redis_access import RedisAccess, SentinelAddress
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import PortError, Refused, Unavailable
@@ -53,8 +53,10 @@ def redis_client(server: str | RedisAccess, *, name: str) -> redis.asyncio.Redis
     if sentinel is not None:
         return redis.asyncio.Redis.from_pool(_sentinel_pool(access, sentinel, options))
     options |= {"max_connections": _CONNECTIONS_MAX, "timeout": ANSWER_WITHIN_S}
+    # The library takes credentials from one place alone.
+    url = without_password(access.url) if access.password_file else access.url
     try:
-        pool = redis.asyncio.BlockingConnectionPool.from_url(access.url, **options)
+        pool = redis.asyncio.BlockingConnectionPool.from_url(url, **options)
     except ValueError as error:
         raise InvalidInput("redis_url", str(error), access.shown) from error
     return redis.asyncio.Redis.from_pool(pool)
@@ -89,7 +91,7 @@ def _sentinel_pool(access: RedisAccess, address: SentinelAddress, options: dict[
         manager,
         db=address.db,
         max_connections=_SENTINEL_CONNECTIONS_MAX,
-        **{"username": address.user or None, "password": address.password or None, **options},
+        **(options if access.password_file else {"username": address.user, "password": address.password, **options}),
     )
 
 
