@@ -102,8 +102,8 @@ async def test_everything_works_with_credentials_and_while_keys_are_rotated(tmp_
             reload(servers)
             await asyncio.to_thread(tell_redis, servers, admin_password(servers))
             await completes(colo, "second")
-            denied = await asyncio.to_thread(tell_redis, servers, admin_password(servers), "ACL", "LOG")
-            assert not denied, denied
+            refused_by_redis = await asyncio.to_thread(tell_redis, servers, admin_password(servers), "ACL", "LOG")
+            assert not refused_by_redis, refused_by_redis
             assert all(process.process.returncode is None for process in colo.processes.running.values())
 
             # ---- one of them is let in no longer, and says so; with its key back it goes on

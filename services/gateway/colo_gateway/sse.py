@@ -42,8 +42,8 @@ async def stream_events(
     With `since` None the stream begins with the next fact. When facts after `since` are no longer kept, the first event is `gap`
     with the first kept position. A reader that is too slow gets the event `overrun` and is disconnected; one whose connection takes
     nothing for a while is cut off, and takes no place among the open streams any more. `why_ended` is asked once a second: one
-    whose token was revoked or has expired gets the event `ended` with its answer and is disconnected. With the query `form=line` the
-    data of an event is an EventLine instead of the fact.
+    whose token was revoked or has expired gets the event `ended` with its answer and is disconnected. With the query
+    `form=line` the data of an event is an EventLine instead of the fact.
     """
     filter_ = filter_of(request)
     is_line = name_among(request.query.get("form", "fact"), _FORMS, "form") == "line"
