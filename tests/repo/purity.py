@@ -16,6 +16,7 @@ from tests.repo.tree import ROOT, SERVICES, dotted, modules, service_package
 #: A name with a service before the dot holds in that service only.
 IMPURE: Final = {
     "__main__": "starts the service",
+    "assembly": "makes the reader of the machine",
     "body": "reads HTTP request bodies",
     "bounded_files": "reads files of the machine on threads",
     "cgroup": "reads or writes cgroup files",

@@ -87,6 +87,9 @@ class MachineSpec:
     has_l3: bool = True
     has_psi: bool = True
     has_resctrl: bool = False
+    resctrl_groups: tuple[str, ...] = ()
+    cbm_mask: str = "fffff"
+    min_bandwidth: int = 10
     release: str = "6.1.0-13-amd64"
     workloads: tuple[FakeWorkload, ...] = ()
 
@@ -141,6 +144,10 @@ class MachineTree:
     steal_ticks: dict[int, int] = field(default_factory=dict)
     up_ticks: int = 100_000
     memory_used_bytes_per_zone: int = GIB
+    llc_bytes: int = 4 * 2**20
+    bandwidth_bytes: int = 0
+    #: Files beside those of the spec.
+    extra: dict[str, str] = field(default_factory=dict)
     written: dict[str, str] = field(default_factory=dict)
 
     def advance(
@@ -205,6 +212,7 @@ class MachineTree:
             **self._cgroups(),
             **self._threads(),
             **self._resctrl(),
+            **self.extra,
         }
 
     def write(self) -> None:
@@ -235,6 +243,9 @@ class MachineTree:
                 "Active(file):      9000 kB\nSwapTotal:             0 kB\nSwapFree:              0 kB\n"
                 "HugePages_Total:       0\nHugepagesize:       2048 kB\n"
             ),
+            "/proc/self/schedstat": "1000 2000 3\n",
+            "/proc/schedstat": "version 15\ntimestamp 1\n"
+            + "".join(f"cpu{one.cpu} 0 0 0 0 0 0 {self.up_ticks * 1000} {self.up_ticks * 500} 9\n" for one in online),
             "/proc/loadavg": "0.20 0.18 0.12 1/80 11206\n",
             "/proc/cpuinfo": f"processor\t: 0\n{self.spec.cpuinfo}\nprocessor\t: 1\n",
             "/proc/diskstats": "   8  0 sda 1 0 200 0 1 0 400 0 0 0 0\n   8  1 sda1 1 0 100 0 1 0 100 0 0 0 0\n",
@@ -372,10 +383,15 @@ class MachineTree:
             files[f"{CGROUP_ROOT}/cgroup.procs"] = "1\n"
             files[f"{CGROUP_ROOT}/cpu.pressure"] = pressure_text()
             # v2 has these in child groups only.
-            files |= {f"{CGROUP_ROOT}/system.slice/{name}": "0\n" for name in ("cpu.idle", "cpu.max.burst")}
-            files[f"{CGROUP_ROOT}/system.slice/memory.high"] = "max\n"
+            files |= {f"{CGROUP_ROOT}/system.slice/{name}": "0\n" for name in ("cpu.idle", "cpu.max.burst", "cpu.max")}
+            files |= {
+                f"{CGROUP_ROOT}/system.slice/memory.{name}": "max\n" for name in ("high", "min", "low", "reclaim")
+            }
+            files[f"{CGROUP_ROOT}/system.slice/cgroup.procs"] = ""
         else:
-            files |= {f"{CGROUP_ROOT}/cpu/{name}": "0\n" for name in ("cpu.idle", "cpu.cfs_burst_us")}
+            files |= {
+                f"{CGROUP_ROOT}/cpu/{name}": "0\n" for name in ("cpu.idle", "cpu.cfs_burst_us", "cpu.cfs_quota_us")
+            }
             files |= {f"{CGROUP_ROOT}/{name}/cgroup.procs": "1\n" for name in V1_CONTROLLERS}
         if self.spec.cgroup == "hybrid":
             files[f"{CGROUP_ROOT}/unified/cgroup.controllers"] = " ".join(("hugetlb", *self.spec.unified)) + "\n"
@@ -398,12 +414,28 @@ class MachineTree:
     def _resctrl(self) -> dict[str, str]:
         if not self.spec.has_resctrl:
             return {}
-        info = "/sys/fs/resctrl/info"
-        return {
-            f"{info}/L3/cbm_mask": "fffff\n",
-            f"{info}/MB/min_bandwidth": "10\n",
+        root, spec = "/sys/fs/resctrl", self.spec
+        info = f"{root}/info"
+        files = {
+            f"{info}/L3/cbm_mask": f"{spec.cbm_mask}\n",
+            f"{info}/L3/min_cbm_bits": "1\n",
+            f"{info}/L3/num_closids": "16\n",
+            f"{info}/L3/shareable_bits": "c0000\n",
+            f"{info}/MB/min_bandwidth": f"{spec.min_bandwidth}\n",
+            f"{info}/MB/bandwidth_gran": f"{10 if spec.min_bandwidth == 10 else 1}\n",
+            f"{info}/MB/delay_linear": "1\n",
+            f"{info}/MB/num_closids": "8\n",
             f"{info}/L3_MON/mon_features": "llc_occupancy\nmbm_total_bytes\nmbm_local_bytes\n",
+            f"{info}/L3_MON/num_rmids": "160\n",
         }
+        domains = sorted({self._l3(one) for one in spec.online()})
+        for group in ("", *(f"{name}/" for name in spec.resctrl_groups)):
+            for rank in domains:
+                at = f"{root}/{group}mon_data/mon_L3_{(spec.l3_ids[rank] if spec.l3_ids else rank):02d}"
+                files[f"{at}/llc_occupancy"] = f"{self.llc_bytes}\n"
+                files[f"{at}/mbm_total_bytes"] = f"{self.bandwidth_bytes}\n"
+                files[f"{at}/mbm_local_bytes"] = "Unavailable\n"
+        return files
 
 
 def group_directories(spec: MachineSpec, path: str) -> tuple[str, ...]:

@@ -55,6 +55,8 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "help": "colo help words headroom",
     "history": "colo history node node-03",
     "lab": "colo lab --nodes 12 --seed 1",
+    "node": "colo node show --local",
+    "node show": "colo node show --local -o nrt",
     "pause": "colo pause node-03 --reason 'odd latency'",
     "plan": "colo plan -f examples/job.yaml",
     "quiesce": "colo quiesce --reason 'incident'",

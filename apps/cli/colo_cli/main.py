@@ -42,6 +42,9 @@ def _verbs(group: App, *verbs: tuple[str, str], module: str = "") -> None:
 
 get = _group(app, "get", "List jobs, nodes, queues, tenants, services and more; show one job or node.")
 explain = _group(app, "explain", "Explain where a job's replicas are, or what a node may promise.")
+node = _group(
+    app, "node", "A machine by itself, without a control plane: what it is, what it can do, what it does now."
+)
 dead_letters = _group(app, "dead-letters", "Messages that a service could not handle: list, show, replay, drop.")
 admin = _group(app, "admin", "What the administrator of an installation does: streams, tokens and credentials.")
 tokens = _group(admin, "tokens", "Bearer tokens of the gateway: add, list, revoke.")
@@ -93,6 +96,10 @@ _verbs(
     ("explain:overcommit", "The formula behind a node's number."),
     ("evictions:eviction", "Why a replica had to leave, and why no other one."),
     ("reserve:reservation", "What a reservation holds, or what it waits for."),
+)
+_verbs(
+    node,
+    ("node_show:show", "Show a node; --local: this machine as the collector sees it, its topology and a live sample."),
 )
 _verbs(
     dead_letters,

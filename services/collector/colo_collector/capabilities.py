@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from colo_collector.hierarchy import Hierarchy
 from colo_collector.kernel_text import cpu_list
+from colo_collector.resctrl import RESCTRL_FILES, RESCTRL_ROOT, resctrl_capabilities
 from colo_common.events.node import Capability
 
 __all__ = ["Probe", "capabilities", "huge_pages_lacking", "probe_paths"]
@@ -18,7 +19,10 @@ _CHILDREN: Final = ("", "system.slice", "init.scope", "user.slice", "kubepods.sl
 """Groups in which to look for a file that v2 gives to child groups only; the first is the root itself."""
 _CONTROLLERS: Final = ("cpu", "cpuacct", "cpuset", "memory")
 _RELEASE: Final = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})", re.ASCII)
-_RESCTRL_ROOT: Final = "/sys/fs/resctrl"
+_CPUINFO: Final = "/proc/cpuinfo"
+_SCHEDSTAT: Final = "/proc/self/schedstat"
+_PERF: Final = "/proc/sys/kernel/perf_event_paranoid"
+_HYPERVISORS: Final = ("/sys/hypervisor/type", "/proc/device-tree/hypervisor/compatible")
 _NODE_ONLINE: Final = "/sys/devices/system/node/online"
 
 
@@ -40,12 +44,13 @@ class Probe(Struct, frozen=True, kw_only=True):
 
 def probe_paths(hierarchy: Hierarchy) -> tuple[str, ...]:
     """The files to read for a Probe of that hierarchy."""
-    paths = ["/proc/filesystems", "/proc/mounts", _NODE_ONLINE]
+    paths = ["/proc/filesystems", "/proc/mounts", _NODE_ONLINE, _CPUINFO, _SCHEDSTAT, _PERF, *_HYPERVISORS]
+    paths += [f"{RESCTRL_ROOT}/info/{name}" for name in RESCTRL_FILES]
     paths += [f"/proc/pressure/{name}" for name in ("cpu", "memory", "io")]
-    paths += [f"{_RESCTRL_ROOT}/info/{name}" for name in ("L3/cbm_mask", "L3CODE/cbm_mask", "MB/min_bandwidth")]
-    paths.append(f"{_RESCTRL_ROOT}/info/L3_MON/mon_features")
-    for controller, names in (("cpu", ("cpu.idle", *_BURST_FILES, "cpu.bvt_warp_ns")), ("memory", ("memory.high",))):
+    cpu_files = ("cpu.idle", *_BURST_FILES, "cpu.bvt_warp_ns", *_QUOTA_FILES, "cpu.uclamp.min")
+    for controller, names in (("cpu", cpu_files), ("memory", _MEMORY_FILES), ("io", ("io.cost.qos",))):
         paths += [path for name in names for path in _seen_at(hierarchy, controller, name)]
+    paths += [path for _, found in _driver_paths(hierarchy) for path in found]
     paths += _group_pressure_paths(hierarchy)
     return tuple(dict.fromkeys(paths))
 
@@ -66,15 +71,27 @@ def capabilities(probe: Probe) -> tuple[Capability, ...]:
         _cpu_file(probe, "cpu-bvt", ("cpu.bvt_warp_ns",), None),
         _freezer(probe),
         _memory_high(probe),
-        *_resctrl(probe),
+        *resctrl_capabilities(probe.texts, probe.texts.get("/proc/mounts") or ""),
         _numa(probe),
         _root(probe),
         _cgroup_write(probe),
         _online(probe),
+        _kernel(probe),
+        _virtual(probe),
+        _driver(probe),
+        _cpu_file(probe, "cpu-quota", _QUOTA_FILES, (3, 2)),
+        _cpu_file(probe, "cpu-uclamp", ("cpu.uclamp.min",), None),
+        *(_memory_file(probe, name) for name in ("memory.min", "memory.low", "memory.reclaim")),
+        _io_cost(probe),
+        _schedstat(probe),
+        _perf(probe),
     )
 
 
 _FREEZE_SINCE: Final = (5, 2)
+_RECLAIM_SINCE: Final = (5, 19)
+_QUOTA_FILES: Final = ("cpu.max", "cpu.cfs_quota_us")
+_MEMORY_FILES: Final = ("memory.high", "memory.min", "memory.low", "memory.reclaim")
 _BURST_FILES: Final = ("cpu.max.burst", "cpu.cfs_burst_us")
 
 
@@ -216,27 +233,80 @@ def _memory_high(probe: Probe) -> Capability:
     return _skipped("memory-high", "the memory controller is v1, which has no memory.high")
 
 
-def _resctrl(probe: Probe) -> tuple[Capability, ...]:
-    names = ("resctrl-l3", "resctrl-mb", "resctrl-monitor")
-    if "resctrl" not in (probe.texts.get("/proc/filesystems") or "").split():
-        return tuple(_skipped(name, "kernel lacks resctrl (or the CPU lacks it)") for name in names)
-    mounts = probe.texts.get("/proc/mounts") or ""
-    if not any(line.split(" ")[2:3] == ["resctrl"] for line in mounts.split("\n")):
-        lacking = f"resctrl is not mounted (mount -t resctrl resctrl {_RESCTRL_ROOT})"
-        return tuple(_skipped(name, lacking) for name in names)
-    info = f"{_RESCTRL_ROOT}/info"
-    mask = probe.texts.get(f"{info}/L3/cbm_mask") or probe.texts.get(f"{info}/L3CODE/cbm_mask")
-    minimum = probe.texts.get(f"{info}/MB/min_bandwidth")
-    monitors = probe.texts.get(f"{info}/L3_MON/mon_features")
+def _kernel(probe: Probe) -> Capability:
+    return _present("kernel", probe.release) if probe.release else _skipped("kernel", "the release may not be read")
+
+
+def _virtual(probe: Probe) -> Capability:
+    """Whether the machine is virtual: only there is stolen time anything but 0."""
+    flags = (probe.texts.get(_CPUINFO) or "").partition("\n\n")[0]
+    if any(line.startswith(("flags", "Features")) and "hypervisor" in line.split() for line in flags.split("\n")):
+        return _present("virtual", "the CPU says so; stolen time is meaningful")
+    if any((probe.texts.get(path) or "").strip() for path in _HYPERVISORS):
+        return _present("virtual", "the kernel names a hypervisor; stolen time is meaningful")
+    return _skipped("virtual", "no sign of a hypervisor; stolen time is always 0")
+
+
+def _driver_paths(hierarchy: Hierarchy) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Groups that show who makes groups here: slices are systemd's, `kubepods` without a slice is a kubelet's own."""
+    mount = hierarchy.controller("cpu") or hierarchy.controller("memory")
+    if mount is None:
+        return ()
+    root = mount.mount_point.rstrip("/")
     return (
-        _skipped(names[0], "CPU lacks L3 allocation") if mask is None else _present(names[0], f"mask {mask.strip()}"),
-        _skipped(names[1], "CPU lacks memory bandwidth allocation")
-        if minimum is None
-        else _present(names[1], f"at least {minimum.strip()}"),
-        _skipped(names[2], "CPU lacks L3 monitoring")
-        if monitors is None
-        else _present(names[2], " ".join(monitors.split())),
+        ("cgroupfs", (f"{root}/kubepods/cgroup.procs", f"{root}/docker/cgroup.procs")),
+        ("systemd", (f"{root}/kubepods.slice/cgroup.procs", f"{root}/system.slice/cgroup.procs")),
     )
+
+
+def _driver(probe: Probe) -> Capability:
+    for name, paths in _driver_paths(probe.hierarchy):
+        path = next((path for path in paths if probe.texts.get(path) is not None), None)
+        if path is not None:
+            return _present("cgroup-driver", f"{name}: {path.rpartition('/')[0]}")
+    return _skipped("cgroup-driver", "no groups of systemd, a kubelet or Docker show which one makes groups here")
+
+
+def _memory_file(probe: Probe, file: str) -> Capability:
+    name = file.replace(".", "-")
+    mount = probe.hierarchy.controller("memory")
+    if mount is None:
+        return _skipped(name, "no mounted hierarchy has the memory controller")
+    path = _found_at(probe, "memory", (file,))
+    if path is not None:
+        return _present(name, path)
+    if mount.version == "v1":
+        return _skipped(name, f"the memory controller is v1, which has no {file}")
+    release = _release(probe.release)
+    if file != "memory.reclaim" or (release is not None and release >= _RECLAIM_SINCE):
+        return _present(name, "v2; no child group to look in")
+    return _skipped(name, "kernel lacks memory.reclaim (5.19 has it)")
+
+
+def _io_cost(probe: Probe) -> Capability:
+    mount = probe.hierarchy.controller("io")
+    if mount is None or mount.version != "v2":
+        return _skipped("io-cost", "no v2 hierarchy has the io controller")
+    path = _found_at(probe, "io", ("io.cost.qos",))
+    return _skipped("io-cost", "kernel lacks io.cost.qos") if path is None else _present("io-cost", path)
+
+
+def _schedstat(probe: Probe) -> Capability:
+    words = (probe.texts.get(_SCHEDSTAT) or "").split()
+    if len(words) < 2:
+        return _skipped(
+            "schedstat", "kernel lacks /proc/PID/schedstat (CONFIG_SCHED_INFO); stall is known from pressure only"
+        )
+    return _present("schedstat", "run and wait time of every thread")
+
+
+def _perf(probe: Probe) -> Capability:
+    level = (probe.texts.get(_PERF) or "").strip()
+    if not level:
+        return _skipped("perf", "kernel lacks perf events")
+    if level not in ("-1", "0") and not probe.is_root:
+        return _skipped("perf", f"perf_event_paranoid is {level}, and this process is not root")
+    return _present("perf", f"perf_event_paranoid {level}")
 
 
 def _numa(probe: Probe) -> Capability:

@@ -1,4 +1,4 @@
-"""GPUs and network cards of a machine, from the PCI devices that the kernel lists.
+"""Devices that schedulers care about, from the PCI devices that the kernel lists: GPUs, accelerators, network cards, NVMe disks.
 
 Two pure steps: `class_paths` and `device_paths` name the files to read, `read_devices` turns texts and links into values.
 """
@@ -15,16 +15,45 @@ from colo_collector.kernel_text import unsigned, where
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.topology import Device
 
-__all__ = ["PCI_ROOT", "class_paths", "device_links", "device_paths", "read_devices"]
+__all__ = [
+    "KINDS",
+    "PCI_ROOT",
+    "KindRule",
+    "class_paths",
+    "device_links",
+    "device_paths",
+    "parse_device_kinds",
+    "read_devices",
+]
 
 PCI_ROOT: Final = "/sys/bus/pci/devices"
 
 _ADDRESS: Final = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.ASCII)
-_CLASS: Final = re.compile(r"0x([0-9a-f]{2})[0-9a-f]{4}", re.ASCII)
+_CLASS: Final = re.compile(r"0x([0-9a-f]{4})[0-9a-f]{2}", re.ASCII)
+_KIND_RULE: Final = re.compile(
+    r"([0-9a-f]{4})(?::([0-9a-f]{4}))?(?:/([0-9a-f]{2}|[0-9a-f]{4}))?=([a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)", re.ASCII
+)
+_KIND_RULES_MAX: Final = 256
 _ID: Final = re.compile(r"0x([0-9a-f]{4})", re.ASCII)
 _NUMA_NODE: Final = re.compile(r"-?[0-9]{1,9}", re.ASCII)
 _HOST_BRIDGE: Final = re.compile(r"/(pci[0-9a-f]{4,8}:[0-9a-f]{2})/", re.ASCII)
-_KINDS: Final = {"03": "gpu", "02": "nic"}
+KINDS: Final = ("fpga", "gpu", "ib", "mlu", "nic", "npu", "nvme")
+"""The kinds that are found without a setting."""
+_CLASSES: Final = {"0207": "ib", "0108": "nvme", "03": "gpu", "02": "nic"}
+"""The kind of a PCI class, or of all subclasses of one; the longer one counts."""
+_VENDORS: Final = (
+    ("19e5", "12", "npu"),
+    ("1da3", "12", "npu"),
+    ("cabc", "", "mlu"),
+    ("10ee", "12", "fpga"),
+    ("10ee", "05", "fpga"),
+    ("1172", "12", "fpga"),
+    ("1172", "05", "fpga"),
+)
+"""Vendor, beginning of the class ("" any) and kind of accelerators, whose class (12) does not say what they are: Huawei, Habana,
+Cambricon, Xilinx, Altera.
+"""
+_NONE: Final = "none"
 _MEMORY_MOST_BYTES: Final = 1 << 50
 _NO_GPUS: Final = {
     "0x1a03": "ASPEED",
@@ -40,29 +69,64 @@ _NO_GPUS: Final = {
 """PCI vendors of the display adapters of management controllers and hypervisors, which show a console and compute nothing."""
 
 
+class KindRule(Struct, frozen=True, kw_only=True):
+    """Devices of this vendor, product ("" any) and class ("" any) are of that kind; kind "none" leaves them out."""
+
+    vendor: str
+    kind: str
+    product: str = ""
+    pci_class: str = ""
+
+
+def parse_device_kinds(texts: Sequence[str], field: str = "device_kinds") -> tuple[KindRule, ...]:
+    """The rules of texts such as "1ac1=npu", "1ac1:0043=npu" or "10ee/12=fpga", in their order.
+
+    Raises InvalidInput that names the entry.
+    """
+    if len(texts) > _KIND_RULES_MAX:
+        raise InvalidInput(field, f"may be at most {_KIND_RULES_MAX}", len(texts))
+    found = []
+    for index, text in enumerate(texts):
+        match = _KIND_RULE.fullmatch(text)
+        if match is None:
+            rule = 'must read "VENDOR=kind", "VENDOR:PRODUCT=kind" or "VENDOR/CLASS=kind", ids as in lspci -n'
+            raise InvalidInput(f"{field}[{index}]", rule, text)
+        found.append(KindRule(vendor=match[1], product=match[2] or "", pci_class=match[3] or "", kind=match[4]))
+    return tuple(found)
+
+
 class _Found(Struct, frozen=True, kw_only=True):
     address: str
     kind: str
 
 
 def class_paths(addresses: Sequence[str]) -> tuple[str, ...]:
-    """The class files of the PCI devices, by which GPUs and network cards are found."""
-    return tuple(f"{PCI_ROOT}/{address}/class" for address in sorted(addresses) if _ADDRESS.fullmatch(address))
+    """The files of the PCI devices by which their kind is found."""
+    return tuple(
+        f"{PCI_ROOT}/{address}/{name}"
+        for address in sorted(addresses)
+        if _ADDRESS.fullmatch(address)
+        for name in ("class", "vendor", "device")
+    )
 
 
-def device_paths(texts: Mapping[str, str | None]) -> tuple[str, ...]:
-    """The other files to read of each GPU and network card; `texts` has the class files."""
-    names = ("vendor", "device", "numa_node", "mem_info_vram_total", "physfn/class")
-    return tuple(f"{PCI_ROOT}/{one.address}/{name}" for one in _found(texts, []) for name in names)
+def device_paths(texts: Mapping[str, str | None], rules: Sequence[KindRule] = ()) -> tuple[str, ...]:
+    """The other files to read of each device; `texts` has the files of class_paths."""
+    names = ("numa_node", "mem_info_vram_total", "physfn/class")
+    return tuple(f"{PCI_ROOT}/{one.address}/{name}" for one in _found(texts, rules, []) for name in names)
 
 
-def device_links(texts: Mapping[str, str | None]) -> tuple[str, ...]:
-    """The links that name the host bridge of each GPU and network card."""
-    return tuple(f"{PCI_ROOT}/{one.address}" for one in _found(texts, []))
+def device_links(texts: Mapping[str, str | None], rules: Sequence[KindRule] = ()) -> tuple[str, ...]:
+    """The links that name the host bridge of each device."""
+    return tuple(f"{PCI_ROOT}/{one.address}" for one in _found(texts, rules, []))
 
 
 def read_devices(
-    texts: Mapping[str, str | None], links: Mapping[str, str], zones: Sequence[int], refused: list[str]
+    texts: Mapping[str, str | None],
+    links: Mapping[str, str],
+    zones: Sequence[int],
+    refused: list[str],
+    rules: Sequence[KindRule] = (),
 ) -> tuple[Device, ...]:
     """The devices in ascending kind and number; numbers follow the PCI address.
 
@@ -72,15 +136,15 @@ def read_devices(
     `refused` gets a sentence that names the file. `zones` must not be empty.
     """
     devices: list[Device] = []
-    numbers = dict.fromkeys(_KINDS.values(), 0)
-    for one in _found(texts, refused):
+    numbers: dict[str, int] = {}
+    for one in _found(texts, rules, refused):
         root = f"{PCI_ROOT}/{one.address}"
         if texts.get(f"{root}/physfn/class") is not None:
             continue
         if one.kind == "gpu" and (texts.get(f"{root}/vendor") or "").strip() in _NO_GPUS:
             continue
-        number = numbers[one.kind]
-        numbers[one.kind] += 1
+        number = numbers.get(one.kind, 0)
+        numbers[one.kind] = number + 1
         try:
             zone = _zone(f"{root}/numa_node", texts, zones)
             memory_bytes = _memory_bytes(f"{root}/mem_info_vram_total", texts)
@@ -96,8 +160,8 @@ def read_devices(
     return tuple(sorted(devices, key=lambda device: (device.kind, device.device)))
 
 
-def _found(texts: Mapping[str, str | None], refused: list[str]) -> list[_Found]:
-    """GPUs and network cards by address."""
+def _found(texts: Mapping[str, str | None], rules: Sequence[KindRule], refused: list[str]) -> list[_Found]:
+    """The devices by address: what the operator's rules say counts, then the vendors of accelerators, then the class."""
     found = []
     for path, text in texts.items():
         if not path.startswith(f"{PCI_ROOT}/") or not path.endswith("/class") or text is None:
@@ -110,9 +174,25 @@ def _found(texts: Mapping[str, str | None], refused: list[str]) -> list[_Found]:
             refused.append(
                 f"{where(path, 1)}: must be a class such as 0x030200 (got {text[:40]!r}); the device is left out"
             )
-        elif match[1] in _KINDS:
-            found.append(_Found(address=address, kind=_KINDS[match[1]]))
+            continue
+        root = f"{PCI_ROOT}/{address}"
+        vendor, product = (
+            (texts.get(f"{root}/{name}") or "").strip().removeprefix("0x") for name in ("vendor", "device")
+        )
+        kind = _kind(match[1], vendor, product, rules)
+        if kind not in ("", _NONE):
+            found.append(_Found(address=address, kind=kind))
     return sorted(found, key=lambda one: _place(one.address))
+
+
+def _kind(pci_class: str, vendor: str, product: str, rules: Sequence[KindRule]) -> str:
+    for rule in rules:
+        if rule.vendor == vendor and rule.product in ("", product) and pci_class.startswith(rule.pci_class):
+            return rule.kind
+    for known, begin, kind in _VENDORS:
+        if known == vendor and pci_class.startswith(begin):
+            return kind
+    return _CLASSES.get(pci_class) or _CLASSES.get(pci_class[:2], "")
 
 
 def _place(address: str) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["PinnedPod", "pinned_cpus", "pinned_pods", "read_checkpoint"]
+__all__ = ["PinnedPod", "checkpoint_policy", "pinned_cpus", "pinned_pods", "read_checkpoint"]
 
 _CHECKPOINT_MAX_CHARACTERS: Final = 16 << 20
 
@@ -24,7 +24,8 @@ class PinnedPod(Struct, frozen=True, kw_only=True):
     cpus: CpuSet
 
 
-class _Checkpoint(Struct, frozen=True, kw_only=True):
+class _Checkpoint(Struct, frozen=True, kw_only=True, rename={"policy": "policyName"}):
+    policy: str = ""
     entries: dict[str, dict[str, str]] | None = None
 
 
@@ -45,6 +46,15 @@ def read_checkpoint(text: str, field: str = "cpu_manager_state") -> dict[str, di
     except (msgspec.MsgspecError, RecursionError) as error:
         raise InvalidInput(field, f"must be the kubelet's JSON: {error}", text) from error
     return {} if checkpoint is None or checkpoint.entries is None else checkpoint.entries
+
+
+def checkpoint_policy(text: str) -> str:
+    """The kubelet's CPU policy of its checkpoint ("none", "static"); "" for other text."""
+    try:
+        checkpoint = _DECODER.decode(text[:_CHECKPOINT_MAX_CHARACTERS])
+    except (msgspec.MsgspecError, RecursionError):
+        return ""
+    return "" if checkpoint is None else checkpoint.policy
 
 
 def pinned_pods(entries: Mapping[str, Mapping[str, str]]) -> tuple[PinnedPod, ...]:

@@ -12,9 +12,10 @@ from typing import Final
 from msgspec import Struct, structs
 
 from colo_collector.bounded_files import BoundedReader
+from colo_collector.cache_monitor import CacheMonitor
 from colo_collector.capabilities import huge_pages_lacking
 from colo_collector.device_rules import DeviceLabel, with_declared
-from colo_collector.devices import PCI_ROOT, class_paths, device_links, device_paths, read_devices
+from colo_collector.devices import PCI_ROOT, KindRule, class_paths, device_links, device_paths, read_devices
 from colo_collector.discover import (
     CpusetFiles,
     Workload,
@@ -51,6 +52,7 @@ __all__ = ["Observation", "Machine"]
 
 _ONLINE_PATHS: Final = ("/sys/devices/system/cpu/online", "/sys/devices/system/node/online")
 _TOPOLOGY_ROUNDS: Final = 4
+_ATTRIBUTE_MAX: Final = 253
 _SPREAD_NS_MAX: Final = 20_000_000
 """The spread that a batch may always have: two percent of a second, three times what reading 250 groups takes."""
 _SPREAD_FACTOR: Final = 2
@@ -104,6 +106,8 @@ class Machine:
         device_labels: Sequence[DeviceLabel] = (),
         gpu_partitions: Sequence[DevicePartition] = (),
         admits_online: bool = True,
+        device_kinds: Sequence[KindRule] = (),
+        attribute_paths: Mapping[str, str] = {},
         kubelet_state: str = "",
         user_hz: int | None = None,
         is_host_mounted: bool = False,
@@ -118,6 +122,8 @@ class Machine:
         self._device_labels = tuple(device_labels)
         self._gpu_partitions = tuple(gpu_partitions)
         self._admits_online = admits_online
+        self._device_kinds = tuple(device_kinds)
+        self._attribute_paths = dict(attribute_paths)
         self._has_tier = False
         self._clock = clock
         self._user_hz = user_hz or os.sysconf("SC_CLK_TCK")
@@ -139,6 +145,7 @@ class Machine:
         self._spreads_ns: deque[int] = deque(maxlen=_SPREADS_REMEMBERED)
         self._turns = WorkloadTurns(self._user_hz)
         self._node_reading: NodeReading | None = None
+        self._caches = CacheMonitor()
         self._network_path = "/proc/1/net/dev" if is_host_mounted else "/proc/net/dev"
 
     def observe(self) -> Observation:
@@ -246,7 +253,9 @@ class Machine:
         )
         batch = self._reader.read_all((*NODE_PATHS, self._network_path), keep=False)
         node = read_node({**batch.texts, "/proc/stat": stat}, batch.cut, faults, network=self._network_path)
-        detail = node_detail_between(self._node_reading, node)
+        has_monitors = any(one.name == "resctrl-monitor" and one.present for one in self._capabilities or ())
+        caches = self._caches.take(self._reader, faults) if has_monitors else ()
+        detail = node_detail_between(self._node_reading, node, caches)
         self._node_reading = node
         return Turned(details=details, stalls=self._turns.stalls(current.reading.at_ns), node=detail)
 
@@ -264,7 +273,9 @@ class Machine:
             self._probe()
         assumed += self._probe_assumed
         topology = self._limited(found.topology, assumed)
-        topology = structs.replace(topology, devices=self._devices(topology, assumed))
+        topology = structs.replace(
+            topology, devices=self._devices(topology, assumed), attributes=self._attributes(assumed)
+        )
         topology = with_declared(topology, self._device_labels, self._gpu_partitions, assumed)
         self._moving_texts = self._moving(texts)
         if self._kubelet_state:
@@ -310,16 +321,28 @@ class Machine:
         return structs.replace(topology, zones=zones)
 
     def _devices(self, topology: NodeTopology, refused: list[str]) -> tuple[Device, ...]:
-        """GPUs and network cards; a machine without a PCI bus has none."""
+        """The devices of the PCI bus; a machine without one has none."""
         try:
             addresses = self._reader.list_names(PCI_ROOT)
         except InvalidInput as error:
             refused.append(f"{error}; there are no devices")
             return ()
         texts = self._reader.read_all(class_paths(addresses), keep=False).texts
-        texts |= self._reader.read_all(device_paths(texts), keep=False).texts
-        links = {path: self._reader.link(path) for path in device_links(texts)}
-        return read_devices(texts, links, [zone.zone for zone in topology.zones], refused)
+        texts |= self._reader.read_all(device_paths(texts, self._device_kinds), keep=False).texts
+        links = {path: self._reader.link(path) for path in device_links(texts, self._device_kinds)}
+        return read_devices(texts, links, [zone.zone for zone in topology.zones], refused, self._device_kinds)
+
+    def _attributes(self, assumed: list[str]) -> tuple[tuple[str, str], ...]:
+        """The operator's attributes: the first line of a file, or the names in a directory; what is not there is left out."""
+        found = []
+        for name, path in sorted(self._attribute_paths.items()):
+            names = self._reader.list_names(path)
+            text = ",".join(names) if names else (self._reader.read(path) or "").strip().partition("\n")[0]
+            if not text:
+                assumed.append(f"attribute_paths.{name}: {path} is missing or empty; it is left out")
+                continue
+            found.append((name, text[:_ATTRIBUTE_MAX]))
+        return tuple(found)
 
     def _probe(self) -> None:
         """Read the hierarchy and the capabilities: at the start, and when an executor made or removed its groups."""

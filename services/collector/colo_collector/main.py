@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from colo_collector.bounded_files import BoundedReader
+from colo_collector.assembly import machine_of
 from colo_collector.core import CollectorCore
-from colo_collector.files import FileReader
-from colo_collector.machine import Machine
 from colo_collector.settings import CollectorSettings
 from colo_collector.shell import CollectorShell, group_performer
 from colo_common.events.kernel import ListKernelGroups
@@ -31,20 +29,7 @@ class _Collector(Service):
 
 async def build(process: ServiceProcess, settings: CollectorSettings) -> None:
     """Add the service of one node and the shell that feeds it."""
-    machine = Machine(
-        BoundedReader(lambda: FileReader(settings.root), deadline_ms=settings.read_deadline_ms),
-        subtree=settings.subtree,
-        online=settings.watched(),
-        labels=settings.labels,
-        taints=settings.node_taints(),
-        rules=settings.rules,
-        device_labels=settings.labels_of_devices(),
-        gpu_partitions=settings.groups_of_gpus(),
-        admits_online=settings.online,
-        kubelet_state=settings.kubelet_state,
-        clock=process.clock,
-        is_host_mounted=settings.root.rstrip("/") != "",
-    )
+    machine = machine_of(settings, process.clock)
     core = CollectorCore(settings.node, settings.policy())
     service = _Collector(
         name="collector",

@@ -8,9 +8,11 @@ from typing import Final
 from msgspec import Struct, field
 
 from colo_collector.device_rules import DeviceLabel, parse_device_labels, parse_gpu_partitions
+from colo_collector.devices import KindRule, parse_device_kinds
 from colo_collector.discover import Workload, parse_online_groups
 from colo_collector.policy import CollectorPolicy, Threshold
-from colo_collector.rules import check_rules, parse_taints
+from colo_collector.reserved_cpus import reservation_rules
+from colo_collector.rules import check_rules, is_label, parse_taints
 from colo_common.events.subjects import encode_node
 from colo_common.model.constraints import Taint
 from colo_common.model.invalid import InvalidInput
@@ -25,6 +27,7 @@ PERIOD_MS_MIN: Final = 100
 _PERIOD_MS_MAX: Final = 60_000
 _LABELS_MAX: Final = 64
 _LABEL_MAX: Final = 253
+_ATTRIBUTE_ROOTS: Final = ("/sys/", "/dev/")
 
 
 def _this_host() -> str:
@@ -55,6 +58,9 @@ class CollectorSettings(Struct, frozen=True, kw_only=True):
     rules: NodeRules = UNRULED
     device_labels: tuple[str, ...] = ()
     gpu_partitions: tuple[str, ...] = ()
+    device_kinds: tuple[str, ...] = ()
+    attribute_paths: dict[str, str] = field(default_factory=dict)
+    reservation: str = ""
     online: bool = True
     kubelet_state: str = ""
     online_groups: tuple[str, ...] = ()
@@ -84,7 +90,15 @@ class CollectorSettings(Struct, frozen=True, kw_only=True):
             if not name or max(len(name), len(value)) > _LABEL_MAX:
                 raise InvalidInput("labels", f"a name is 1 to {_LABEL_MAX} characters, a value at most as many", name)
         parse_taints(self.taints)
-        check_rules(self.rules)
+        check_rules(self.node_rules())
+        self.kinds_of_devices()
+        if len(self.attribute_paths) > _LABELS_MAX:
+            raise InvalidInput("attribute_paths", f"may be at most {_LABELS_MAX}", len(self.attribute_paths))
+        for name, path in self.attribute_paths.items():
+            if not is_label(name, ""):
+                raise InvalidInput("attribute_paths", "a name must be as that of a label", name)
+            if not path.startswith(_ATTRIBUTE_ROOTS) or ".." in path.split("/"):
+                raise InvalidInput(f"attribute_paths.{name}", 'must be below /sys or /dev and have no part ".."', path)
         self.labels_of_devices()
         self.groups_of_gpus()
         self.watched()
@@ -97,6 +111,14 @@ class CollectorSettings(Struct, frozen=True, kw_only=True):
     def labels_of_devices(self) -> tuple[DeviceLabel, ...]:
         """The operator's labels of devices. Raises InvalidInput that names the entry."""
         return parse_device_labels(self.device_labels)
+
+    def node_rules(self) -> NodeRules:
+        """The operator's rules, with what `reservation` reserves. Raises InvalidInput that names the field."""
+        return reservation_rules(self.reservation, self.rules)
+
+    def kinds_of_devices(self) -> tuple[KindRule, ...]:
+        """The operator's table of device kinds. Raises InvalidInput that names the entry."""
+        return parse_device_kinds(self.device_kinds)
 
     def groups_of_gpus(self) -> tuple[DevicePartition, ...]:
         """The operator's groups of GPUs. Raises InvalidInput that names the entry."""

@@ -12,8 +12,9 @@ from tests.unit.collector.machine import hierarchy_of
 
 NAMES = [
     "cgroup", "cgroup-cpu", "cgroup-cpuacct", "cgroup-cpuset", "cgroup-memory", "cgroup-hugetlb", "psi", "psi-cgroup",
-    "cpu-idle", "cpu-burst", "cpu-bvt", "cgroup-freezer", "memory-high", "resctrl-l3", "resctrl-mb", "resctrl-monitor", "numa",
-    "root", "cgroup-write", "online",
+    "cpu-idle", "cpu-burst", "cpu-bvt", "cgroup-freezer", "memory-high", "resctrl-l3", "resctrl-mb", "resctrl-monitor",
+    "resctrl-l2", "resctrl-cdp", "resctrl-mpam", "numa", "root", "cgroup-write", "online", "kernel", "virtual", "cgroup-driver",
+    "cpu-quota", "cpu-uclamp", "memory-min", "memory-low", "memory-reclaim", "io-cost", "schedstat", "perf",
 ]  # fmt: skip
 ALL_WRITABLE = frozenset({"cpu", "cpuset", "memory"})
 
@@ -50,15 +51,19 @@ def matrix(
 def test_a_full_machine_lacks_only_what_is_of_vendor_kernels(cgroup: Literal["v1", "v2", "hybrid"]) -> None:
     found = matrix(MachineSpec(sockets=2, cgroup=cgroup, has_resctrl=True))
     lacking = {name for name, (present, _) in found.items() if not present}
+    bare = {"cpu-bvt", "virtual", "cpu-uclamp", "perf", "resctrl-l2", "resctrl-cdp", "resctrl-mpam"}
+    of_v2 = {"memory-high", "memory-min", "memory-low", "memory-reclaim", "io-cost"}
     expected = {
-        "v1": {"cpu-bvt", "cgroup-freezer", "memory-high", "psi-cgroup"},
-        "v2": {"cpu-bvt"},
-        "hybrid": {"cgroup-hugetlb", "cpu-bvt", "cgroup-freezer", "memory-high"},
+        "v1": {"cgroup-freezer", "psi-cgroup", "cgroup-driver", *of_v2},
+        "v2": {"io-cost"},
+        "hybrid": {"cgroup-hugetlb", "cgroup-freezer", "cgroup-driver", *of_v2},
     }
-    assert lacking == expected[cgroup]
+    assert lacking == bare | expected[cgroup]
     assert found["cgroup"] == (True, cgroup)
     assert found["numa"] == (True, "2 zones")
-    assert found["resctrl-l3"] == (True, "mask fffff")
+    assert found["resctrl-l3"] == (True, "mask fffff, at least 1 bits, 16 closids, shared with devices c0000")
+    assert found["resctrl-mb"] == (True, "at least 10, percent, steps of 10, 8 closids")
+    assert found["resctrl-monitor"] == (True, "llc_occupancy mbm_total_bytes mbm_local_bytes, 160 groups")
 
 
 def test_a_bare_machine_lists_what_each_capability_would_need() -> None:
@@ -149,5 +154,6 @@ def test_online_work_needs_cpusets() -> None:
     texts = MachineTree(MachineSpec(cgroup="v2")).texts() | {"/sys/fs/cgroup/cgroup.controllers": "cpu memory\n"}
     hierarchy = hierarchy_of(texts)
     asked = {path: texts.get(path) for path in probe_paths(hierarchy)}
-    online = capabilities(Probe(hierarchy=hierarchy, texts=asked, writable=ALL_WRITABLE))[-1]
+    found = capabilities(Probe(hierarchy=hierarchy, texts=asked, writable=ALL_WRITABLE))
+    online = next(one for one in found if one.name == "online")
     assert (online.present, online.detail) == (False, "skipped: no mounted hierarchy has the controllers cpuset")

@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from colo_collector.devices import PCI_ROOT, class_paths, device_links, device_paths, read_devices
+from colo_collector.devices import (
+    KINDS,
+    PCI_ROOT,
+    class_paths,
+    device_links,
+    device_paths,
+    parse_device_kinds,
+    read_devices,
+)
+from colo_common.model.invalid import InvalidInput
 from colo_common.model.topology import Device, NodeTopology, uniform_topology
 
 
@@ -58,10 +67,24 @@ def test_numbers_follow_the_address_and_kinds_are_counted_apart() -> None:
             GPU | {"mem_info_vram_total": "17163091968\n"},
             Device(kind="gpu", device=0, zone=1, memory_bytes=17163091968, labels=NVIDIA),
         ),
-        ({"class": "0x020700\n"}, Device(kind="nic", device=0, zone=0)),
+        ({"class": "0x020700\n"}, Device(kind="ib", device=0, zone=0)),
         (GPU | {"vendor": "0x1a03\n"}, None),
         (NIC | {"physfn/class": "0x020000\n"}, None),
-        ({"class": "0x010802\n"}, None),
+        ({"class": "0x010802\n"}, Device(kind="nvme", device=0, zone=0)),
+        ({"class": "0x010601\n"}, None),
+        (
+            {"class": "0x120000\n", "vendor": "0x19e5\n"},
+            Device(kind="npu", device=0, zone=0, labels=(("vendor", "19e5"),)),
+        ),
+        (
+            {"class": "0x030200\n", "vendor": "0xcabc\n"},
+            Device(kind="mlu", device=0, zone=0, labels=(("vendor", "cabc"),)),
+        ),
+        (
+            {"class": "0x058000\n", "vendor": "0x10ee\n"},
+            Device(kind="fpga", device=0, zone=0, labels=(("vendor", "10ee"),)),
+        ),
+        ({"class": "0x120000\n", "vendor": "0x1ac1\n"}, None),
     ],
     ids=[
         "3D",
@@ -73,7 +96,12 @@ def test_numbers_follow_the_address_and_kinds_are_counted_apart() -> None:
         "InfiniBand",
         "console",
         "virtual function",
-        "disk",
+        "NVMe disk",
+        "SATA controller",
+        "Ascend",
+        "Cambricon",
+        "Xilinx",
+        "accelerator of an unknown vendor",
     ],
 )
 def test_a_device_is_of_the_kind_of_its_class(files: dict[str, str], device: Device | None) -> None:
@@ -101,12 +129,29 @@ def test_an_absurd_file_is_named_and_costs_its_device_only(change: dict[str, str
     assert sentence_part in sentence
 
 
-def test_only_gpus_and_cards_are_read_further() -> None:
-    addresses = ["0000:01:00.0", "0000:02:00.0", "../../etc", "junk"]
-    assert class_paths(addresses) == (f"{PCI_ROOT}/0000:01:00.0/class", f"{PCI_ROOT}/0000:02:00.0/class")
+def test_only_devices_of_a_kind_are_read_further() -> None:
+    addresses = ["0000:01:00.0", "../../etc", "junk"]
+    assert class_paths(addresses) == tuple(f"{PCI_ROOT}/0000:01:00.0/{name}" for name in ("class", "vendor", "device"))
     texts = a_bus(_0000_01_00_0={"class": "0x030200"}, _0000_02_00_0={"class": "0x060400"})
     assert device_links(texts) == (f"{PCI_ROOT}/0000:01:00.0",)
-    assert len(device_paths(texts)) == 5
+    assert len(device_paths(texts)) == 3
+
+
+def test_an_operator_says_of_what_kind_a_vendors_devices_are() -> None:
+    texts = a_bus(
+        _0000_01_00_0={"class": "0x120000", "vendor": "0x1ac1", "device": "0x0043"},
+        _0000_02_00_0={"class": "0x120000", "vendor": "0x1ac1", "device": "0x0044"},
+        _0000_03_00_0={"class": "0x020000", "vendor": "0x15b3", "device": "0x1017"},
+    )
+    rules = parse_device_kinds(("1ac1:0044=none", "1ac1=npu", "15b3/02=rdma-nic"))
+    assert [(one.kind, one.device) for one in read_devices(texts, {}, (0,), [], rules)] == [("npu", 0), ("rdma-nic", 0)]
+
+
+@pytest.mark.parametrize("text", ["1ac1", "0x1ac1=npu", "1ac1=N P U", "1ac1:43=npu", "=npu"])
+def test_a_rule_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_device_kinds((text,))
+    assert caught.value.field == "device_kinds[0]"
 
 
 words = st.one_of(st.sampled_from(["0x030200", "0x020000", "-1", "0", "1", "7", "0x10de"]), st.text(max_size=12))
@@ -125,4 +170,4 @@ def test_whatever_the_files_hold_the_devices_are_valid(
     topology = uniform_topology(sockets=1, zones_per_socket=2, cpus_per_zone=2, memory_bytes_per_zone=1)
     found: NodeTopology = replace(topology, devices=read_devices(texts, links, (0, 1), []))
     found.validate()
-    assert {device.kind for device in found.devices} <= {"gpu", "nic"}
+    assert {device.kind for device in found.devices} <= set(KINDS)
