@@ -31,7 +31,7 @@ def show(
 
     Args:
         settings: with --local, the collector's settings: --root, --online-groups, --device-kinds, --config and more.
-        local: this machine; `colo get node NAME` shows a node of the cluster.
+        local: This machine. A node of the cluster is shown by `colo get node NAME`.
         output: table, json, yaml, or nrt: a NodeResourceTopology document.
     """
     if not local:
