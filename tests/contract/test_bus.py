@@ -266,6 +266,37 @@ async def test_an_unnamed_listener_begins_now(bus: Bus, own: str) -> None:
     assert set(received.texts) == {"after"}
 
 
+async def test_an_unnamed_listener_may_begin_some_time_ago(bus: Bus, own: str) -> None:
+    source = Source(subject=event(own, "*"), stream=Stream.EVT.value, since_s=1, since_most=100)
+    await bus.publish([kept(event(own, "a"), "old")])
+    numbers = iter(range(1_000))
+
+    async def begins_later() -> bool:
+        new = f"new{next(numbers)}"
+        await bus.publish([kept(event(own, "b"), new)])
+        received = Received()
+        async with listening(bus, source, received):
+            await received.until(lambda: new in received.texts)
+            await bus.publish([kept(event(own, "a"), f"after {new}")])
+            await received.until(lambda: f"after {new}" in received.texts)
+        assert received.texts == sorted(set(received.texts), key=received.texts.index)
+        return "old" not in received.texts
+
+    await eventually(begins_later, "the first message is too old", limit_s=LIMIT_S)
+
+
+async def test_an_unnamed_listener_that_begins_some_time_ago_begins_with_the_newest_messages(
+    bus: Bus, own: str
+) -> None:
+    await bus.publish([kept(event(own, "a"), str(number)) for number in range(20)])
+    for most, expected in ((20, range(20)), (5, range(15, 20))):
+        received = Received()
+        source = Source(subject=event(own, "*"), stream=Stream.EVT.value, since_s=3_600, since_most=most)
+        async with listening(bus, source, received):
+            await received.count(len(expected))
+        assert received.texts == [str(number) for number in expected]
+
+
 async def test_one_consumer_delivers_several_subjects_in_the_order_of_the_stream(bus: Bus, own: str) -> None:
     sent = [(dead_letter, str(number)) for number, dead_letter in enumerate("abcabacb")]
     source = Source(subject=event(own, "a"), also=(event(own, "b"),), stream=Stream.EVT.value, durable=f"many-{own}")

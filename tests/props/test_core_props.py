@@ -31,7 +31,7 @@ from colo_executor.core import ExecutorPolicy
 from colo_executor.local import LaunchFailed, LaunchReplica, ReplicaExited, ReplicaLaunched, SignalReplica
 from colo_executor.subscriptions import executor_hears
 from colo_gateway.core import GatewayCore
-from colo_gateway.shell import HEARS as GATEWAY_HEARS
+from colo_gateway.shell import hears as gateway_hears
 from colo_jobs.core import JobsCore
 from colo_jobs.effects import JobReloaded, ReloadJob
 from colo_jobs.policy import JobsPolicy
@@ -271,4 +271,4 @@ def test_the_collector_takes_or_refuses(script: list[tuple[int, int, int]]) -> N
 @given(steps)
 def test_the_gateway_takes_or_refuses(script: list[tuple[int, int, int]]) -> None:
     shell = Shell(GatewayCore(event_log_size=10, trace_size=3))
-    play(shell, facts_of(GATEWAY_HEARS), script)
+    play(shell, facts_of(gateway_hears()), script)

@@ -22,6 +22,7 @@ class MemoryStream:
         self.limits = limits
         self.messages: dict[int, Outgoing] = {}
         self.last_seq = 0
+        self._stored_s: dict[int, float] = {}
         self._by_subject: dict[str, deque[int]] = {}
         self._ids: dict[str, float] = {}
         self._durables: dict[str, MemoryConsumer] = {}
@@ -41,10 +42,11 @@ class MemoryStream:
             self._ids[message.msg_id] = now_s + self.limits.duplicate_window_s
         self.last_seq += 1
         self.messages[self.last_seq] = message
+        self._stored_s[self.last_seq] = now_s
         kept = self._by_subject.setdefault(message.subject, deque())
         kept.append(self.last_seq)
         while 0 < self.limits.max_msgs_per_subject < len(kept):
-            del self.messages[kept.popleft()]
+            self._forget(kept.popleft())
         for consumer in self._consumers:
             consumer.wake()
         return True
@@ -66,15 +68,31 @@ class MemoryStream:
 
     def remove(self, seq: int) -> None:
         """Delete a message, if it is still stored."""
-        message = self.messages.pop(seq, None)
+        message = self.messages.get(seq)
         if message is not None:
             self._by_subject[message.subject].remove(seq)
+            self._forget(seq)
 
     def last_per_subject(self, patterns: Sequence[str]) -> list[int]:
         """The last sequence of every subject that matches any of the patterns, ascending."""
         return sorted(
             kept[-1] for subject, kept in self._by_subject.items() if kept and _matches_any(patterns, subject)
         )
+
+    def first_since(self, source: Source) -> int:
+        """The sequence at which a source starts that begins some time ago, or with the newest messages."""
+        from_s = asyncio.get_running_loop().time() - source.since_s
+        found = [
+            seq
+            for seq, stored_s in self._stored_s.items()
+            if stored_s >= from_s and _matches_any(source.subjects, self.messages[seq].subject)
+        ]
+        if len(found) > source.since_most:
+            return self.last_seq - source.since_most + 1
+        return found[0] if found else self.last_seq + 1
+
+    def _forget(self, seq: int) -> None:
+        del self.messages[seq], self._stored_s[seq]
 
     def _forget_ids(self, now_s: float) -> None:
         # Ids expire in the order in which they came.
@@ -95,6 +113,8 @@ class MemoryConsumer:
         self._cursor = 1
         if not source.durable:
             self._cursor = stream.last_seq + 1
+            if source.since_s:
+                self._cursor = stream.first_since(source)
             if source.last_per_subject:
                 self._redeliveries.extend(stream.last_per_subject(source.subjects))
         self._unacked: dict[int, asyncio.TimerHandle] = {}

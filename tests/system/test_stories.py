@@ -72,6 +72,11 @@ async def test_watch_begins_so_long_ago_names_positions_and_ends_silently_in_a_p
             assert (first["type"], first["position"] > 0) == ("JobSubmitted", True)
 
 
+async def history_of(colo: RunningColo, job: str) -> set[tuple[int, str]]:
+    answer = await colo.get(f"/v1/history?job={job}&since=24h&limit=200")
+    return {(line["at_ms"], line["text"]) for line in answer["lines"]}
+
+
 async def test_an_eviction_is_explained_with_value_threshold_and_who_was_spared(colo: RunningColo) -> None:
     job = await submitted(colo, name="evicted", replicas=1)
     await colo.reaches(job, "Running")
@@ -124,6 +129,21 @@ async def test_an_eviction_is_explained_with_value_threshold_and_who_was_spared(
     assert "submitted: 1 replica" in story.out
     unknown = await colo_command("explain", "eviction", "ev-ffff", api=colo.api)
     assert (unknown.code, unknown.out) == (1, "")
+
+    # A gateway that starts again reads what happened before from the streams.
+    before = await history_of(colo, job)
+    assert len(before) > 3
+    await colo.kill("gateway")
+    await colo.restart("gateway")
+
+    async def told_again() -> bool:
+        return before <= await history_of(colo, job)
+
+    await eventually(told_again, "the history of before the start is told", limit_s=20)
+    explained = await colo_command("explain", "eviction", "ev-00000000", api=colo.api)
+    assert "memory in use 93% >= 92% for 3.0s" in explained.out
+    story = await colo_command("explain", "job", "evicted", api=colo.api)
+    assert "submitted: 1 replica" in story.out
 
 
 async def test_a_waiting_job_is_told_its_place_and_its_estimate_or_why_there_is_none(colo: RunningColo) -> None:

@@ -26,7 +26,7 @@ from colo_common.runtime.sources import sources_of
 from colo_evictor.shell import HEARS as EVICTOR_HEARS
 from colo_executor.subscriptions import executor_hears
 from colo_gateway.restrictions.shell import RESTRICTIONS_HEARS
-from colo_gateway.shell import HEARS as GATEWAY_HEARS
+from colo_gateway.shell import hears as gateway_hears
 from colo_jobs.shell import HEARS as JOBS_HEARS
 from colo_overcommit.shell import HEARS_RISK as OVERCOMMIT_HEARS
 from colo_scheduler.shell import HEARS as SCHEDULER_HEARS
@@ -46,7 +46,7 @@ _HEARS: Final[Mapping[str, tuple[Subscription, ...]]] = {
     "scheduler": (*SCHEDULER_HEARS, *SCHEDULER_HEARS_SHARED),
     "overcommit": OVERCOMMIT_HEARS,
     "evictor": EVICTOR_HEARS,
-    "gateway": (*GATEWAY_HEARS, *RESTRICTIONS_HEARS),
+    "gateway": (*gateway_hears(), *RESTRICTIONS_HEARS),
     "feed": lab_hears(),
 }
 _ASKS: Final[Mapping[str, tuple[type[Struct], ...]]] = {

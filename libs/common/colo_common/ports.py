@@ -119,7 +119,9 @@ class Source(Struct, frozen=True, kw_only=True):
     `stream` empty: live core messages, lossy; when the sink is slow only the newest few of each subject are kept. Otherwise a
     consumer of that stream. With `durable` it has that name, continues where it stopped, needs explicit acknowledgement, and
     redelivers after `ack_wait_s`, for ever: who receives a message decides what is poison. Without, it starts with new messages, or
-    with `last_per_subject` with the last message of each subject; each message is delivered once, and acknowledging does nothing.
+    with `last_per_subject` with the last message of each subject, or with `since_s` with the first message that the stream stored
+    at most so many seconds ago (where those are more than `since_most`, with the newest `since_most` messages of the stream); each
+    message is delivered once, and acknowledging does nothing.
 
     `also` are further subjects of the same stream, none overlapping another and best without wildcards: one consumer delivers all
     of them in the order of the stream. A durable consumer that nobody asks for `forget_s` is forgotten (0: never); made again, it
@@ -131,6 +133,8 @@ class Source(Struct, frozen=True, kw_only=True):
     stream: str = ""
     durable: str = ""
     last_per_subject: bool = False
+    since_s: int = 0
+    since_most: int = 0
     ack_wait_s: int = 30
     batch: int = 200
     may_wait_ms: int = 0

@@ -9,7 +9,7 @@ from colo_common.events.effects import Effect, Publish, Wake
 from colo_common.events.enforcement import EnforcementChanged
 from colo_common.events.fact import Fact
 from colo_common.events.node import NodeUsageSampled
-from colo_common.events.registry import subject_of
+from colo_common.events.registry import Stream, event_of, subject_of
 from colo_common.events.restriction import RestrictionsChanged
 from colo_common.events.service import SpansFinished
 from colo_common.model.audit import Audit
@@ -25,6 +25,9 @@ __all__ = ["Audited", "Event", "GatewayCore", "Shown"]
 # About 1 ms.
 _CHECKED_AT_ONCE = 10_000
 _NODES_MOST = 50_000
+_LATE_MS = 60_000
+#: The streams of which the gateway reads at its start what happened before; their facts are the history.
+_READ_AGAIN = (Stream.EVT, Stream.RUN)
 
 
 class Shown(Struct, frozen=True, kw_only=True):
@@ -62,6 +65,8 @@ class GatewayCore:
         self.ceilings: dict[str, EnforcementChanged] = {}
         self.received: Counter[str] = Counter()
         self.restrictions = Restrictions()
+        self._since_ms: int | None = None
+        self._read_from: set[Stream] = set()
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         """Take one event. Spans go to the traces, every other fact goes to the event log and to the open streams."""
@@ -80,7 +85,8 @@ class GatewayCore:
             return []
         if isinstance(event, RestrictionsChanged):
             self.restrictions.take(event.revision, event.restrictions, now_ms)
-        self.recent.add(event, now_ms)
+        at_ms = self._arrived(event, now_ms)
+        self.recent.add(event, at_ms)
         if isinstance(event, EnforcementChanged):
             self._keep_ceiling(event)
             self.harm.shrunk(event)
@@ -90,7 +96,24 @@ class GatewayCore:
             self.traces.keep(event.spans)
             return []
         self.evictions.note(event)
-        return [Shown(entry=self.event_log.append(name, subject_of(event), event, now_ms))]
+        return [Shown(entry=self.event_log.append(name, subject_of(event), event, at_ms))]
+
+    def _arrived(self, fact: Fact, now_ms: int) -> int:
+        """When the fact arrived: now, or when it happened, if that is more than a minute ago and its stream is read from then on.
+
+        Below a minute it may be the clock of its sender that is wrong.
+        """
+        stream = event_of(type(fact)).stream
+        is_read_again = stream in _READ_AGAIN and 0 < fact.at_ms < now_ms - _LATE_MS
+        at_ms = fact.at_ms if is_read_again else now_ms
+        if self._since_ms is None:
+            self._since_ms = now_ms
+        if stream in _READ_AGAIN and stream not in self._read_from:
+            self._read_from.add(stream)
+            self.event_log.begins(stream, at_ms if is_read_again else self._since_ms)
+            if stream is Stream.EVT and is_read_again:
+                self.recent.begins(at_ms)
+        return at_ms
 
     def _keep_ceiling(self, event: EnforcementChanged) -> None:
         """Keep the newest ceiling of a node, for the most recently changed nodes."""

@@ -17,7 +17,7 @@ _PIECE: Final = 5_000
 class EventLogEntry(Struct, frozen=True, kw_only=True):
     """One fact of the stream. `position` counts the facts on from the log's `start`, in the order of arrival.
 
-    `received_ms` is when it did so; the fact itself names when it happened, which may be long before where the bus repeated it.
+    `received_ms` is when it did so, or when it happened where it was read again from its stream.
     """
 
     position: int
@@ -34,6 +34,7 @@ class EventLog:
         """`start`: the position before the first fact. One that grows with time keeps positions of another start apart."""
         self._entries: deque[EventLogEntry] = deque(maxlen=size)
         self._start = start
+        self._begins_ms: dict[str, int] = {}
         self.position = start
 
     def __len__(self) -> int:
@@ -65,9 +66,21 @@ class EventLog:
         """The position before the first kept fact that happened at or after that time; the newest position when there is none."""
         return next((entry.position - 1 for entry in self._entries if entry.fact.at_ms >= at_ms), self.position)
 
+    def begins(self, stream: str, at_ms: int) -> None:
+        """From then on the facts of the stream are received."""
+        self._begins_ms[stream] = at_ms
+
     def known_since_ms(self) -> int | None:
-        """Since when every fact is kept (ms, when the oldest kept one was received); None for an empty log."""
-        return self._entries[0].received_ms if self._entries else None
+        """Since when every fact is kept (ms): of every stream, and still now that the oldest ones left; None for an empty log."""
+        if not self._entries:
+            return None
+        has_dropped = self.position - self._start > len(self._entries)
+        first_ms = self._entries[0].received_ms
+        return (
+            max(self._begins_ms.values(), default=first_ms)
+            if not has_dropped
+            else max(first_ms, *self._begins_ms.values())
+        )
 
     def pieces(self) -> Iterator[int]:
         """Check in pieces that positions ascend by one up to the newest, and yield the length of each checked piece.

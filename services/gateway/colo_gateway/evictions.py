@@ -49,6 +49,8 @@ class Evictions:
         self._by_id: OrderedDict[str, Eviction] = OrderedDict()
         # The newest eviction of each replica that has no next place yet.
         self._homeless: dict[str, Eviction] = {}
+        # Two streams tell of an eviction and of the end of its victim: the end may come first.
+        self._early: dict[str, ReplicaEnded] = {}
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -62,6 +64,8 @@ class Evictions:
                 known = self._by_id.get(fact.eviction)
                 if known is not None:
                     known.ended = fact
+                else:
+                    self._keep_early(fact)
             case EvictionFinished():
                 known = self._by_id.get(fact.eviction)
                 if known is not None:
@@ -95,10 +99,15 @@ class Evictions:
             return of_replica[:1]
         return [each for id_, each in self._by_id.items() if name and id_.startswith(name)]
 
+    def _keep_early(self, fact: ReplicaEnded) -> None:
+        self._early[fact.eviction] = fact
+        if len(self._early) > _KEPT_MAX:
+            del self._early[next(iter(self._early))]
+
     def _add(self, fact: EvictionRequested) -> None:
         if fact.eviction in self._by_id:
             return
-        added = self._by_id[fact.eviction] = Eviction(requested=fact)
+        added = self._by_id[fact.eviction] = Eviction(requested=fact, ended=self._early.pop(fact.eviction, None))
         self._homeless[fact.replica] = added
         if len(self._by_id) > _KEPT_MAX:
             _, dropped = self._by_id.popitem(last=False)

@@ -28,7 +28,8 @@ class History(Struct, frozen=True, kw_only=True):
     """What happened from `from_ms` to `to_ms`: the newest lines, oldest first; `earlier` is the number of lines before them.
 
     `counts` has all facts of the span that pass the filter, by type; those in `left_out` are in no line, because they repeat what
-    others tell. Before `known_since_ms` facts may be missing: the gateway keeps a bounded number, and none from before its start.
+    others tell. Before `known_since_ms` facts may be missing: the gateway keeps a bounded number, and reads a bounded number of
+    earlier ones at its start.
     `clock_speed` above 1: times are simulated, and run so many times as fast as the clock on the wall.
     """
 

@@ -30,7 +30,7 @@ from colo_gateway.gateway_metrics import GatewayMetrics
 from colo_gateway.known_query import refuse_unknown_query
 from colo_gateway.restrictions.shell import restrictions_service
 from colo_gateway.settings import GatewaySettings
-from colo_gateway.shell import HEARS, performer
+from colo_gateway.shell import hears, performer
 from colo_gateway.state import StateRoutes
 from colo_gateway.streams import Streams
 from colo_gateway.suggestions import suggest_nearest
@@ -59,7 +59,7 @@ async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
         core=core,
         bus=process.bus,
         clock=process.clock,
-        subscriptions=HEARS,
+        subscriptions=hears(settings.history_s, settings.history_most),
         perform=performer(streams),
         metrics=process.metrics,
         more_problems=survey.needed,

@@ -1,6 +1,6 @@
 """What happened in the last ten minutes, as counts: evictions, dead letters, refused placements, advisories of the bus."""
 
-from collections import Counter, deque
+from collections import Counter
 from typing import Final
 
 from msgspec import Struct, field
@@ -15,6 +15,7 @@ __all__ = ["WINDOW_MS", "Recent", "RecentCounts"]
 
 WINDOW_MS: Final = 600_000
 _BUCKET_MS: Final = 10_000
+_BUCKETS_MOST: Final = WINDOW_MS // _BUCKET_MS + 1
 #: Names counted apart in one bucket; further ones are counted under "other".
 _NAMES_MOST: Final = 1_000
 _OTHER: Final = "other"
@@ -50,25 +51,29 @@ class _Bucket:
 
 
 class Recent:
-    """Sixty buckets of ten seconds of the service's clock; a fact is counted when it is received."""
+    """Sixty buckets of ten seconds of the service's clock; a fact is counted when it arrived (see GatewayCore)."""
 
     def __init__(self) -> None:
-        self._buckets: deque[_Bucket] = deque(maxlen=WINDOW_MS // _BUCKET_MS + 1)
+        self._buckets: dict[int, _Bucket] = {}
         self._since_ms: int | None = None
 
-    def add(self, fact: Fact, now_ms: int) -> None:
-        """Count the fact, if it is of a counted type."""
+    def begins(self, at_ms: int) -> None:
+        """From then on the counted facts are known."""
+        self._since_ms = at_ms
+
+    def add(self, fact: Fact, at_ms: int) -> None:
+        """Count the fact, if it is of a counted type, at that time."""
         if self._since_ms is None:
-            self._since_ms = now_ms
+            self._since_ms = at_ms
         match fact:
             case EvictionRequested():
-                bucket = self._bucket(now_ms)
+                bucket = self._bucket(at_ms)
                 _count(bucket.reasons, fact.reason.value)
                 _count(bucket.nodes, fact.node)
             case DeadLettered():
-                _count(self._bucket(now_ms).dead, fact.service)
+                _count(self._bucket(at_ms).dead, fact.service)
             case PlacementRejected():
-                self._bucket(now_ms).rejections += 1
+                self._bucket(at_ms).rejections += 1
             case _:
                 return
 
@@ -84,7 +89,7 @@ class Recent:
         dead: Counter[str] = Counter()
         advisories: Counter[str] = Counter()
         rejections = 0
-        for bucket in self._buckets:
+        for bucket in self._buckets.values():
             if bucket.begins_ms + _BUCKET_MS > now_ms - WINDOW_MS:
                 reasons.update(bucket.reasons)
                 nodes.update(bucket.nodes)
@@ -102,11 +107,13 @@ class Recent:
             advisories=_ordered(advisories),
         )
 
-    def _bucket(self, now_ms: int) -> _Bucket:
-        begins_ms = now_ms // _BUCKET_MS * _BUCKET_MS
-        if not self._buckets or self._buckets[-1].begins_ms < begins_ms:
-            self._buckets.append(_Bucket(begins_ms))
-        return self._buckets[-1]
+    def _bucket(self, at_ms: int) -> _Bucket:
+        begins_ms = at_ms // _BUCKET_MS * _BUCKET_MS
+        if begins_ms not in self._buckets:
+            self._buckets[begins_ms] = _Bucket(begins_ms)
+            if len(self._buckets) > _BUCKETS_MOST:
+                del self._buckets[min(self._buckets)]
+        return self._buckets.get(begins_ms) or _Bucket(begins_ms)
 
 
 def _count(counter: Counter[str], name: str) -> None:

@@ -1,19 +1,26 @@
 """The settings of the gateway."""
 
+from typing import Final
+
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.loopback import is_loopback
+from colo_common.model.ranges import check_ranges
 from colo_common.runtime.settings import Common
 from colo_gateway.door.oidc import OidcPolicy
 from colo_gateway.door.tls import TlsPolicy
 
 __all__ = ["GatewaySettings"]
 
+#: The streams of facts keep them no longer.
+_WEEK_S: Final = 7 * 86_400
+
 
 class GatewaySettings(Common, frozen=True, kw_only=True):
     """The port `http_port` serves the API and the health pages. `ask_timeout_s` bounds every request to another service.
 
-    The gateway keeps `event_log_size` facts and `trace_size` traces. At most `streams_max` event streams may be open, each with at
-    most `stream_queue` facts in its queue.
+    The gateway keeps `event_log_size` facts and `trace_size` traces. At its start it reads what happened in the last `history_s`
+    (0: nothing), of each stream at most the newest `history_most` messages. At most `streams_max` event streams may be open, each
+    with at most `stream_queue` facts in its queue.
 
     `tokens_file` is the file of `colo admin tokens`; with it, or with an `oidc_issuer`, everybody is asked who he is. Without them
     the gateway listens on this machine alone, unless `allow_anonymous`. An address may send `requests_per_s` (0: no limit), in a
@@ -24,6 +31,8 @@ class GatewaySettings(Common, frozen=True, kw_only=True):
     ask_timeout_s: float = 5.0
     event_log_size: int = 10_000
     trace_size: int = 2_000
+    history_s: int = 3_600
+    history_most: int = 10_000
     streams_max: int = 100
     stream_queue: int = 2_000
     tokens_file: str = ""
@@ -43,6 +52,7 @@ class GatewaySettings(Common, frozen=True, kw_only=True):
         for name in ("event_log_size", "trace_size", "streams_max", "stream_queue"):
             if getattr(self, name) < 1:
                 raise InvalidInput(name, "must be at least 1", getattr(self, name))
+        check_ranges(self, ("history_s", 0, _WEEK_S), ("history_most", 1, 1_000_000))
         if not 0 <= self.requests_per_s <= 1_000_000:
             raise InvalidInput("requests_per_s", "must be from 0 to 1000000", self.requests_per_s)
         if not 1 <= self.failed_logins_per_min <= 60_000:

@@ -13,14 +13,25 @@ from colo_common.runtime.core import Performer, Subscription
 from colo_gateway.core import Shown
 from colo_gateway.streams import Streams
 
-__all__ = ["HEARS", "performer"]
+__all__ = ["hears", "performer"]
 
-# All facts, and of the telemetry finished spans and the samples, which the core keeps out of the event log.
-HEARS: Final = tuple(
-    Subscription(type=row.body, durable=False, replay=row.stream in (Stream.NODE, Stream.POLICY))
-    for row in EVENTS
-    if row.stream not in (None, Stream.CMD) or row.subject.parameters == ("service",) or row.body is NodeUsageSampled
-)
+_LAST_KEPT: Final = (Stream.NODE, Stream.POLICY)
+
+
+def hears(since_s: int = 0, since_most: int = 0) -> tuple[Subscription, ...]:
+    """All facts, and of the telemetry finished spans and the samples, which the core keeps out of the event log.
+
+    What happened is read again from the streams: the facts of the last `since_s`, of each stream at most the newest `since_most`.
+    """
+    return tuple(
+        Subscription(type=row.body, durable=False, replay=True)
+        if row.stream in _LAST_KEPT
+        else Subscription(type=row.body, durable=False, since_s=since_s, since_most=since_most)
+        for row in EVENTS
+        if row.stream not in (None, Stream.CMD)
+        or row.subject.parameters == ("service",)
+        or row.body is NodeUsageSampled
+    )
 
 
 def performer(streams: Streams) -> Performer:

@@ -103,6 +103,14 @@ def test_a_victim_that_does_not_leave_is_told_as_lost() -> None:
     assert lost.sentence.endswith("it did not leave within 40s and counts as lost")
 
 
+def test_an_end_that_is_read_before_its_order_belongs_to_it() -> None:
+    evictions = Evictions()
+    evictions.note(ENDED)
+    evictions.note(REQUESTED)
+    (found,) = evictions.find("ev-0123456789")
+    assert (found.state, found.took_ms) == ("left", 2_500)
+
+
 def test_what_an_older_evictor_told_is_told_without_what_it_left_out() -> None:
     older = an_eviction(
         "low/main/0",

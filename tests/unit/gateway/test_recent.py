@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from msgspec import structs
+from msgspec.structs import replace
 
+from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.eviction import EvictionRequested
 from colo_common.events.fleet import FleetTotals, OverdrawnNode
 from colo_common.events.requests import QueueSummary
 from colo_common.events.service import DeadLettered
-from colo_common.model.reasons import Reason
+from colo_common.model.reasons import EndCause, Reason
 from colo_common.ports import Advisory, Backlog
+from colo_gateway.core import GatewayCore
 from colo_gateway.findings import findings_of
 from colo_gateway.recent import WINDOW_MS, Recent
 from colo_gateway.survey import service_entry
-from tests.support.builders import a_status, an_eviction
+from tests.support.builders import a_node, a_status, an_eviction
 
 
 def eviction(node: str, reason: Reason = Reason.MEMORY_WATERMARK) -> EvictionRequested:
@@ -30,6 +33,29 @@ def test_facts_are_counted_for_ten_minutes_and_no_longer() -> None:
     assert counts.window_ms == 300_000
     later = recent.counts(1_000_000 + WINDOW_MS + 10_000)
     assert (later.evictions, later.dead_letters, later.window_ms) == (0, {"jobs": 1}, WINDOW_MS)
+
+
+def test_facts_that_are_read_again_are_counted_when_they_happened() -> None:
+    core = GatewayCore(event_log_size=100, trace_size=1)
+    now_ms = 10_000_000
+    for ago_ms in (3_000_000, 500_000, 400_000):
+        core.handle(replace(eviction("n1"), eviction=f"e{ago_ms}", at_ms=now_ms - ago_ms), now_ms)
+    core.handle(eviction("n2"), now_ms)
+    counts = core.recent.counts(now_ms)
+    assert (counts.evictions, counts.evictions_by_node, counts.window_ms) == (3, {"n1": 2, "n2": 1}, WINDOW_MS)
+    assert core.event_log.known_since_ms() == now_ms - 3_000_000
+    # Of another stream less is read again: only from then on everything is known.
+    ended = ReplicaEnded(node="n1", replica="j/t/0", job="j", attempt=1, cause=EndCause.EVICTED, exit_code=143)
+    core.handle(replace(ended, at_ms=now_ms - 90_000), now_ms)
+    assert core.event_log.known_since_ms() == now_ms - 90_000
+
+
+def test_a_gateway_that_reads_nothing_again_knows_what_happens_since_its_start() -> None:
+    core = GatewayCore(event_log_size=100, trace_size=1)
+    core.handle(a_node("n1", at_ms=1_000), 10_000_000)
+    core.handle(eviction("n1"), 10_300_000)
+    assert core.event_log.known_since_ms() == 10_000_000
+    assert core.recent.counts(10_300_000).window_ms == 300_000
 
 
 def test_names_and_buckets_are_bounded() -> None:

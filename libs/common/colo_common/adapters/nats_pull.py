@@ -8,6 +8,7 @@ import asyncio
 import json
 import random
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -255,6 +256,8 @@ class PullConsumer:
                 **await self._start_policy(),
             )
         info = await self._present(config) or await self._jetstream.add_consumer(source.stream, config)
+        if config.deliver_policy is DeliverPolicy.BY_START_TIME:
+            info = await self._made_later(config, info)
         if self._last_seq is None and not source.durable:
             # A consumer created later continues from here, even if this one is lost before its first message.
             self._last_seq = info.delivered.stream_seq if info.delivered else 0
@@ -284,11 +287,29 @@ class PullConsumer:
         if self._source.last_per_subject:
             return {"deliver_policy": DeliverPolicy.LAST_PER_SUBJECT}
         if self._last_seq is None:
-            return {"deliver_policy": DeliverPolicy.NEW}
+            if not self._source.since_s:
+                return {"deliver_policy": DeliverPolicy.NEW}
+            since = datetime.now(UTC) - timedelta(seconds=self._source.since_s)
+            return {"deliver_policy": DeliverPolicy.BY_START_TIME, "opt_start_time": since}
         # The previous consumer was lost with its connection or server: continue after its last message, or at the first one of
         # a stream that was created again.
         await self._look_at_start(self._last_seq)
         return {"deliver_policy": DeliverPolicy.BY_START_SEQUENCE, "opt_start_seq": self._last_seq + 1}
+
+    async def _made_later(self, config: ConsumerConfig, info: ConsumerInfo) -> ConsumerInfo:
+        """The consumer that starts at a time, or another one that starts later, where more is stored since then than is wanted.
+
+        The first one is forgotten by the server, because nobody asks for its messages.
+        """
+        if (info.num_pending or 0) <= self._source.since_most:
+            return info
+        state = (await self._jetstream.stream_info(self._source.stream)).state
+        later = config.evolve(
+            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+            opt_start_time=None,
+            opt_start_seq=max(1, state.last_seq - self._source.since_most + 1),
+        )
+        return await self._jetstream.add_consumer(self._source.stream, later)
 
     def _log_once(self, why: str) -> None:
         if why != self._logged:

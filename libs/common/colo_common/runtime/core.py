@@ -55,8 +55,9 @@ class Subscription(Struct, frozen=True, kw_only=True):
     """One event type that a service receives.
 
     `parameters` narrow the subject (node="n1"). Telemetry is received live and may be lost. On a stream, a `durable` subscription
-    continues where the service stopped, and starts with the stream's first message; another one starts with new messages, and with
-    `replay` first gets the last message of each subject.
+    continues where the service stopped, and starts with the stream's first message; another one starts with new messages, with
+    `replay` first gets the last message of each subject, and with `since_s` first what the stream stored in so many seconds, or
+    the newest `since_most` messages where that is more.
 
     `may_wait_ms`, on the service's clock, is how long the inbox may hold a message back (at most a real second), behind all others,
     so that many messages are handled, stored and acknowledged together. A report then costs a fraction of what it costs alone.
@@ -67,6 +68,8 @@ class Subscription(Struct, frozen=True, kw_only=True):
     parameters: dict[str, str] = field(default_factory=dict)
     durable: bool = True
     replay: bool = False
+    since_s: int = 0
+    since_most: int = 0
     may_wait_ms: int = 0
 
 
@@ -89,7 +92,14 @@ def source_of(service: str, subscription: Subscription) -> Source:
         return Source(subject=subject, may_wait_ms=may_wait_ms)
     stream = row.stream.value
     if subscription.replay or not subscription.durable:
-        return Source(subject=subject, stream=stream, last_per_subject=subscription.replay, may_wait_ms=may_wait_ms)
+        return Source(
+            subject=subject,
+            stream=stream,
+            last_per_subject=subscription.replay,
+            since_s=subscription.since_s,
+            since_most=subscription.since_most,
+            may_wait_ms=may_wait_ms,
+        )
     words = [token for token in row.subject.template.split(".")[_PREFIX_TOKENS:] if not token.startswith("{")]
     durable = "-".join(["colo", service, *parameter_tokens(subscription), *words])
     # Made again, the consumer of a node that was away finds every order that the stream still keeps.

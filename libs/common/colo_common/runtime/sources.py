@@ -30,7 +30,7 @@ def sources_of(service: str, subscriptions: Sequence[Subscription]) -> tuple[Sou
     groups: dict[tuple[Any, ...], list[Subscription]] = {}
     for subscription in subscriptions:
         source = source_of(service, subscription)
-        kind = bool(source.durable), source.last_per_subject, source.may_wait_ms
+        kind = bool(source.durable), source.last_per_subject, source.since_s, source.since_most, source.may_wait_ms
         groups.setdefault((source.stream or source.subject, *kind, *parameter_tokens(subscription)), []).append(
             subscription
         )
