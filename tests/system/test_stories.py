@@ -136,10 +136,10 @@ async def test_an_eviction_is_explained_with_value_threshold_and_who_was_spared(
     await colo.kill("gateway")
     await colo.restart("gateway")
 
-    async def told_again() -> bool:
+    async def is_known_again() -> bool:
         return before <= await history_of(colo, job)
 
-    await eventually(told_again, "the history of before the start is told", limit_s=20)
+    await eventually(is_known_again, "the history of before the start is known", limit_s=20)
     explained = await colo_command("explain", "eviction", "ev-00000000", api=colo.api)
     assert "memory in use 93% >= 92% for 3.0s" in explained.out
     story = await colo_command("explain", "job", "evicted", api=colo.api)
