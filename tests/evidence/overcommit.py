@@ -29,6 +29,7 @@ from colo_common.model.freshness import FreshnessPolicy
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.topology import uniform_topology
 from colo_overcommit.core import OvercommitCore
+from colo_overcommit.estimators.estimator import ESTIMATORS, LAST
 from colo_overcommit.policy import OvercommitPolicy
 from colo_overcommit.risk import RiskPolicy
 from tests.evidence.curve import curve
@@ -73,11 +74,12 @@ def machines_of(path: Path) -> dict[str, Series]:
     return {machine: sorted(series.items()) for machine, series in sorted(found.items())}
 
 
-def promises_of(series: Series, risk: RiskPolicy) -> list[int]:
+def promises_of(series: Series, risk: RiskPolicy, estimator: str = LAST) -> list[int]:
     """The batch CPU in force after each sample, in mcpu, by the service's own core with its default policy otherwise."""
     policy = OvercommitPolicy(
         node_reserved_cpu_mcpu=0,
         risk=risk,
+        estimator=estimator,
         # The trace has a sample a minute and gaps; what lateness does to a promise is not measured here.
         freshness=FreshnessPolicy(stale_after_ms=_GAP_S * 1_000, lost_after_ms=2 * _GAP_S * 1_000, warm_samples=1),
     )
@@ -103,12 +105,12 @@ def promises_of(series: Series, risk: RiskPolicy) -> list[int]:
     return promised
 
 
-def kept(machines: Iterable[Series], risk: RiskPolicy, times_s: Sequence[int]) -> Kept:
+def kept(machines: Iterable[Series], risk: RiskPolicy, times_s: Sequence[int], estimator: str = LAST) -> Kept:
     """The promises of all machines under a policy, and the shares that were broken within each time."""
     promised_pct: list[float] = []
     broken: dict[int, list[float]] = {time_s: [] for time_s in times_s}
     for series in machines:
-        promised = promises_of(series, risk)
+        promised = promises_of(series, risk, estimator)
         first = len(series) // 2
         promised_pct.append(sum(promised[first:]) / len(promised[first:]) / (_CPUS * 10))
         for time_s in times_s:
@@ -150,12 +152,16 @@ def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.evidence overcommit")
     parser.add_argument("--trace", type=Path, required=True, help="machine,second,CPU percent,... (CSV, plain or .gz)")
     parser.add_argument("--target", type=float, default=0.01, help="the share of promises that may be broken")
+    parser.add_argument("--estimators", action="store_true", help="every estimator, not the newest use alone")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--svg", type=Path, help="draw what can be promised by take-back time into this file")
     args = parser.parse_args(words)
     try:
         machines = list(machines_of(args.trace).values())
-        risks = {time_s: RiskPolicy(target_ratio=args.target, take_back_ms=time_s * 1_000) for time_s in _CURVE_S}
+        risks = {
+            time_s: RiskPolicy(target_ratio=args.target, take_back_ms=time_s * 1_000, least_margin_pct=0)
+            for time_s in _CURVE_S
+        }
         for risk in risks.values():
             risk.validate()
     except (InvalidInput, OSError) as error:
@@ -163,7 +169,8 @@ def main(words: Sequence[str]) -> int:
         return 2
     measure = partial(kept, machines, times_s=TIMES_S)
     found = {"a margin that stays": measure(RiskPolicy())}
-    found |= {f"risk control over {time_s} s": measure(risks[time_s]) for time_s in TIMES_S}
+    for name in (LAST, *ESTIMATORS) if args.estimators else (LAST,):
+        found |= {f"{name}, risk over {time_s} s": measure(risks[time_s], estimator=name) for time_s in TIMES_S}
     if args.svg is not None:
         points = [(time_s, kept(machines, risks[time_s], (time_s,)).promised_pct) for time_s in _CURVE_S]
         args.svg.write_text(curve(points, "take-back time (s)", f"promised (% of CPU), {args.target:.1%} broken"))

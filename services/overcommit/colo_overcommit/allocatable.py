@@ -41,6 +41,8 @@ class Resource(Struct, frozen=True, kw_only=True):
 
     `lse_requested` and `lse_used` are those of LSE work that is placed in the zone. No other work may run on its CPUs, so its
     request counts and not its usage (as in Koordinator's formula); for memory both are 0, and usage counts.
+
+    `online_expected` is what an estimator expects of online work before capacity can be taken back; 0 without one.
     """
 
     capacity: int
@@ -51,6 +53,7 @@ class Resource(Struct, frozen=True, kw_only=True):
     held: int
     lse_requested: int = 0
     lse_used: int = 0
+    online_expected: int = 0
 
     @property
     def lse_idle(self) -> int:
@@ -64,9 +67,15 @@ class Resource(Struct, frozen=True, kw_only=True):
 
     @property
     def raw(self) -> int:
-        """capacity - margin - max(system_used, reserved) - online_used - lse_idle; may be negative."""
+        """capacity - margin - max(system_used, reserved) - max(online_used, online_expected) - lse_idle; may be negative."""
         kept, reserved = self.system_used, self.reserved
-        raw = self.capacity - self.margin - (kept if kept > reserved else reserved) - self.online_used
+        used, expected = self.online_used, self.online_expected
+        raw = (
+            self.capacity
+            - self.margin
+            - (kept if kept > reserved else reserved)
+            - (used if used > expected else expected)
+        )
         return raw - self.lse_idle if self.lse_requested else raw
 
     @property
@@ -83,7 +92,7 @@ class Resource(Struct, frozen=True, kw_only=True):
 class ZoneInputs(Struct, frozen=True, kw_only=True):
     """The terms of one zone. `limit` is the source of its reclaim percentages: a Limit, or what an operator forbids.
 
-    `moved_by` says what moved the policy's percentages, "" where nothing did.
+    `moved_by` says what moved the policy's percentages, and `expected_by` is the estimator of the expected use; "" without.
     """
 
     zone: int
@@ -91,6 +100,7 @@ class ZoneInputs(Struct, frozen=True, kw_only=True):
     memory: Resource
     limit: str = Limit.POLICY
     moved_by: str = ""
+    expected_by: str = ""
 
 
 def allocatable_of_zone(inputs: ZoneInputs) -> ZoneAllocatable:

@@ -27,7 +27,9 @@ from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.restriction import Restrictions, restriction_text
 from colo_overcommit.allocatable import ZoneInputs, allocatable_of_zone, with_reclaim, zone_inputs
+from colo_overcommit.estimators.estimator import LAST
 from colo_overcommit.exclusive import exclusive_by_zone
+from colo_overcommit.expected_use import ExpectedUse
 from colo_overcommit.explain import explain, recompute
 from colo_overcommit.fleet_guard import NO_GUARD, BusReachable, FleetGuard, GuardPolicy
 from colo_overcommit.held_by_batch import HeldByBatch
@@ -213,6 +215,8 @@ class OvercommitCore:
         )
         if known.promises is not None:
             inputs = self._judged(known, known.promises, sample, inputs, now_ms)
+        if known.expected is not None:
+            inputs = known.expected.learn(inputs, sample.at_ms)
         known.accept(sample, inputs, now_ms)
         known.watched_ms = self.guard.watched_ms(now_ms)
         self._watch.sampled(sample.node, known.watched_ms)
@@ -432,9 +436,12 @@ class OvercommitCore:
             if len(self.nodes) >= _NODES_MAX:
                 self.dropped.too_many_nodes += 1
                 return None
-            known = self.nodes[node] = KnownNode(promises=self._promises())
+            known = self.nodes[node] = KnownNode(promises=self._promises(), expected=self._expected())
             self._watch.departed(node, self.guard.watched_ms(self._now_ms))
         return known
+
+    def _expected(self) -> ExpectedUse | None:
+        return None if self.policy.estimator == LAST else ExpectedUse(self.policy.estimator)
 
     def _promises(self) -> JudgedPromises | None:
         policy = self.policy

@@ -15,6 +15,9 @@ FORMULA: Final = (
     "- max(0, lse_requested - lse_used), the last two 0 where there are none; "
     "node = sum of zones"
 )
+#: With an estimator; memory and CPU have one or none.
+_FORMULA_EXPECTED: Final = FORMULA.replace("- online_used ", "- max(online_used, online_expected) ")
+_EXPECTED: Final = "online_expected"
 _SOURCES: Final = {
     "capacity": "topology",
     "reserved": "policy, an even share of the node's, or the node's own rules where these keep more",
@@ -40,7 +43,7 @@ _PCT_NAMES: Final = {prefix: f"{prefix}_{_RECLAIM}" for prefix in ("cpu", "memor
 
 
 def explain(zones: Sequence[ZoneInputs], sample: NodeUsageSampled | None = None) -> Explanation:
-    """The explanation of a node: six terms ("cpu_capacity") for each resource of each zone, two more with LSE work.
+    """The explanation of a node: six terms ("cpu_capacity") for each resource of each zone, more with LSE work or an estimator.
 
     Where the sample knows it, `stall_pct` of the node says what online work feels; the formula does not use it.
     """
@@ -54,7 +57,8 @@ def explain(zones: Sequence[ZoneInputs], sample: NodeUsageSampled | None = None)
             f"sample: {worst[0]}, the online work that stalls most" if worst[0] else "sample: no online work stalls"
         )
         terms.append(Term(name=STALL_TERM, value=worst[1], unit="pct", source=source))
-    return Explanation(formula=FORMULA, terms=tuple(terms))
+    is_expected = any(zone.expected_by for zone in zones)
+    return Explanation(formula=_FORMULA_EXPECTED if is_expected else FORMULA, terms=tuple(terms))
 
 
 def recompute(explanation: Explanation) -> tuple[ZoneAllocatable, ...]:
@@ -89,9 +93,13 @@ def _terms(zone: ZoneInputs, prefix: str, unit: Literal["mcpu", "bytes"], resour
         zone=number,
     )
     terms.insert(1, pct)
+    if zone.expected_by:
+        source = f"estimator {zone.expected_by}, from the use of online work before the sample; 0 while it has seen too little"
+        name = f"{prefix}_{_EXPECTED}"
+        terms.append(Term(name=name, value=resource.online_expected, unit=unit, source=source, zone=number))
     return terms
 
 
 def _resource(prefix: str, values: dict[str, int]) -> Resource:
-    lse = {name: values[f"{prefix}_{name}"] for name in _OF_LSE if f"{prefix}_{name}" in values}
-    return Resource(**{name: values[f"{prefix}_{name}"] for name in (*_SOURCES, _RECLAIM)}, **lse)
+    more = {name: values[f"{prefix}_{name}"] for name in (*_OF_LSE, _EXPECTED) if f"{prefix}_{name}" in values}
+    return Resource(**{name: values[f"{prefix}_{name}"] for name in (*_SOURCES, _RECLAIM)}, **more)

@@ -10,6 +10,7 @@ from colo_common.model.constraints import Taint
 from colo_common.model.freshness import Freshness
 from colo_common.model.topology import NodeTopology
 from colo_overcommit.allocatable import Limit, ZoneInputs
+from colo_overcommit.expected_use import ExpectedUse
 from colo_overcommit.held_by_batch import HeldByBatch
 from colo_overcommit.load import LoadHistory
 from colo_overcommit.promises import JudgedPromises
@@ -32,7 +33,7 @@ class KnownNode(Struct, kw_only=True):
     `forbidden`: by whom and why an operator forbids more batch work there, "" when nobody does; `closed`: the same of new work of
     every kind.
 
-    `promises` are those under judgement; None without risk control.
+    `promises` are those under judgement; None without risk control. `expected` is None without an estimator.
 
     `expected_since_ms` is the time at which a node without a sample was first known. It turns lost by this time, because it may
     have died before this service started.
@@ -62,6 +63,7 @@ class KnownNode(Struct, kw_only=True):
     load: LoadHistory = field(default_factory=LoadHistory)
     unmanaged: UnmanagedHistory = field(default_factory=UnmanagedHistory)
     promises: JudgedPromises | None = None
+    expected: ExpectedUse | None = None
 
     def is_old(self, sample: NodeUsageSampled) -> bool:
         """Whether a newer sample of the same boot of the collector has arrived already."""

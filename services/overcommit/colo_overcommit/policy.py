@@ -4,6 +4,8 @@ from msgspec import Struct
 
 from colo_common.model.freshness import FreshnessPolicy
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.nearest import hint
+from colo_overcommit.estimators.estimator import ESTIMATORS, LAST
 from colo_overcommit.risk import RiskPolicy
 
 __all__ = ["OvercommitPolicy"]
@@ -17,7 +19,8 @@ class OvercommitPolicy(Struct, frozen=True, kw_only=True):
     last publication is `refresh_ms` old. The node's usage is published with it. It causes a publication when it moved by at least
     `load_pct` of the node's capacity (0: never), the last publication is `load_hold_ms` old and no number fell for `grow_hold_ms`.
 
-    With `risk` on, the margins begin as the policy's and then follow the promises that were broken.
+    With `risk` on, the margins begin as the policy's and then follow the promises that were broken. `estimator` names the one that
+    says what online work may use beyond its newest use.
     """
 
     cpu_reclaim_pct: int = 75
@@ -33,6 +36,7 @@ class OvercommitPolicy(Struct, frozen=True, kw_only=True):
     lease_ms: int = 10_000
     freshness: FreshnessPolicy = FreshnessPolicy()
     risk: RiskPolicy = RiskPolicy()
+    estimator: str = LAST
 
     def validate(self) -> None:
         """Raise InvalidInput for the first value that is out of its range or contradicts another."""
@@ -51,3 +55,6 @@ class OvercommitPolicy(Struct, frozen=True, kw_only=True):
         if self.freshness.stale_after_ms >= self.freshness.lost_after_ms:
             raise InvalidInput("freshness.stale_after_ms", "must be below lost_after_ms", self.freshness.stale_after_ms)
         self.risk.validate()
+        names = (LAST, *ESTIMATORS)
+        if self.estimator not in names:
+            raise InvalidInput("estimator", f"is not one; {hint(self.estimator, names, 'estimators')}", self.estimator)

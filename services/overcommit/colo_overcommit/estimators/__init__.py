@@ -1,0 +1,1 @@
+"""Estimators of what online work will use: one file each behind the interface in estimator.py."""

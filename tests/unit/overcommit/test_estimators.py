@@ -1,0 +1,100 @@
+"""Each estimator on series whose answer can be computed by hand, and what all of them keep to."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from colo_common.model.invalid import InvalidInput
+from colo_overcommit.core import OvercommitCore
+from colo_overcommit.estimators.estimator import ESTIMATORS, Estimator, estimator_of
+from colo_overcommit.estimators.steps import STEP_MS
+from colo_overcommit.explain import recompute
+from colo_overcommit.policy import OvercommitPolicy
+from tests.support.builders import a_node, a_sample
+
+_DAY = 24 * 3_600_000 // STEP_MS
+
+
+def fed(name: str, values: list[int]) -> Estimator:
+    """An estimator that has seen one value in each step; the last step is not over."""
+    estimator = estimator_of(name)
+    assert estimator is not None
+    for step, value in enumerate(values):
+        estimator.add(step * STEP_MS, value)
+    return estimator
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "expected"),
+    [
+        ("n-sigma", [1_000] * 24, None),  # the 24th step is not over
+        ("n-sigma", [1_000] * 25, 1_000),
+        # mean 1500, deviation sqrt(24 * 500^2 / 23) = 510.754: 1500 + 5 * 510.754 = 4053.77
+        ("n-sigma", [1_000, 2_000] * 12 + [0], 4_054),
+        ("n-sigma", [9_000] * 24 + [1_000] * 25, 1_000),  # older than two hours
+        ("histogram", [1_000] * 24, None),
+        # bucket 36 ends at 10 * (1.05^37 - 1) / 0.05 = 1016.2
+        ("histogram", [1_000] * 25, 1_017),
+        ("histogram", [1_000] * 199 + [4_000] + [0], 1_017),  # one of 200 is less than two percent
+        ("histogram", [0] * 25, 10),
+        # Half of all weight is of the last day: 10 of 288 newest steps are more than two percent of all, 10 of a week ago are not.
+        ("histogram", [1_000] * _DAY * 7 + [4_000] * 20 + [0], 4_125),  # bucket 62 ends at 200 * (1.05^63 - 1)
+        ("histogram", [4_000] * 20 + [1_000] * _DAY * 7 + [0], 1_017),
+        ("peak", [1_000] * 25, 1_017),
+        ("peak", [1_000, 2_000] * 12 + [0], 4_054),
+        ("periodic", [1_000] * _DAY, None),
+        # The day has its highest load in steps 100 to 102; it is expected from 15 minutes before.
+        ("periodic", ([1_000] * 100 + [7_000] * 3 + [1_000] * (_DAY - 103)) + [1_000] * 97, 1_000),
+        ("periodic", ([1_000] * 100 + [7_000] * 3 + [1_000] * (_DAY - 103)) + [1_000] * 98, 7_000),
+        ("periodic", ([1_000] * 100 + [7_000] * 3 + [1_000] * (_DAY - 103)) + [1_000] * 104, 1_000),
+        ("periodic", [9_000] * _DAY + [1_000] * _DAY * 8, 1_000),  # eight days ago
+    ],
+)
+def test_what_is_expected(name: str, values: list[int], expected: int | None) -> None:
+    assert fed(name, values).expected() == expected
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+@given(data=st.lists(st.tuples(st.integers(0, 1 << 50), st.integers(0, 1 << 50)), max_size=60))
+def test_any_times_and_values_are_taken(name: str, data: list[tuple[int, int]]) -> None:
+    estimator = estimator_of(name)
+    assert estimator is not None
+    for at_ms, value in data:
+        estimator.add(at_ms, value)
+        expected = estimator.expected()
+        assert expected is None or expected >= 0
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_clock_that_is_set_back_begins_anew(name: str) -> None:
+    estimator = fed(name, [5_000] * (_DAY + 2))
+    assert estimator.expected() is not None
+    estimator.add(0, 1_000)
+    assert estimator.expected() is None
+
+
+def test_the_promise_leaves_what_is_expected_and_says_so() -> None:
+    core = OvercommitCore(OvercommitPolicy(estimator="n-sigma"))
+    core.handle(a_node(), 0)
+    for seq in range(1, 52):
+        at_ms = seq * STEP_MS
+        zones = ((8_000 if seq % 2 else 4_000, 8), (4_000, 8))
+        core.handle(a_sample(seq=seq, zones=zones, at_ms=at_ms), at_ms)
+    core.check()
+    published = core.nodes["n1"].published
+    assert published is not None
+    assert recompute(published.explanation) == published.zones
+    expected = {(term.zone, term.name): term for term in published.explanation.terms if "expected" in term.name}
+    # 6000 + 5 * sqrt(24 * 2000^2 / 23) is more than the 8000 in use, and the calm zone is expected to stay calm.
+    assert expected[0, "cpu_online_expected"].value == 16_000
+    assert expected[1, "cpu_online_expected"].value == 4_000
+    assert "n-sigma" in expected[0, "cpu_online_expected"].source
+    assert "max(online_used, online_expected)" in published.explanation.formula
+    assert [zone.batch_cpu_mcpu for zone in published.zones] == [0, 16_000 - 4_000 - 500 - 4_000]
+
+
+def test_an_unknown_estimator_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(InvalidInput, match="estimator: is not one; did you mean `n-sigma`"):
+        OvercommitPolicy(estimator="n-sigm").validate()
