@@ -34,6 +34,7 @@ from colo_evictor.budget import WINDOW_MS, Budget
 from colo_evictor.drains import Drain, drain_of, rank_leaving
 from colo_evictor.policy import EvictorPolicy
 from colo_evictor.signals import Level, Signal, levels
+from colo_evictor.stored_times import by_this_clock
 from colo_evictor.victims import rank_victims
 from colo_evictor.watched import BATCH_BANDS, EvictorRow, TerminatingReplica, WatchedNode
 
@@ -177,12 +178,12 @@ class EvictorCore:
             case HoldsListed():
                 return self._listed(event, now_ms)
             case EvictorRowsLoaded():
-                self._load(event)
+                self._load(event, now_ms)
                 return []
             case StoreLost():
                 return self._put_back()
             case EvictorRowReloaded():
-                self._take_row(event.node, event.stored)
+                self._take_row(event.node, event.stored, now_ms)
                 return []
             case Conflict():
                 # Another writer changed the row, and this evictor must not act on the node with an old view.
@@ -464,13 +465,13 @@ class EvictorCore:
             node.placed.keep(listed.get(name, ()), event.asked_at_ms - _YOUNG_MS)
         return self._drain_all(now_ms) if self._holds.listed(is_complete=event.asked_at_ms > 0) else []
 
-    def _load(self, event: EvictorRowsLoaded) -> None:
+    def _load(self, event: EvictorRowsLoaded, now_ms: int) -> None:
         for stored in event.rows:
-            self._take_row(stored.node, stored)
+            self._take_row(stored.node, stored, now_ms)
 
-    def _take_row(self, name: str, stored: StoredNode | None) -> None:
-        """Make the stored part of a node's state exactly what the store holds: version, victims and times together."""
-        row = EvictorRow() if stored is None else stored.row
+    def _take_row(self, name: str, stored: StoredNode | None, now_ms: int) -> None:
+        """Make the stored part of a node's state what the store holds: version and victims, and the times by this clock."""
+        row = EvictorRow() if stored is None else by_this_clock(stored.row, now_ms, self.policy.overdue_ms)
         node = self._node(name)
         self.budget.taken([at_ms for at_ms in row.evicted_ms if at_ms not in node.evicted_ms])
         node.version = 0 if stored is None else stored.version

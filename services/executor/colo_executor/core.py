@@ -181,7 +181,9 @@ class Executor:
 
     def _intent(self, cause: EndCause, reason: Reason, grace_ms: int, now_ms: int, eviction: str = "") -> StopIntent:
         grace_ms = max(0, min(grace_ms, self.policy.grace_most_ms))
-        return StopIntent(cause=cause, reason=reason, kill_at_ms=now_ms + grace_ms, eviction=eviction)
+        return StopIntent(
+            cause=cause, reason=reason, kill_at_ms=now_ms + grace_ms, eviction=eviction, grace_ms=grace_ms
+        )
 
     def _apply_all(self, command: ApplyPlacements, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
@@ -257,6 +259,7 @@ class Executor:
             intent = replace(
                 earlier,
                 kill_at_ms=min(earlier.kill_at_ms, intent.kill_at_ms),
+                grace_ms=intent.grace_ms if intent.kill_at_ms < earlier.kill_at_ms else earlier.grace_ms,
                 eviction=earlier.eviction or intent.eviction,
             )
             if intent == earlier:
@@ -358,7 +361,10 @@ class Executor:
             if found.alive:
                 effects.append(self._started(active))
             if found.stop is not None:
-                effects += self._stop_active(placement.replica, active, found.stop)
+                # A wall clock that was set back since the stop would leave it to run for as long.
+                latest_ms = now_ms + (found.stop.grace_ms or self.policy.grace_most_ms)
+                intent = replace(found.stop, kill_at_ms=min(found.stop.kill_at_ms, latest_ms))
+                effects += self._stop_active(placement.replica, active, intent)
         alive = tuple((found.placement.replica, found.placement.attempt) for found in event.replicas if found.alive)
         recovered = NodeRecovered(at_ms=now_ms, node=self.node, running=alive, remarks=event.remarks)
         effects.insert(0, Publish(fact=recovered, id=f"executor:recovered:{self.node}:{now_ms}"))

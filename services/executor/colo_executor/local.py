@@ -100,12 +100,17 @@ class RenewLease(Struct, frozen=True, kw_only=True):
 
 
 class StopIntent(Struct, frozen=True, kw_only=True):
-    """Why an attempt is being stopped, and when the grace after SIGTERM ends (Unix ms)."""
+    """Why an attempt is being stopped, and when the grace of `grace_ms` after SIGTERM ends (Unix ms).
+
+    `kill_at_boot_ms`, in the journal, is the same moment by the machine's time since its boot, which nobody can set; 0: not known.
+    """
 
     cause: EndCause
     reason: Reason
     kill_at_ms: int
     eviction: str = ""
+    grace_ms: int = 0
+    kill_at_boot_ms: int = 0
 
 
 class LaunchReplica(Struct, frozen=True, kw_only=True):

@@ -174,7 +174,8 @@ def test_a_restart_remembers_victims_and_cool_down() -> None:
     again.handle(EvictorRowsLoaded(rows=(stored,)), 3500)
     again.handle(a_node(), 3500)
     assert again.nodes["n1"].terminating.keys() == {"low/main/0#1"}
-    assert again.nodes["n1"].cool_until_ms == 7000
+    # The clock may have been set meanwhile: the cool-down is whole again.
+    assert again.nodes["n1"].cool_until_ms == 7500
     for second in range(4, 10):
         assert run(again, full(second), second * 1000) == []
 
@@ -218,13 +219,13 @@ def test_a_list_of_holds_takes_and_drops_what_events_missed() -> None:
 
 
 def test_a_restart_remembers_the_budget_of_the_cluster() -> None:
-    core = restarted(StoredNode(node="n2", version=1, row=EvictorRow(evicted_ms=(2_000,))))
+    core = restarted(StoredNode(node="n2", version=1, row=EvictorRow(evicted_ms=(0,))))
     core.handle(HoldsListed(holds=(), asked_at_ms=1), 1)
-    for second in range(62):
+    for second in range(60):
         found = run(core, full(second), second * 1000)
         assert found == [], second
     assert core.budget.refused > 0
-    assert run(core, full(62), 62_000) != []
+    assert run(core, full(60), 60_000) != []
 
 
 def test_a_conflict_takes_the_row_of_the_other_writer_and_never_its_version_alone() -> None:

@@ -3,10 +3,13 @@
 import pytest
 
 from colo_common.events.job import StopReplicas
+from colo_common.model.reasons import EndCause, Reason
 from colo_executor.core import Executor, ExecutorPolicy
 from colo_executor.lease import Lease, LeasePolicy, expired_at, renewed
-from colo_executor.local import RenewLease
+from colo_executor.local import Adopted, AdoptedReplica, RenewLease, StopIntent
+from colo_executor.process.boot_time import by_this_clock, with_boot_time
 from colo_executor.reflex import Reflex, ReflexPolicy
+from tests.support.builders import a_placement
 
 NOW_MS = 1_000_000_000
 POLICY = ExecutorPolicy(command_lease_ms=15_000)
@@ -43,3 +46,22 @@ def test_the_reflex_obeys_the_longest_lease_from_its_start() -> None:
     assert expired_at(reflex.lease) == NOW_MS + 2_000
     reflex.handle(RenewLease(lease_ms=90_000), NOW_MS + 500)
     assert expired_at(reflex.lease) == NOW_MS + 2_500
+
+
+@pytest.mark.parametrize("step_ms", [0, 3_600_000, -3_600_000], ids=["not set", "set forward", "set back"])
+def test_the_grace_of_a_stop_is_the_same_for_the_next_executor_however_the_wall_clock_was_set(step_ms: int) -> None:
+    begun = StopIntent(cause=EndCause.STOPPED, reason=Reason.CANCELLED, kill_at_ms=NOW_MS + 60_000, grace_ms=60_000)
+    adopted = by_this_clock(with_boot_time(begun), NOW_MS + step_ms)
+    assert adopted is not None
+    # Not longer than the grace, and shorter only by what this test has taken.
+    assert 0 <= NOW_MS + step_ms + 60_000 - adopted.kill_at_ms < 60_000
+    assert by_this_clock(None, NOW_MS) is None
+
+
+def test_a_stop_of_a_journal_without_the_machine_s_time_ends_after_its_grace_at_the_latest() -> None:
+    placement = a_placement("j/t/0", node="n1")
+    intent = StopIntent(cause=EndCause.STOPPED, reason=Reason.CANCELLED, kill_at_ms=NOW_MS + 3_600_000, grace_ms=60_000)
+    executor = Executor("n1", POLICY)
+    found = AdoptedReplica(placement=placement, pid=1, launched_at_ms=NOW_MS, alive=True, stop=intent)
+    executor.handle(Adopted(replicas=(found,)), NOW_MS)
+    assert executor.deadline_ms() == NOW_MS + 60_000

@@ -41,6 +41,7 @@ from colo_executor.local import (
     SuspendReplicas,
 )
 from colo_executor.online import CpusRefused, is_online, online_group
+from colo_executor.process.boot_time import by_this_clock, with_boot_time
 from colo_executor.process.ending import Ending, RunningAttempt
 from colo_executor.process.fast import FastReader
 from colo_executor.process.found import class_of, first_process, placement_in
@@ -142,7 +143,9 @@ class ProcessRuntime:
         found = []
         for key, running in homes.items():
             entry = state.launched[key]
-            found.append(self._adopt(running, entry.start_ticks, entry.at_ms, state.stopping.get(key)))
+            found.append(
+                self._adopt(running, entry.start_ticks, entry.at_ms, by_this_clock(state.stopping.get(key), now_ms))
+            )
         for running in unknown:
             first = first_process(self._policy.proc_root, running.tree.pids(running.group))
             running.pid, ticks = (0, 0) if first is None else first
@@ -287,7 +290,7 @@ class ProcessRuntime:
         if effect.signal == "kill":
             self._ending.kill(running)
             return
-        entry = Stopping(replica=effect.replica, attempt=effect.attempt, intent=effect.intent)
+        entry = Stopping(replica=effect.replica, attempt=effect.attempt, intent=with_boot_time(effect.intent))
         await asyncio.to_thread(self._journal.note, entry)
         await asyncio.to_thread(self._terminate, running)
 
