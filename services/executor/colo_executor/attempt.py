@@ -10,11 +10,12 @@ from colo_common.model.placement import Placement, parse_replica_token, replica_
 from colo_executor.inventory import malformed_share
 from colo_executor.local import StopIntent
 
-__all__ = ["KILLS_MOST", "KILL_RETRY_MS", "ReplicaAttempt", "AttemptPhase", "job_of", "refusal_of"]
+__all__ = ["KILLS_MOST", "KILL_RETRY_MS", "ReplicaAttempt", "AttemptPhase", "job_of", "refusal_of", "signal_of"]
 
 KILL_RETRY_MS: Final = 1_000
 """Time between two SIGKILLs of an attempt that still runs."""
 
+_SIGNAL_LAST: Final = 64
 KILLS_MOST: Final = 10
 """The most SIGKILLs of an attempt. A process that survives them waits for a device; its exit is still received."""
 
@@ -43,6 +44,11 @@ class ReplicaAttempt(Struct, frozen=True, kw_only=True):
 def job_of(replica: str) -> str:
     """The job of a replica id "job/task/index"."""
     return replica.split("/", 1)[0]
+
+
+def signal_of(exit_code: int | None) -> int:
+    """The signal that ended a process, by the rule of a shell: 128 + signal; 0 for every other code."""
+    return exit_code - 128 if exit_code is not None and 128 < exit_code <= 128 + _SIGNAL_LAST else 0
 
 
 def refusal_of(placement: Placement, node: str) -> str:

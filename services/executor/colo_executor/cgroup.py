@@ -315,6 +315,14 @@ class CgroupTree:
         name = "memory.oom_control" if self.version == 1 else "memory.events"
         return int(_field(self._read(self.hierarchy.mounts["memory"], group, name), "oom_kill"))
 
+    def memory_peak_bytes(self, group: str) -> int:
+        """The most memory that the group had at once; 0 where the kernel does not count it."""
+        name = "memory.max_usage_in_bytes" if self.version == 1 else "memory.peak"
+        try:
+            return int(self._read(self.hierarchy.mounts["memory"], group, name))
+        except FileNotFoundError:
+            return 0
+
     def usage_path(self, group: str) -> str:
         """The file with the group's CPU time, for readers that keep it open: "cpuacct.usage" (v1, ns) or "cpu.stat" (v2, us)."""
         mount = self.hierarchy.mounts["cpuacct"]

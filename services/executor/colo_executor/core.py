@@ -16,7 +16,7 @@ from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.reasons import EndCause, Reason
-from colo_executor.attempt import KILL_RETRY_MS, KILLS_MOST, AttemptPhase, ReplicaAttempt, job_of, refusal_of
+from colo_executor.attempt import KILL_RETRY_MS, KILLS_MOST, AttemptPhase, ReplicaAttempt, job_of, refusal_of, signal_of
 from colo_executor.ceiling_publisher import CeilingPublisher
 from colo_executor.drift import DriftReporter
 from colo_executor.ended import Ended
@@ -330,6 +330,8 @@ class Executor:
             cpu_used_ms=event.cpu_used_ms,
             ran_ms=max(0, now_ms - active.since_ms),
             detail=event.detail,
+            signal=signal_of(event.exit_code),
+            memory_peak_bytes=event.memory_peak_bytes,
         )
         return self._end(fact, now_ms) + self._next(event.replica, now_ms)
 

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import Placement
+from colo_common.model.qos import PriorityBand
 from colo_executor.knobs import PERIOD_US, UNLIMITED, WEIGHT_LEAST, Knob, quota_us, weight_v1
 from colo_executor.order import KnobWrite
 
@@ -16,6 +17,8 @@ __all__ = [
     "MachineFacts",
     "huge_page_knobs",
     "huge_page_zones",
+    "most_mcpu",
+    "most_memory_bytes",
     "replica_knobs",
     "replica_quota_us",
     "replica_sets",
@@ -75,21 +78,21 @@ def tier_knobs(policy: DesiredPolicy, machine: MachineFacts, ceiling_mcpu: int |
 def replica_knobs(
     policy: DesiredPolicy, machine: MachineFacts, placement: Placement, path: str, ceiling_mcpu: int | None
 ) -> tuple[KnobWrite, ...]:
-    """Knobs of one replica's group: sets, weight by request within the tier, memory limit = request, processes.
+    """Knobs of one replica's group: sets, weight by request within the tier, limits of memory and CPU, processes.
 
-    Without `cap_at_request` a replica has no CPU quota of its own and may use idle CPU up to the tier's ceiling.
+    Without a limit of CPU a replica has no quota of its own and may use idle CPU up to the tier's ceiling.
     """
     cpus, mems = replica_sets(machine, placement)
     writes = [
         KnobWrite(path=path, knob=Knob.CPUSET_CPUS, value=cpus.format()),
         KnobWrite(path=path, knob=Knob.CPUSET_MEMS, value=mems.format()),
         KnobWrite(path=path, knob=Knob.CPU_WEIGHT, value=weight_v1(placement.cpu_mcpu)),
-        KnobWrite(path=path, knob=Knob.MEMORY_LIMIT, value=placement.memory_bytes),
+        KnobWrite(path=path, knob=Knob.MEMORY_LIMIT, value=most_memory_bytes(placement)),
         KnobWrite(path=path, knob=Knob.OOM_GROUP, value=1),
         KnobWrite(path=path, knob=Knob.PIDS_LIMIT, value=policy.pids_most),
         *huge_page_knobs(policy, machine, placement, path),
     ]
-    quota = replica_quota_us(policy, placement.cpu_mcpu, ceiling_mcpu)
+    quota = replica_quota_us(most_mcpu(policy, placement), ceiling_mcpu)
     if quota != UNLIMITED:
         writes.append(KnobWrite(path=path, knob=Knob.CPU_PERIOD, value=PERIOD_US))
         writes.append(KnobWrite(path=path, knob=Knob.CPU_QUOTA, value=quota))
@@ -130,8 +133,23 @@ def replica_sets(machine: MachineFacts, placement: Placement) -> tuple[CpuSet, C
     return machine.cpus, machine.mems
 
 
-def replica_quota_us(policy: DesiredPolicy, cpu_mcpu: int, ceiling_mcpu: int | None) -> int:
-    """A replica's own quota: UNLIMITED, or its request, at most the ceiling (v1 refuses a child quota above its parent's)."""
-    if not policy.cap_at_request:
+def most_memory_bytes(placement: Placement) -> int:
+    """The memory that the node enforces: the limit, or the request where there is none."""
+    limits = placement.run.limits
+    return placement.memory_bytes if limits is None or not limits.memory_bytes else limits.memory_bytes
+
+
+def most_mcpu(policy: DesiredPolicy, placement: Placement) -> int | None:
+    """The CPU that a replica may use at most: its limit, or by `cap_at_request` its request; None for what is idle."""
+    limits = placement.run.limits
+    limit = limits.cpu_mcpu if limits is not None and limits.cpu_mcpu else None
+    if not policy.cap_at_request or placement.band is PriorityBand.PROD:
+        return limit
+    return placement.cpu_mcpu
+
+
+def replica_quota_us(most_mcpu: int | None, ceiling_mcpu: int | None) -> int:
+    """A replica's own quota: UNLIMITED, or its limit, at most the ceiling (v1 refuses a child quota above its parent's)."""
+    if most_mcpu is None:
         return UNLIMITED
-    return quota_us(cpu_mcpu if ceiling_mcpu is None else min(cpu_mcpu, ceiling_mcpu))
+    return quota_us(most_mcpu if ceiling_mcpu is None else min(most_mcpu, ceiling_mcpu))

@@ -188,6 +188,7 @@ class ReplicaExited(Struct, frozen=True, kw_only=True):
     """The attempt has no process left and its control group is deleted.
 
     `exit_code` None: unknown, because no executor watched the end of the process. `cpu_used_ms` is CPU time.
+    `memory_peak_bytes` 0: not known.
     """
 
     replica: str
@@ -196,6 +197,7 @@ class ReplicaExited(Struct, frozen=True, kw_only=True):
     oom: bool = False
     cpu_used_ms: int = 0
     detail: str = ""
+    memory_peak_bytes: int = 0
 
 
 class Drift(Struct, frozen=True, kw_only=True):

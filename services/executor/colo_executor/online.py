@@ -21,8 +21,16 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand, QosClass, check_pair
 from colo_common.model.reasons import Reason
-from colo_executor.desired import DesiredPolicy, MachineFacts, huge_page_knobs, huge_page_zones
-from colo_executor.knobs import Knob, weight_v1
+from colo_executor.desired import (
+    DesiredPolicy,
+    MachineFacts,
+    huge_page_knobs,
+    huge_page_zones,
+    most_mcpu,
+    most_memory_bytes,
+    replica_quota_us,
+)
+from colo_executor.knobs import PERIOD_US, Knob, weight_v1
 from colo_executor.order import KnobWrite
 
 __all__ = [
@@ -162,19 +170,25 @@ def online_top_knobs(machine: MachineFacts, holds: Iterable[CpuHold]) -> tuple[K
 def online_knobs(
     policy: DesiredPolicy, machine: MachineFacts, placement: Placement, hold: CpuHold, pools: CpuPools, path: str
 ) -> tuple[KnobWrite, ...]:
-    """Knobs of one online replica: sets, weight by request, memory limit = request, processes, huge pages.
+    """Knobs of one online replica: sets, weight by request, limits of memory and CPU, processes, huge pages.
 
-    No quota and never idle.
+    Never idle. One with CPUs of its own has no quota, which would stop it on CPUs that nobody else may use.
     """
     cpus, mems = online_sets(hold, machine, pools)
     mems = mems | huge_page_zones(placement) & machine.mems
+    most = None if hold.qos.has_own_cpus else most_mcpu(policy, placement)
+    quota = (
+        KnobWrite(path=path, knob=Knob.CPU_PERIOD, value=PERIOD_US),
+        KnobWrite(path=path, knob=Knob.CPU_QUOTA, value=replica_quota_us(most, None)),
+    )
     writes = (
         KnobWrite(path=path, knob=Knob.CPUSET_CPUS, value=cpus.format()),
         KnobWrite(path=path, knob=Knob.CPUSET_MEMS, value=mems.format()),
         KnobWrite(path=path, knob=Knob.CPU_WEIGHT, value=weight_v1(placement.cpu_mcpu)),
-        KnobWrite(path=path, knob=Knob.MEMORY_LIMIT, value=placement.memory_bytes),
+        KnobWrite(path=path, knob=Knob.MEMORY_LIMIT, value=most_memory_bytes(placement)),
         KnobWrite(path=path, knob=Knob.OOM_GROUP, value=1),
         KnobWrite(path=path, knob=Knob.PIDS_LIMIT, value=policy.pids_most),
         *huge_page_knobs(policy, machine, placement, path),
+        *(() if most is None else quota),
     )
     return tuple(write for write in writes if write.knob in machine.has)

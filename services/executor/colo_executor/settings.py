@@ -57,6 +57,17 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
             raise InvalidInput("reconcile_ms", "must be from 100 to 3600000", self.reconcile_ms)
         if not 0 < self.process.window_ms <= 10_000:
             raise InvalidInput("process_window_ms", "must be from 1 to 10000", self.process.window_ms)
+        if not 4_096 <= self.process.output_most_bytes <= 1 << 40:
+            raise InvalidInput(
+                "process_output_most_bytes", "must be from 4096 to 1 TiB", self.process.output_most_bytes
+            )
+        hygiene = self.process.hygiene
+        for name, score in (("batch", hygiene.batch_oom_score_adj), ("online", hygiene.online_oom_score_adj)):
+            if not -1_000 <= score <= 1_000:
+                raise InvalidInput(f"process_hygiene_{name}_oom_score_adj", "must be from -1000 to 1000", score)
+        if hygiene.open_files_most < 64 or hygiene.core_bytes_most < 0:
+            rule = "must be at least 64, and process_hygiene_core_bytes_most at least 0"
+            raise InvalidInput("process_hygiene_open_files_most", rule, hygiene.open_files_most)
         check_users(self.process.users, account_of_name)
         self.reflex_policy().validate()
         for name in ("reserved_cpus", "kubelet_reserved_cpus", "system_cpus"):

@@ -7,7 +7,7 @@ import msgspec
 
 from colo_common.events.requests import JobDetail
 from colo_common.model.quantity import bytes_text, cpu_text, format_mcpu
-from colo_common.model.workload import JobSpec, TaskSpec
+from colo_common.model.workload import JobSpec, ResourceLimits, TaskSpec
 from colo_gateway.replies import FieldChange, RunningJob, TaskDiff, Update
 
 __all__ = ["compare"]
@@ -79,6 +79,8 @@ def _task_fields(task: TaskSpec) -> dict[str, str]:
         "memory": bytes_text(task.request.memory_bytes),
         "command": _json(task.run.command),
         "env": _json(dict(sorted(task.run.env.items()))),
+        "limits": _limits_text(task.run.limits),
+        "directory": task.run.directory or "-",
         "work": f"{format_mcpu(task.run.work_mcpu_ms // 1_000)} cpu-s",
         "grace": f"{task.run.grace_ms} ms",
         "max_retry": str(task.max_retry),
@@ -86,6 +88,13 @@ def _task_fields(task: TaskSpec) -> dict[str, str]:
         "max_failed": str(task.max_failed or 1),
         "place": _json(task.constraints),
     }
+
+
+def _limits_text(limits: ResourceLimits | None) -> str:
+    if limits is None or limits == ResourceLimits():
+        return "-"
+    cpu = cpu_text(limits.cpu_mcpu) if limits.cpu_mcpu else "-"
+    return f"cpu {cpu}, memory {bytes_text(limits.memory_bytes) if limits.memory_bytes else '-'}"
 
 
 def _json(value: object) -> str:

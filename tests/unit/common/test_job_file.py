@@ -9,7 +9,7 @@ import yaml
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_file import check_job_id, job_from_mapping, validate_spec
 from colo_common.model.qos import PriorityBand, QosClass
-from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSpec
+from colo_common.model.workload import JobSpec, ResourceLimits, ResourceRequest, RunSpec, TaskSpec
 
 FULL = """
 name: render
@@ -32,6 +32,16 @@ tasks:
     max_failed: 3
   - {name: join, cpu: 500m, memory: 512Mi, command: "join 'a b' c"}
 """
+
+
+def test_limits_stand_beside_the_request_and_may_be_left_out() -> None:
+    limited = job_from_mapping(a_job(limits={"cpu": 4, "memory": "8Gi"}, directory="/srv/films")).tasks[0]
+    assert limited.run.limits == ResourceLimits(cpu_mcpu=4_000, memory_bytes=8 << 30)
+    assert (limited.request.cpu_mcpu, limited.run.directory) == (2_000, "/srv/films")
+    assert job_from_mapping(a_job(limits={"memory": "4Gi"})).tasks[0].run.limits == ResourceLimits(memory_bytes=4 << 30)
+    assert job_from_mapping(a_job()).tasks[0].run.limits is None
+    own = a_job(qos="LSE", limits={"cpu": "2", "memory": "4Gi"})
+    assert job_from_mapping(own).tasks[0].run.limits == ResourceLimits(cpu_mcpu=2_000, memory_bytes=4 << 30)
 
 
 def a_job(**change: Any) -> dict[str, Any]:
@@ -125,6 +135,23 @@ MISTAKES: list[tuple[str, Any, str, str]] = [
     ("cpu no quantity", a_job(cpu="two"), "cpu", "CPU quantity"),
     ("batch-cpu 8", with_task(cpu=None, **{"batch-cpu": 8}), "tasks[0].batch-cpu", '"8c" or 8000'),
     ("cpu twice", with_task(**{"batch-cpu": 8000}), "tasks[0].batch-cpu", "must not stand beside `cpu`"),
+    ("limit below the request", a_job(limits={"cpu": "1"}), "limits.cpu", "must be from the request, 2, to 1024"),
+    (
+        "limit of memory below it",
+        with_task(limits={"memory": "1Gi"}),
+        "tasks[0].limits.memory",
+        "from the request, 4Gi",
+    ),
+    (
+        "limit of own CPUs",
+        a_job(qos="LSR", limits={"cpu": 3}),
+        "limits.cpu",
+        "must equal the request, 2: work of class LSR",
+    ),
+    ("limit of what", a_job(limits={"disk": 3}), "limits.disk", "is not a key"),
+    ("limit no mapping", a_job(limits=3), "limits", "mapping"),
+    ("relative directory", a_job(directory="films"), "directory", "must be an absolute path"),
+    ("work of the node", a_job(qos="SYSTEM"), "qos", "SYSTEM is the node's own work, which is not placed"),
     ("memory too small", a_job(memory=1024), "memory", "from 1Mi to 16Ti"),
     ("memory absurd", a_job(memory="17Ti"), "memory", "from 1Mi to 16Ti"),
     ("memory negative", a_job(memory="-1Gi"), "memory", "must not be negative"),

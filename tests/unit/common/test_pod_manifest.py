@@ -11,6 +11,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_file import read_job
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.quantity import parse_bytes
+from colo_common.model.workload import ResourceLimits
 from tests.support.four_pods import four_pods
 
 POD = "spec.template.spec"
@@ -51,6 +52,15 @@ def requests(limits: dict[str, Any] | None = None, **amounts: Any) -> dict[str, 
     return {"requests": amounts, **({"limits": limits} if limits else {})}
 
 
+def test_the_limit_of_a_pod_is_the_sum_and_none_where_a_container_has_none() -> None:
+    both = a_pod(resources=requests({"cpu": "4", "memory": "8Gi"}, cpu="1", memory="2Gi"))
+    assert read_job(both).spec.tasks[0].run.limits == ResourceLimits(cpu_mcpu=4_000, memory_bytes=8 << 30)
+    both["spec"]["containers"].append({"name": "b", "resources": requests({"memory": "1Gi"}, cpu="1", memory="1Gi")})
+    (task,) = read_job(both).spec.tasks
+    assert (task.request.cpu_mcpu, task.request.memory_bytes) == (2_000, 3 << 30)
+    assert task.run.limits == ResourceLimits(memory_bytes=9 << 30)
+
+
 def test_a_pod_with_all_that_is_understood() -> None:
     pod = a_pod(
         command=["render"],
@@ -71,6 +81,7 @@ def test_a_pod_with_all_that_is_understood() -> None:
     (task,) = read.spec.tasks
     assert (task.run.command, task.run.env, task.run.grace_ms) == (("render", "--all"), {"LEVEL": "3"}, 30_000)
     assert (task.request.cpu_mcpu, task.request.memory_bytes, task.max_retry) == (1_500, 1 << 30, 0)
+    assert task.run.limits == ResourceLimits(cpu_mcpu=2_000, memory_bytes=2 << 30)
     assert task.constraints.node_labels == (("disk", "ssd"),)
     assert [toleration.key for toleration in task.constraints.tolerations] == ["spot"]
     assert [(device.kind, device.count) for device in task.constraints.devices] == [("gpu", 1)]
@@ -78,8 +89,6 @@ def test_a_pod_with_all_that_is_understood() -> None:
     assert sorted(note.split(":")[0] for note in read.notes) == [
         "spec.containers[0].env[1].valueFrom",
         "spec.containers[0].livenessProbe",
-        "spec.containers[0].resources.limits.cpu",
-        "spec.containers[0].resources.limits.memory",
         "spec.hostNetwork",
     ]
 

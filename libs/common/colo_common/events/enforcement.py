@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from colo_common.events.fact import Fact
 from colo_common.model.reasons import EndCause, Reason
-from colo_common.model.units import Mcpu, Ms, NodeName, Number, ReplicaName, Signed
+from colo_common.model.units import Bytes, Mcpu, Ms, NodeName, Number, ReplicaName, Signed
 
 __all__ = [
     "DriftCorrected",
@@ -42,7 +42,8 @@ class ReplicaStarted(Fact, frozen=True, kw_only=True):
 class ReplicaEnded(Fact, frozen=True, kw_only=True):
     """The attempt holds nothing on the node any more: its processes have exited and its control group is removed.
 
-    `exit_code` is the process's, 128 + signal when a signal ended it. `cpu_used_ms` is CPU time (one CPU for 1 ms = 1).
+    `exit_code` is the process's, 128 + signal when a signal ended it, and `signal` is that signal (0: none, or an older executor).
+    `cpu_used_ms` is CPU time (one CPU for 1 ms = 1), `memory_peak_bytes` the most memory that it had at once (0: not known).
     """
 
     node: NodeName
@@ -56,6 +57,8 @@ class ReplicaEnded(Fact, frozen=True, kw_only=True):
     cpu_used_ms: Ms = 0
     ran_ms: Ms = 0
     detail: str = ""
+    signal: Number = 0
+    memory_peak_bytes: Bytes = 0
 
 
 class PlacementRefused(Fact, frozen=True, kw_only=True):

@@ -12,7 +12,9 @@
         replicas: 3
         cpu: "2"              # or 1.5, "500m"
         memory: 4Gi           # 200Mi when left out, the amount that Kubernetes counts for such a pod
+        limits: {cpu: 4, memory: 8Gi}   # the most it may use; the request above is what is promised
         command: [render, --all]
+        directory: /srv/films # where the command begins
         env: {LEVEL: "3"}
         work: 30 cpu-min      # what a simulated node does; or work_cpu_seconds: 1800
         grace: 10s            # between SIGTERM and SIGKILL
@@ -54,7 +56,7 @@ from colo_common.model.plain_values import mapping_of, text_of
 from colo_common.model.pod_manifest import is_manifest, job_of_manifest
 from colo_common.model.qos import QosClass, default_band, parse_band, parse_qos
 from colo_common.model.quantity import format_bytes, parse_batch_mcpu, parse_bytes, parse_mcpu
-from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSpec
+from colo_common.model.workload import JobSpec, ResourceLimits, ResourceRequest, RunSpec, TaskSpec
 
 __all__ = ["JobRead", "check_job_id", "job_from_mapping", "read_job", "validate_spec"]
 
@@ -66,8 +68,8 @@ DEFAULT_MEMORY_BYTES: Final = 200 << 20
 
 _JOB_KEYS: Final = ("name", "queue", "tenant", "qos", "band", "priority", "labels", "tasks")
 _TASK_KEYS: Final = (
-    "name", "replicas", "cpu", "memory", "batch-cpu", "batch-memory", "command", "env", "work", "work_cpu_seconds",
-    "grace", "max_retry", "min_succeeded", "max_failed", "place",
+    "name", "replicas", "cpu", "memory", "batch-cpu", "batch-memory", "limits", "command", "directory", "env", "work",
+    "work_cpu_seconds", "grace", "max_retry", "min_succeeded", "max_failed", "place",
 )  # fmt: skip
 _SHORTHAND_KEYS: Final = tuple(key for key in _TASK_KEYS if key != "name")
 
@@ -165,6 +167,8 @@ def _task(task: Mapping[str, Any], path: str, name: str, qos: QosClass, notes: l
             env=_texts(task.get("env"), f"{path}env", LIMITS.ENV_MAX),
             work_mcpu_ms=_work_mcpu_ms(task, path),
             grace_ms=parse_duration_ms(task.get("grace", 10), f"{path}grace", max_ms=LIMITS.GRACE_MAX_MS),
+            limits=_limits(task.get("limits"), f"{path}limits"),
+            directory=text_of(task.get("directory", ""), f"{path}directory"),
         ),
         max_retry=_whole(task, "max_retry", f"{path}max_retry", 0),
         min_succeeded=_whole_or_none(task, "min_succeeded", f"{path}min_succeeded"),
@@ -202,6 +206,18 @@ def _memory_bytes(task: Mapping[str, Any], path: str, notes: list[tuple[str, str
         notes.append((f"{path}memory", f"is not given; {format_bytes(DEFAULT_MEMORY_BYTES)} is requested"))
         return DEFAULT_MEMORY_BYTES
     return parse_bytes(task["memory"], f"{path}memory")
+
+
+def _limits(value: object, field: str) -> ResourceLimits | None:
+    if value is None:
+        return None
+    limits = mapping_of(value, field)
+    _only_known_keys(limits, ("cpu", "memory"), f"{field}.")
+    cpu, memory = limits.get("cpu"), limits.get("memory")
+    return ResourceLimits(
+        cpu_mcpu=0 if cpu is None else parse_mcpu(cpu, f"{field}.cpu"),
+        memory_bytes=0 if memory is None else parse_bytes(memory, f"{field}.memory"),
+    )
 
 
 def _command(value: object, field: str) -> tuple[str, ...]:

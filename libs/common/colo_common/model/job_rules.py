@@ -8,7 +8,7 @@ from typing import Final
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.place_rules import check_constraints
-from colo_common.model.qos import check_pair
+from colo_common.model.qos import QosClass, check_pair
 from colo_common.model.quantity import format_bytes, format_mcpu
 from colo_common.model.workload import JobSpec, RunSpec, TaskSpec
 
@@ -27,6 +27,7 @@ class JobLimits:
     NAME_MAX: Final = 63
     # Of a job in a file: its id is the name, "-" and 8 hexadecimal digits, and is a label as well.
     JOB_NAME_MAX: Final = 54
+    DIRECTORY_MAX: Final = 4_096
     ENV_MAX: Final = 100
     ENV_MAX_BYTES: Final = 64 << 10
     COMMAND_MAX: Final = 1_000
@@ -82,6 +83,9 @@ def validate_spec(spec: JobSpec, *, is_shorthand: bool = False) -> None:
     check_name(spec.name, "name")
     check_name(spec.queue, "queue")
     check_name(spec.tenant, "tenant")
+    if spec.qos is QosClass.SYSTEM:
+        rule = "must be LSE, LSR, LS or BE: SYSTEM is the node's own work, which is not placed"
+        raise InvalidInput("qos", rule, spec.qos.value)
     check_pair(spec.qos, spec.band, "band")
     _check_range(spec.priority, "priority", -LIMITS.PRIORITY_MAX, LIMITS.PRIORITY_MAX)
     _check_labels(spec.labels)
@@ -92,6 +96,7 @@ def validate_spec(spec: JobSpec, *, is_shorthand: bool = False) -> None:
         path = "" if is_shorthand else f"tasks[{index}]."
         _check_task(task, path)
         check_constraints(task.constraints, spec.qos, task.request, path)
+        _check_limits(task, spec.qos, f"{path}limits")
         if task.name in names:
             raise InvalidInput(f"{path}name", "must differ from the names of the other tasks", task.name)
         names.add(task.name)
@@ -127,6 +132,22 @@ def _check_task(task: TaskSpec, path: str) -> None:
     _check_run(task.run, path)
 
 
+def _check_limits(task: TaskSpec, qos: QosClass, field: str) -> None:
+    """A limit is at least the request; for work with CPUs of its own it is the request."""
+    if (limits := task.run.limits) is None:
+        return
+    for name, limit, asked, most, shown in (
+        ("cpu", limits.cpu_mcpu, task.request.cpu_mcpu, LIMITS.MCPU_MAX, format_mcpu),
+        ("memory", limits.memory_bytes, task.request.memory_bytes, LIMITS.MEMORY_MAX_BYTES, _shown_bytes),
+    ):
+        if limit and qos.has_own_cpus and limit != asked:
+            rule = f"must equal the request, {shown(asked)}: work of class {qos.value} holds what it requests"
+            raise InvalidInput(f"{field}.{name}", rule, shown(limit))
+        if limit and not asked <= limit <= most:
+            rule = f"must be from the request, {shown(asked)}, to {shown(most)}"
+            raise InvalidInput(f"{field}.{name}", rule, shown(limit))
+
+
 def _check_cpu(cpu_mcpu: int, field: str) -> None:
     if 0 < cpu_mcpu < LIMITS.MCPU_MIN:
         hint = f'write "{cpu_mcpu}" if you mean {cpu_mcpu} CPUs'
@@ -146,6 +167,10 @@ def _check_run(run: RunSpec, path: str) -> None:
         _check_text(argument, f"{path}command[{index}]")
     if command_bytes(run) > LIMITS.COMMAND_MAX_BYTES:
         raise InvalidInput(f"{path}command", "must be at most 64 KiB in sum", command_bytes(run))
+    if run.directory and (not run.directory.startswith("/") or len(run.directory) > LIMITS.DIRECTORY_MAX):
+        rule = f"must be an absolute path of at most {LIMITS.DIRECTORY_MAX} characters"
+        raise InvalidInput(f"{path}directory", rule, run.directory)
+    _check_text(run.directory, f"{path}directory")
     _check_env(run.env, f"{path}env")
     if env_bytes(run) > LIMITS.ENV_MAX_BYTES:
         raise InvalidInput(f"{path}env", "must be at most 64 KiB in sum", env_bytes(run))

@@ -9,7 +9,7 @@ kubernetes.io/batch-cpu, batch-memory, mid-cpu, mid-memory, nvidia.com/gpu). Eve
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from colo_common.model.invalid import InvalidInput
@@ -171,19 +171,27 @@ def _containers(
     if not containers:
         raise InvalidInput(pod.at("containers"), "must be a list of at least one container", None)
     cpu_mcpu, memory_bytes, gpus = 0, 0, 0
+    cpu_limits: list[int | None] = []
+    memory_limits: list[int | None] = []
     for number, container in enumerate(containers):
         container.take("name")
         if (image := container.take("image")) is not None:
             notes.append((container.at("image"), f"{image} is not pulled: colo runs programs of the machine"))
         resources = container.part("resources")
         requests, limits = resources.part("requests"), resources.part("limits")
-        cpu_mcpu += _cpu_mcpu(requests, limits, qos, notes)
-        memory_bytes += _memory_bytes(requests, limits, qos, notes)
+        asked, limit = _cpu_mcpu(requests, limits, qos)
+        cpu_mcpu += asked
+        cpu_limits.append(limit)
+        asked, limit = _memory_bytes(requests, limits, qos)
+        memory_bytes += asked
+        memory_limits.append(limit)
         gpus += int(text_of(_amount(requests, limits, _GPU)[0] or 0, requests.at(_GPU)))
         if number == 0:
             _program(container, task, notes)
             fields["tasks[0].cpu"] = requests.at("cpu")
             fields["tasks[0].memory"] = requests.at("memory")
+            fields["tasks[0].limits.cpu"] = limits.at("cpu")
+            fields["tasks[0].limits.memory"] = limits.at("memory")
         elif container.left:
             notes.append((container.path, "only its resources count: a replica runs the first container's command"))
             container.left.clear()
@@ -193,6 +201,11 @@ def _containers(
     task["cpu"] = f"{cpu_mcpu}m"
     if memory_bytes:
         task["memory"] = memory_bytes
+    # As in Kubernetes: one container without a limit, and the pod has none.
+    if None not in cpu_limits:
+        task.setdefault("limits", {})["cpu"] = f"{sum(limit or 0 for limit in cpu_limits)}m"
+    if None not in memory_limits and memory_bytes:
+        task.setdefault("limits", {})["memory"] = sum(limit or 0 for limit in memory_limits)
     if gpus:
         place["devices"] = {"gpu": gpus}
 
@@ -220,37 +233,34 @@ def _amount(requests: _Part, limits: _Part, name: str) -> tuple[Any, Any]:
     return (limit if asked is None else asked), limit
 
 
-def _cpu_mcpu(requests: _Part, limits: _Part, qos: QosClass, notes: list[tuple[str, str]]) -> int:
-    total = 0
-    for name in _CPU:
+def _cpu_mcpu(requests: _Part, limits: _Part, qos: QosClass) -> tuple[int, int | None]:
+    return _summed(requests, limits, qos, {name: parse_mcpu if name == "cpu" else parse_batch_mcpu for name in _CPU})
+
+
+def _memory_bytes(requests: _Part, limits: _Part, qos: QosClass) -> tuple[int, int | None]:
+    return _summed(requests, limits, qos, dict.fromkeys(_MEMORY, parse_bytes))
+
+
+def _summed(
+    requests: _Part, limits: _Part, qos: QosClass, names: Mapping[str, Callable[[Any, str], int]]
+) -> tuple[int, int | None]:
+    """Request and limit of one container, over the names of one resource; no limit where one that is requested has none."""
+    total, most, is_limited = 0, 0, True
+    for name, parse in names.items():
         asked, limit = _amount(requests, limits, name)
         if asked is None:
             continue
-        parse = parse_mcpu if name == "cpu" else parse_batch_mcpu
-        mcpu = parse(asked, requests.at(name))
-        total += mcpu
-        if limit is not None and parse(limit, limits.at(name)) != mcpu:
-            _limit_differs(limits.at(name), limit, qos, notes)
-    return total
-
-
-def _memory_bytes(requests: _Part, limits: _Part, qos: QosClass, notes: list[tuple[str, str]]) -> int:
-    total = 0
-    for name in _MEMORY:
-        asked, limit = _amount(requests, limits, name)
-        if asked is None:
+        amount = parse(asked, requests.at(name))
+        total += amount
+        if limit is None:
+            is_limited = False
             continue
-        size_bytes = parse_bytes(asked, requests.at(name))
-        total += size_bytes
-        if limit is not None and parse_bytes(limit, limits.at(name)) != size_bytes:
-            _limit_differs(limits.at(name), limit, qos, notes)
-    return total
-
-
-def _limit_differs(field: str, limit: object, qos: QosClass, notes: list[tuple[str, str]]) -> None:
-    if qos.has_own_cpus:
-        raise InvalidInput(field, f"must equal the request: work of class {qos.value} holds what it requests", limit)
-    notes.append((field, "is ignored: the request counts, which colo promises and limits by"))
+        found = parse(limit, limits.at(name))
+        most += found
+        if found != amount and qos.has_own_cpus:
+            rule = f"must equal the request: work of class {qos.value} holds what it requests"
+            raise InvalidInput(limits.at(name), rule, limit)
+    return total, most if is_limited and most else None
 
 
 def _binding(meta: _Part, place: dict[str, Any], fields: dict[str, str]) -> None:

@@ -5,7 +5,7 @@ from msgspec import Struct, field
 from colo_common.model.constraints import UNCONSTRAINED, Constraints
 from colo_common.model.qos import PriorityBand, QosClass
 
-__all__ = ["JobSpec", "ResourceRequest", "RunSpec", "TaskSpec"]
+__all__ = ["JobSpec", "ResourceLimits", "ResourceRequest", "RunSpec", "TaskSpec"]
 
 
 class ResourceRequest(Struct, frozen=True, kw_only=True):
@@ -15,17 +15,30 @@ class ResourceRequest(Struct, frozen=True, kw_only=True):
     memory_bytes: int
 
 
+class ResourceLimits(Struct, frozen=True, kw_only=True):
+    """The most that a replica may use: CPU in milli-CPU and memory in bytes, each at least its request; 0 for no such limit.
+
+    The request is what is promised, the limit is what the node enforces. Without a limit of memory the request is the limit, and
+    without one of CPU a replica uses what is idle.
+    """
+
+    cpu_mcpu: int = 0
+    memory_bytes: int = 0
+
+
 class RunSpec(Struct, frozen=True, kw_only=True):
-    """What a replica runs: a command on a real machine, or an amount of work on a simulated one.
+    """What a replica runs: a command on a real machine, or an amount of work on a simulated one; and how far it may go.
 
     `work_mcpu_ms` is CPU time in milli-CPU x ms (one CPU for one second = 1,000,000).
-    `grace_ms` is the time between SIGTERM and SIGKILL.
+    `grace_ms` is the time between SIGTERM and SIGKILL. `directory` is where the command begins ("": one of its own).
     """
 
     command: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
     work_mcpu_ms: int = 0
     grace_ms: int = 10_000
+    limits: ResourceLimits | None = None
+    directory: str = ""
 
 
 class TaskSpec(Struct, frozen=True, kw_only=True):

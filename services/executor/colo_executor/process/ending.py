@@ -14,6 +14,7 @@ from colo_common.model.placement import Placement
 from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.local import ReplicaExited
 from colo_executor.process.launch import attempt_dir, exit_status
+from colo_executor.process.output import OUTPUTS
 
 __all__ = ["Ending", "RunningAttempt"]
 
@@ -42,12 +43,12 @@ class Ending:
 
     def __init__(
         self,
-        state_dir: Path,
+        output_dir: Path,
         kill_now: Callable[[RunningAttempt], bool],
         drop: Callable[[RunningAttempt], bool],
         ended: Callable[[RunningAttempt, ReplicaExited], None],
     ) -> None:
-        self._state_dir = state_dir
+        self._output_dir = output_dir
         self._kill_now = kill_now
         self._drop = drop
         self._ended = ended
@@ -105,15 +106,16 @@ class Ending:
 
     def _account(self, running: RunningAttempt) -> ReplicaExited:
         tree, group = running.tree, running.group
-        directory = attempt_dir(self._state_dir, running.token)
+        directory = attempt_dir(self._output_dir, running.token)
         exit_code = exit_status(directory, running.pid)
-        cpu_used_ms, oom, remarks = 0, False, []
+        cpu_used_ms, memory_peak_bytes, oom, remarks = 0, 0, False, []
         with contextlib.suppress(CgroupError, OSError, ValueError):
             cpu_used_ms = tree.cpu_used_us(group) // 1_000
             oom = tree.oom_kills(group) > 0
+            memory_peak_bytes = tree.memory_peak_bytes(group)
         if exit_code is None:
             remarks.append("its exit code is not known, because no executor watched when it ended")
-        sizes = [f"{name} {_size(directory / name)} bytes" for name in ("stdout", "stderr")]
+        sizes = [f"{name} {_size(directory / name)} bytes" for name in OUTPUTS]
         remarks.append(f"output in {directory} ({', '.join(sizes)})")
         return ReplicaExited(
             replica=running.placement.replica,
@@ -122,6 +124,7 @@ class Ending:
             oom=oom,
             cpu_used_ms=cpu_used_ms,
             detail="; ".join(remarks),
+            memory_peak_bytes=memory_peak_bytes,
         )
 
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
 from colo_executor.environment import environment_of
+from colo_executor.process.run_as import UserIds
 
 __all__ = ["Gate", "attempt_dir", "check_run", "exit_status", "launch", "make_attempt_dir", "prune_attempts"]
 
@@ -22,9 +23,7 @@ __all__ = ["Gate", "attempt_dir", "check_run", "exit_status", "launch", "make_at
 # It waits for a line on its standard input; when the executor dies first, the input ends and the command never runs. A signal that
 # comes before the command has a process of its own ends the attempt, as it would have ended the command.
 # It may be root's, so a variable of the job (LD_PRELOAD, PATH, ENV) must not be in its environment: these come on descriptor 4.
-_SHELL: Final = """cd "$1" || exit 125
-shift
-code=
+_SHELL: Final = """code=
 trap code=143 TERM
 trap code=130 INT
 trap code=129 HUP
@@ -114,7 +113,8 @@ def make_attempt_dir(state_dir: Path, token: str) -> Path:
     if directory.is_symlink():
         directory.unlink()
     shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(mode=0o755, parents=True)
+    directory.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+    directory.mkdir(mode=0o711)
     (directory / "work").mkdir(mode=0o777)
     (directory / "work").chmod(0o1777)
     return directory
@@ -131,12 +131,17 @@ def prune_attempts(state_dir: Path, kept: int, in_use: frozenset[str]) -> None:
 
 
 def launch(
-    placement: Placement, command: tuple[str, ...], directory: Path, path: str, prefix: tuple[str, ...] = ()
+    placement: Placement,
+    command: tuple[str, ...],
+    directory: Path,
+    path: str,
+    prefix: tuple[str, ...] = (),
+    account: UserIds | None = None,
 ) -> Gate:
     """Start the shell of an attempt; its command waits for Gate.open. Raises OSError.
 
     The shell and `prefix`, which makes the command another user's, have no variable of the job: the job's environment begins with
-    its own process, after the prefix. The prefix must keep its standard input open.
+    its own process, after the prefix. The prefix must keep its standard input open. `account` owns the outputs and the directory.
     """
     own = {"PATH": path, "HOME": str(directory / "work"), "LANG": "C.UTF-8"}
     gate_read, gate_write = os.pipe()
@@ -144,10 +149,17 @@ def launch(
     try:
         for name in ("stdout", "stderr", "status"):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-            opened.append(os.open(directory / name, flags, 0o644))
+            opened.append(os.open(directory / name, flags, 0o600))
+            # Its own output, which a program may open again by /dev/stdout; the status is the executor's.
+            if account is not None and name != "status":
+                os.fchown(opened[-1], account.uid, account.gid)
+        if account is not None:
+            os.chown(directory / "work", account.uid, account.gid, follow_symlinks=False)
+            (directory / "work").chmod(0o700)
         # Not where every distribution has it: in a small system it is beside the shell.
         env = shutil.which("env", path=path) or shutil.which("env", path="/usr/bin:/bin") or _ENV_PATH
-        opened.append(_script(env, command, {**own, **placement.run.env, **environment_of(placement)}))
+        where = placement.run.directory or str(directory / "work")
+        opened.append(_script(env, where, command, {**own, **placement.run.env, **environment_of(placement)}))
         # Targets 0-4 may collide with the numbers of the sources, so the sources are copied to higher numbers first.
         sources = [_above(fd) for fd in opened]
         try:
@@ -155,7 +167,7 @@ def launch(
             actions = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate(sources)]
             pid = os.posix_spawn(
                 _SHELL_PATH,
-                [_SHELL_PATH, "-c", _SHELL, "colo-replica", str(directory / "work"), *inside],
+                [_SHELL_PATH, "-c", _SHELL, "colo-replica", *inside],
                 own,
                 file_actions=actions,
                 setsid=True,
@@ -174,10 +186,12 @@ def launch(
     return Gate(pid=pid, fd=gate_write)
 
 
-def _script(program: str, command: tuple[str, ...], env: dict[str, str]) -> int:
-    """A descriptor to read the line from that becomes the command with exactly these variables."""
+def _script(program: str, where: str, command: tuple[str, ...], env: dict[str, str]) -> int:
+    """A descriptor to read the line from that becomes the command with exactly these variables, in the directory `where`."""
     given = (f"{name}={value}" for name, value in env.items())
-    line = shlex.join(["exec", program, "-i", *given, *command]) + " </dev/null\n"
+    # As the job's user, who may not be let into every directory.
+    line = shlex.join(["cd", where]) + " || exit 125; "
+    line += shlex.join(["exec", program, "-i", *given, *command]) + " </dev/null\n"
     fd = os.memfd_create("colo-run", os.MFD_CLOEXEC)
     try:
         with os.fdopen(fd, "wb", closefd=False) as file:

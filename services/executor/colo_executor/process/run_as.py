@@ -7,10 +7,12 @@ from typing import Final, NamedTuple
 
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["EVERY_OTHER", "UserIds", "account_of", "check_users", "prefix_of"]
+__all__ = ["EVERY_OTHER", "NO_NEW_PRIVS", "UserIds", "account_of", "check_users", "prefix_of"]
 
 #: In the rule: every tenant that it does not name.
 EVERY_OTHER: Final = "*"
+#: The command that gains no right by a program's file, as the executor's own user.
+NO_NEW_PRIVS: Final = ("setpriv", "--no-new-privs", "--")
 _RANGE: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
 _UID_MAX: Final = (1 << 32) - 2
 _FIELD: Final = "process_users"

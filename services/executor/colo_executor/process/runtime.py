@@ -45,6 +45,7 @@ from colo_executor.process.boot_time import by_this_clock, with_boot_time
 from colo_executor.process.ending import Ending, RunningAttempt
 from colo_executor.process.fast import FastReader
 from colo_executor.process.found import class_of, first_process, placement_in
+from colo_executor.process.hygiene import settle
 from colo_executor.process.kill_tier import SUFFIX
 from colo_executor.process.launch import (
     attempt_dir,
@@ -56,7 +57,8 @@ from colo_executor.process.launch import (
 )
 from colo_executor.process.machine import account_of_name, boot_id, is_same_process, start_ticks
 from colo_executor.process.online import OnlineTier
-from colo_executor.process.run_as import account_of, prefix_of
+from colo_executor.process.output import rotate
+from colo_executor.process.run_as import NO_NEW_PRIVS, UserIds, account_of, prefix_of
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.sibling_cgroups import SiblingCgroups
 from colo_executor.process.stall_reader import StallReader, unified_root
@@ -65,6 +67,7 @@ from colo_executor.process.tier import Tier, group_of
 __all__ = ["ProcessRuntime"]
 
 _REMARKS_MOST: Final = 20
+_ROTATE_S: Final = 1.0
 
 
 class ProcessRuntime:
@@ -77,6 +80,7 @@ class ProcessRuntime:
         self._policy = policy
         self._log = structlog.get_logger("executor")
         self._state_dir = Path(policy.state_dir)
+        self._output_dir = Path(policy.output_dir or policy.state_dir)
         self._journal = JournalFile(self._state_dir)
         try:
             self._tier = Tier(policy, self._journal)
@@ -97,8 +101,8 @@ class ProcessRuntime:
         self._running: dict[str, RunningAttempt] = {}
         self._batch: set[str] = set()
         self._exits: deque[ReplicaExited] = deque()
-        self._ending = Ending(self._state_dir, self._kill_now, self._drop, self._ended)
-        self._clearing: asyncio.Task[None] | None = None
+        self._ending = Ending(self._output_dir, self._kill_now, self._drop, self._ended)
+        self._beside: list[asyncio.Task[None]] = []
         self._fast: FastReader | None = None
         self._reconciling = threading.Lock()
         self._is_over = False
@@ -153,7 +157,7 @@ class ProcessRuntime:
             await asyncio.to_thread(self._journal.note, entry)
             found.append(self._adopt(running, ticks, now_ms, None))
         await asyncio.to_thread(self._online.settle)
-        self._clearing = asyncio.get_running_loop().create_task(self._clear_left())
+        self._beside = [asyncio.get_running_loop().create_task(each) for each in (self._clear_left(), self._rotate())]
         return Adopted(
             replicas=tuple(found),
             waiting=tuple(state.accepted.values()),
@@ -228,7 +232,7 @@ class ProcessRuntime:
         failures = await asyncio.to_thread(self._restore)
         exits = list(self.poll_exits())
         for one in running:
-            exit_status(attempt_dir(self._state_dir, one.token), one.pid)
+            exit_status(attempt_dir(self._output_dir, one.token), one.pid)
             exits.append(
                 ReplicaExited(
                     replica=one.placement.replica,
@@ -255,10 +259,19 @@ class ProcessRuntime:
 
     async def _stop_ending(self) -> None:
         await self._ending.close()
-        if self._clearing is not None:
-            self._clearing.cancel()
-            await asyncio.gather(self._clearing, return_exceptions=True)
-            self._clearing = None
+        for task in self._beside:
+            task.cancel()
+        await asyncio.gather(*self._beside, return_exceptions=True)
+        self._beside = []
+
+    async def _rotate(self) -> None:
+        """Keep the outputs within their bound, once a second."""
+        while True:
+            await asyncio.sleep(_ROTATE_S)
+            for token in tuple(self._running):
+                directory = attempt_dir(self._output_dir, token)
+                if await asyncio.to_thread(rotate, directory, self._policy.output_most_bytes):
+                    self._log.info("output-rotated", directory=str(directory))
 
     # ------------------------------------------------------------ replicas
 
@@ -424,15 +437,17 @@ class ProcessRuntime:
     def _launch(
         self, placement: Placement, token: str, held: tuple[Placement, ...], now_ms: int
     ) -> tuple[RunningAttempt, ReplicaLaunched]:
-        prefix = self._prefix_of(placement)
+        account = account_of(self._policy.users, placement.tenant, placement.job, account_of_name)
+        prefix = self._prefix_of(account)
         command = check_run(placement, prefix, self._policy.path)
         check_shares(placement, held, self._tier.inventory(placement))
         running = self._home_of(placement)
         knobs = self._add(running)
         gate = None
         try:
-            directory = make_attempt_dir(self._state_dir, token)
-            gate = launch(placement, command, directory, self._policy.path, prefix)
+            directory = make_attempt_dir(self._output_dir, token)
+            gate = launch(placement, command, directory, self._policy.path, prefix, account)
+            settle(self._policy.hygiene, self._policy.proc_root, gate.pid, is_online=is_online(placement))
             running.tree.attach(running.group, gate.pid)
             if gate.pid not in running.tree.pids(running.group):
                 raise CgroupError(f"process {gate.pid} is not in {running.group} after it was written there")
@@ -447,10 +462,13 @@ class ProcessRuntime:
         running.pid = gate.pid
         return running, ReplicaLaunched(replica=placement.replica, attempt=placement.attempt, pid=gate.pid, knobs=knobs)
 
-    def _prefix_of(self, placement: Placement) -> tuple[str, ...]:
+    def _prefix_of(self, account: UserIds | None) -> tuple[str, ...]:
         """What makes the command another user's: by the rule of users, else the prefix of the settings."""
-        account = account_of(self._policy.users, placement.tenant, placement.job, account_of_name)
-        return self._policy.command_prefix if account is None else prefix_of(account)
+        if account is not None:
+            return prefix_of(account)
+        if self._policy.command_prefix or not self._policy.hygiene.no_new_privs:
+            return self._policy.command_prefix
+        return NO_NEW_PRIVS
 
     def _watch(self, running: RunningAttempt) -> None:
         try:
@@ -493,7 +511,7 @@ class ProcessRuntime:
         self._exits.append(exited)
         in_use = frozenset(self._running)
         kept = self._policy.attempts_kept + len(in_use)
-        asyncio.get_running_loop().run_in_executor(None, prune_attempts, self._state_dir, kept, in_use)
+        asyncio.get_running_loop().run_in_executor(None, prune_attempts, self._output_dir, kept, in_use)
 
 
 def _failed(placement: Placement, reason: Reason, detail: str) -> LaunchFailed:

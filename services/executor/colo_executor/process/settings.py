@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from colo_executor.desired import DesiredPolicy
+from colo_executor.process.hygiene import Hygiene
 
 __all__ = ["ProcessPolicy"]
 
@@ -13,7 +14,8 @@ class ProcessPolicy(Struct, frozen=True, kw_only=True):
     `window_ms` is the window of a fast reading. `path` is the PATH of replicas that set none. `command_prefix` precedes every
     command (for example `setpriv --reuid=batch --init-groups --no-new-privs --`). `users` says by the tenant of a job as which user
     (a name, a number, or a range of numbers, of which each job gets one) its replicas run instead; "*" is every other tenant, never
-    root. Output, status and working directory of the last `attempts_kept` attempts that ended stay in `state_dir`.
+    root. Output, status and working directory of the last `attempts_kept` attempts that ended stay in `output_dir` ("":
+    `state_dir`), which may be a file system of its own; each of the two outputs has at most twice `output_most_bytes`.
     """
 
     state_dir: str = "/var/lib/colo/executor"
@@ -26,4 +28,7 @@ class ProcessPolicy(Struct, frozen=True, kw_only=True):
     users: dict[str, str] = {}
     path: str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     attempts_kept: int = 200
+    output_dir: str = ""
+    output_most_bytes: int = 64 << 20
+    hygiene: Hygiene = Hygiene()
     desired: DesiredPolicy = DesiredPolicy()

@@ -16,6 +16,7 @@ from colo_executor.desired import (
     BATCH,
     DesiredPolicy,
     MachineFacts,
+    most_mcpu,
     replica_knobs,
     replica_quota_us,
     replica_sets,
@@ -60,7 +61,7 @@ class Tier:
         self._placements: dict[str, Placement] = {}
         self._cpus = CpuSet()
         self._quotas: dict[str, int] = {}
-        self._requests: dict[str, int] = {}
+        self._limits: dict[str, int] = {}
         self.machine: MachineFacts | None = None
         self.ceiling_mcpu: int | None = None
         self.tree = self._open(policy.subtree)
@@ -166,9 +167,9 @@ class Tier:
                 self.tree.remove(group)
                 raise
             self._placements[group] = placement
-            if self._desired.cap_at_request:
-                self._requests[group] = placement.cpu_mcpu
-                self._quotas[group] = replica_quota_us(self._desired, placement.cpu_mcpu, self.ceiling_mcpu)
+            if (most := most_mcpu(self._desired, placement)) is not None:
+                self._limits[group] = most
+                self._quotas[group] = replica_quota_us(most, self.ceiling_mcpu)
         return knobs
 
     def adopt(self, token: str, placement: Placement) -> None:
@@ -178,11 +179,13 @@ class Tier:
             for write in replica_knobs(self._desired, machine, placement, group_of(token), None):
                 if write.knob is not Knob.CPU_QUOTA:
                     self.tree.keep(write)
-        if self._desired.cap_at_request:
-            with self._turn, contextlib.suppress(CgroupError, OSError):
-                group = group_of(token)
-                self._quotas[group] = self.tree.quota_us(group)
-                self._requests[group] = placement.cpu_mcpu
+        with self._turn, contextlib.suppress(CgroupError, OSError):
+            group, most = group_of(token), most_mcpu(self._desired, placement)
+            quota = self.tree.quota_us(group)
+            # A quota that no limit explains is one of an attempt that the journal lacks: it stays its limit.
+            if most is not None or quota != UNLIMITED:
+                self._quotas[group] = quota
+                self._limits[group] = quota * 1_000 // PERIOD_US if most is None else most
 
     def boost_weight(self, token: str) -> None:
         """Give an attempt that was sent SIGTERM the greatest weight among batch work; online work still precedes it."""
@@ -205,7 +208,7 @@ class Tier:
                 return False
             self._placements.pop(group, None)
             self._quotas.pop(group, None)
-            self._requests.pop(group, None)
+            self._limits.pop(group, None)
         return True
 
     def set_batch_cpus(self, cpus: CpuSet) -> None:
@@ -275,8 +278,8 @@ class Tier:
         """Write the tier's quota and the lower quotas of capped replicas, in an order that the kernel accepts."""
         with self._turn:
             target = {BATCH: quota_us(ceiling_mcpu)}
-            for group, request_mcpu in self._requests.items():
-                target[group] = replica_quota_us(self._desired, request_mcpu, ceiling_mcpu)
+            for group, most in self._limits.items():
+                target[group] = replica_quota_us(most, ceiling_mcpu)
             have = {group: self._quotas.get(group, UNLIMITED) for group in target}
             knobs = []
             try:

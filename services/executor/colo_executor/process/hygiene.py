@@ -1,0 +1,40 @@
+"""What a replica's processes inherit beside their control group: who the kernel ends first, and limits of a process."""
+
+import contextlib
+import os
+import resource
+
+from msgspec import Struct
+
+__all__ = ["Hygiene", "settle"]
+
+
+class Hygiene(Struct, frozen=True, kw_only=True):
+    """`*_oom_score_adj` (-1000 to 1000): whom the kernel ends first when the machine lacks memory; batch work before all else.
+
+    `open_files_most` limits the descriptors of a process, `core_bytes_most` the size of a core file. `no_new_privs`: no
+    program that a replica runs gains rights by its file (setuid); it needs `setpriv`.
+    """
+
+    batch_oom_score_adj: int = 1_000
+    online_oom_score_adj: int = 0
+    open_files_most: int = 65_536
+    core_bytes_most: int = 0
+    no_new_privs: bool = True
+
+
+def settle(hygiene: Hygiene, proc_root: str, pid: int, *, is_online: bool) -> None:
+    """Set what the processes of a replica inherit, on the process that waits at its gate. Raises OSError.
+
+    Limits are only ever lowered. A score below its own needs a right that the executor may lack; the process keeps it then.
+    """
+    score = hygiene.online_oom_score_adj if is_online else hygiene.batch_oom_score_adj
+    with contextlib.suppress(PermissionError), open(os.path.join(proc_root, str(pid), "oom_score_adj"), "w") as file:
+        file.write(str(score))
+    for kind, most in (
+        (resource.RLIMIT_NOFILE, hygiene.open_files_most),
+        (resource.RLIMIT_CORE, hygiene.core_bytes_most),
+    ):
+        _, hard = resource.prlimit(pid, kind)
+        limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.prlimit(pid, kind, (limit, limit))

@@ -1,0 +1,53 @@
+"""The output of replicas: bounded in size, so that a replica that talks too much fills no disk."""
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Final
+
+__all__ = ["OUTPUTS", "rotate"]
+
+OUTPUTS: Final = ("stdout", "stderr")
+_READ: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+_WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+_CHUNK_BYTES: Final = 1 << 20
+
+
+def rotate(directory: Path, most_bytes: int) -> int:
+    """Move the newest `most_bytes` of each output that has grown beyond them to "stdout.1", and empty it. Returns how many it did.
+
+    The replica writes on into the emptied file, because it appends. What it writes between the copy and the emptying is lost, and
+    where the disk takes no copy the output is emptied all the same. An output that cannot be read is left alone.
+    """
+    done = 0
+    for name in OUTPUTS:
+        try:
+            fd = os.open(directory / name, _READ)
+        except OSError:
+            continue
+        try:
+            size_bytes = os.fstat(fd).st_size
+            if size_bytes > most_bytes:
+                _copy(fd, directory / f"{name}.1", max(0, size_bytes - most_bytes))
+                os.ftruncate(fd, 0)
+                done += 1
+        finally:
+            os.close(fd)
+    return done
+
+
+def _copy(source: int, target: Path, offset: int) -> None:
+    try:
+        fd = os.open(target, _WRITE, 0o600)
+    except OSError:
+        return
+    try:
+        while chunk := os.pread(source, _CHUNK_BYTES, offset):
+            offset += len(chunk)
+            while chunk:
+                chunk = chunk[os.write(fd, chunk) :]
+    except OSError:
+        with contextlib.suppress(OSError):
+            target.unlink()
+    finally:
+        os.close(fd)

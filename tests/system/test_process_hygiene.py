@@ -1,0 +1,133 @@
+"""What a real replica inherits, how far it may go, and what is said about its end: real processes, needs root."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from colo_common.model.placement import Placement
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.workload import ResourceLimits, RunSpec
+from colo_executor.cgroup import CgroupTree
+from colo_executor.knobs import Knob
+from colo_executor.local import CeilingWritten, ReplicaExited, ReplicaLaunched
+from colo_executor.process.launch import attempt_dir
+from colo_executor.process.runtime import ProcessRuntime
+from colo_executor.process.settings import ProcessPolicy
+from tests.support.adopted import adopted
+from tests.support.builders import a_placement
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.kernel
+
+ROOT = "/sys/fs/cgroup"
+MIB = 1 << 20
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> ProcessPolicy:
+    return ProcessPolicy(
+        state_dir=str(tmp_path / "state"),
+        output_dir=str(tmp_path / "output"),
+        subtree=f"colo-hygiene-{os.getpid()}",
+        users={"red": "nobody"},
+        output_most_bytes=8_192,
+    )
+
+
+@pytest.fixture
+async def runtime(policy: ProcessPolicy) -> AsyncIterator[ProcessRuntime]:
+    async with adopted(policy) as made:
+        yield made
+
+
+def a_run(script: str, index: int = 0, **run: object) -> Placement:
+    placement = replace(a_placement(f"job/main/{index}", mcpu=500), memory_bytes=64 * MIB)
+    return replace(placement, run=RunSpec(command=("sh", "-c", script), **run))
+
+
+async def end_of(runtime: ProcessRuntime, placement: Placement) -> ReplicaExited:
+    launched = await runtime.launch(placement, 1)
+    assert isinstance(launched, ReplicaLaunched), launched
+
+    async def look() -> tuple[ReplicaExited, ...]:
+        return runtime.poll_exits()
+
+    (exited,) = await eventually(look, "an exit")
+    return exited
+
+
+def output(policy: ProcessPolicy, index: int = 0, name: str = "stdout") -> str:
+    return (attempt_dir(Path(policy.output_dir), f"job.main.{index}@1") / name).read_text()
+
+
+SHOWS = "cat /proc/self/oom_score_adj; grep NoNewPrivs /proc/self/status; ulimit -n; ulimit -c; pwd"
+
+
+async def test_what_a_replica_inherits_is_the_nodes_rule_and_not_the_executors(runtime, policy):
+    assert (await end_of(runtime, a_run(SHOWS, directory="/usr"))).exit_code == 0
+    score, privileges, files, core, where = output(policy).splitlines()
+    assert (score, privileges.split()[-1], core, where) == ("1000", "1", "0", "/usr")
+    assert int(files) <= policy.hygiene.open_files_most
+    online = replace(a_run(SHOWS, 1), qos=QosClass.LS, band=PriorityBand.PROD)
+    assert (await end_of(runtime, online)).exit_code == 0
+    assert output(policy, 1).splitlines()[0] == "0"
+
+
+async def test_a_tenants_user_has_a_home_of_his_own_and_reads_his_own_output(runtime, policy, tmp_path):
+    # Whoever runs the tests keeps their directories to himself; those of an executor are open to pass.
+    for above in (tmp_path, *tmp_path.parents[:2]):
+        above.chmod(0o711)
+    script = 'id -un; touch "$HOME/mine" && ls "$HOME"; echo again >> /dev/stdout; cat /proc/self/fd/2 >/dev/null && echo read'
+    exited = await end_of(runtime, replace(a_run(script), tenant="red"))
+    assert output(policy).splitlines() == ["nobody", "mine", "again", "read"], output(policy, name="stderr")
+    assert exited.exit_code == 0
+    work = attempt_dir(Path(policy.output_dir), "job.main.0@1") / "work"
+    assert (work.stat().st_uid, work.stat().st_mode & 0o777) == (pwd.getpwnam("nobody").pw_uid, 0o700)
+
+
+async def test_a_directory_that_the_user_may_not_enter_ends_it_with_a_word(runtime, policy):
+    exited = await end_of(runtime, a_run("true", directory="/no/such/place"))
+    assert exited.exit_code == 125
+    assert "/no/such/place" in output(policy, name="stderr")
+
+
+async def test_an_end_says_the_most_memory_that_was_used(runtime):
+    exited = await end_of(runtime, a_run("head -c 20m /dev/zero | tail | wc -c"))
+    assert 20 * MIB <= exited.memory_peak_bytes <= 64 * MIB
+
+
+async def test_a_replica_that_talks_too_much_keeps_its_newest_words(runtime, policy):
+    launched = await runtime.launch(
+        a_run("n=0; while [ $n -lt 2000 ]; do n=$((n+1)); echo line $n; done; read -r x </dev/zero"), 1
+    )
+    assert isinstance(launched, ReplicaLaunched)
+    directory = attempt_dir(Path(policy.output_dir), "job.main.0@1")
+
+    async def is_rotated() -> bool:
+        moved = directory / "stdout.1"
+        return moved.exists() and (directory / "stdout").stat().st_size + moved.stat().st_size <= 2 * 8_192
+
+    await eventually(is_rotated, "an output within its bound")
+    assert (directory / "stdout.1").stat().st_size <= 8_192
+
+
+async def test_the_limit_is_enforced_and_follows_the_ceiling(runtime, policy):
+    tree, group = CgroupTree(ROOT, policy.subtree), "batch/job.main.0@1"
+    limits = ResourceLimits(cpu_mcpu=900, memory_bytes=128 * MIB)
+    launched = await runtime.launch(a_run("sleep 60", limits=limits), 1)
+    assert isinstance(launched, ReplicaLaunched)
+    assert tree.value(Knob.MEMORY_LIMIT, group) == str(128 * MIB)
+    assert tree.quota_us(group) == 90_000
+    for ceiling, quota in ((300, 30_000), (2_000, 90_000), (600, 60_000)):
+        assert isinstance(runtime.set_ceiling(ceiling), CeilingWritten)
+        assert tree.quota_us(group) == quota
+    online = replace(a_run("sleep 60", 1, limits=limits), qos=QosClass.LS, band=PriorityBand.PROD)
+    launched = await runtime.launch(online, 1)
+    assert isinstance(launched, ReplicaLaunched)
+    assert CgroupTree(ROOT, f"{policy.subtree}-online").quota_us("ls.job.main.1@1") == 90_000
