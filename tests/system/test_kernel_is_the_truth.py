@@ -101,9 +101,14 @@ async def test_what_the_journal_lacks_is_adopted_by_its_group_and_told_when_it_e
     go = tmp_path / "go"
     first = ProcessRuntime(policy)
     await first.adopt(1)
-    script = f"while [ ! -e {go} ]; do sleep 0.05; done; exit 7"
+    script = f"touch {tmp_path}/$COLO_JOB; while [ ! -e {go} ]; do sleep 0.05; done; exit 7"
     placements = (a_run(script), an_online_run(script))
     pids = {placement.replica: (await start(first, placement)).pid for placement in placements}
+
+    async def both_run() -> bool:
+        return all((tmp_path / job).exists() for job in ("job", "web"))
+
+    await eventually(both_run, "both commands to begin")
     await first.close()
     loss(Path(policy.state_dir))
     second = ProcessRuntime(policy)
