@@ -102,7 +102,7 @@ class ProcessRuntime:
         self._batch: set[str] = set()
         self._exits: deque[ReplicaExited] = deque()
         self._ending = Ending(self._output_dir, self._kill_now, self._drop, self._ended)
-        self._beside: list[asyncio.Task[None]] = []
+        self._background: list[asyncio.Task[None]] = []
         self._fast: FastReader | None = None
         self._reconciling = threading.Lock()
         self._is_over = False
@@ -157,7 +157,7 @@ class ProcessRuntime:
             await asyncio.to_thread(self._journal.note, entry)
             found.append(self._adopt(running, ticks, now_ms, None))
         await asyncio.to_thread(self._online.settle)
-        self._beside = [asyncio.get_running_loop().create_task(each) for each in (self._clear_left(), self._rotate())]
+        self._background = [asyncio.get_running_loop().create_task(each) for each in (self._clear_left(), self._rotate())]
         return Adopted(
             replicas=tuple(found),
             waiting=tuple(state.accepted.values()),
@@ -259,10 +259,10 @@ class ProcessRuntime:
 
     async def _stop_ending(self) -> None:
         await self._ending.close()
-        for task in self._beside:
+        for task in self._background:
             task.cancel()
-        await asyncio.gather(*self._beside, return_exceptions=True)
-        self._beside = []
+        await asyncio.gather(*self._background, return_exceptions=True)
+        self._background = []
 
     async def _rotate(self) -> None:
         """Keep the outputs within their bound, once a second."""
