@@ -157,7 +157,9 @@ class ProcessRuntime:
             await asyncio.to_thread(self._journal.note, entry)
             found.append(self._adopt(running, ticks, now_ms, None))
         await asyncio.to_thread(self._online.settle)
-        self._background = [asyncio.get_running_loop().create_task(each) for each in (self._clear_left(), self._rotate())]
+        self._background = [
+            asyncio.get_running_loop().create_task(each) for each in (self._clear_left(), self._rotate())
+        ]
         return Adopted(
             replicas=tuple(found),
             waiting=tuple(state.accepted.values()),
