@@ -12,18 +12,18 @@ import sys
 from pathlib import Path
 
 from tests.audit.judge import judge, lines_of
-from tests.audit.recorder import Recorder
+from tests.audit.recorder import BusAccess, Recorder
 from tests.audit.recording import read
 
 _LOOK_S = 1.0
 
 
-async def _record(nats_url: str, redis_url: str, path: Path, parent: int) -> None:
+async def _record(server: BusAccess, redis_url: str, path: Path, parent: int) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     watching = asyncio.create_task(_stop_without(parent, stop))
-    await Recorder(nats_url, redis_url, path).run(stop)
+    await Recorder(server, redis_url, path).run(stop)
     watching.cancel()
 
 
@@ -40,6 +40,8 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     record = commands.add_parser("record", help="write down what a running colo says and stores")
     record.add_argument("--nats", required=True, help="URL of NATS")
+    record.add_argument("--nats-ca", default="", help="the authority of NATS, in PEM")
+    record.add_argument("--nats-nkey", default="", help="the key of an administrator, who may read every stream")
     record.add_argument("--redis", required=True, help="URL of Redis")
     record.add_argument(
         "--parent", type=int, default=0, help="end when the process of this id is not the parent any more"
@@ -49,7 +51,8 @@ def main() -> int:
     judged.add_argument("files", type=Path, nargs="+")
     options = parser.parse_args()
     if options.command == "record":
-        asyncio.run(_record(options.nats, options.redis, options.file, options.parent))
+        server = BusAccess(url=options.nats, ca_file=options.nats_ca, nkey_file=options.nats_nkey)
+        asyncio.run(_record(server, options.redis, options.file, options.parent))
         return 0
     found = judge(record for path in options.files for record in read(path))
     print("\n".join(lines_of(found)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ from redis.exceptions import RedisError
 from colo_common.events.registry import STREAMS, Stream
 from tests.audit.recording import Emptied, LedgerRow, Received, Record, StoredAtEnd, append
 
-__all__ = ["Recorder"]
+__all__ = ["BusAccess", "Recorder"]
 
 #: A work queue gives each message to one reader only: the orders are not read, what they led to is.
 _READ: Final = tuple(name for name in STREAMS if name is not Stream.CMD)
@@ -37,6 +38,25 @@ _LEDGER: Final = "colo:v1:ledger"
 _JOBS: Final = "colo:v1:job"
 
 
+class BusAccess(Struct, frozen=True, kw_only=True):
+    """Servers of NATS, separated by commas; their authority in PEM; the seed of a user with his name below it."""
+
+    url: str
+    ca_file: str = ""
+    nkey_file: str = ""
+
+    def options(self) -> dict[str, Any]:
+        """What the library connects with."""
+        found: dict[str, Any] = {"servers": self.url.split(",")}
+        if self.ca_file:
+            found["tls"] = ssl.create_default_context(cafile=self.ca_file)
+        if self.nkey_file:
+            seed, user = Path(self.nkey_file).read_text("ascii").split()
+            # Each user hears its own inbox alone.
+            found |= {"nkeys_seed_str": seed, "inbox_prefix": f"_INBOX.{user}"}
+        return found
+
+
 class _JobRow(Struct, frozen=True):
     state: str
 
@@ -47,8 +67,8 @@ class Recorder:
     Servers may go away and come back at any time, also with an emptied store, which is noted.
     """
 
-    def __init__(self, nats_url: str, redis_url: str, path: Path) -> None:
-        self._nats_url = nats_url
+    def __init__(self, server: BusAccess, redis_url: str, path: Path) -> None:
+        self._server = server
         self._redis: Any = _redis_at(redis_url)
         self._path = path
         self._received_s = time.monotonic()
@@ -57,7 +77,7 @@ class Recorder:
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`; then what is left in the streams is read, and what Redis holds is written down at last."""
         self._client = await nats.connect(
-            self._nats_url.split(","), max_reconnect_attempts=-1, reconnect_time_wait=_AGAIN_S
+            **self._server.options(), max_reconnect_attempts=-1, reconnect_time_wait=_AGAIN_S
         )
         await self._client.subscribe(_LIVE, cb=self._hear_live)
         reading = [asyncio.create_task(self._forever(self._reader(name))) for name in _READ]

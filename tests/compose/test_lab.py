@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 import yaml
 
-from tests.support.containers import Containers, answered
+from colo_cli.bus_rights import CONTROL
+from tests.audit.judge import judge, lines_of
+from tests.audit.recording import read
+from tests.support.containers import FOLDER, Containers, answered
+from tests.support.running import FINAL
 from tests.support.waiting import eventually_blocking
 
 pytestmark = [pytest.mark.compose, pytest.mark.server, pytest.mark.timeout(400)]
@@ -76,23 +87,61 @@ def test_every_rule_is_evaluated_and_no_alert_fires(containers: Containers):
     assert not firing - {"ColoOnlineHarmFast", "ColoPromiseBrokenFast"}
 
 
-def test_services_are_scaled_up_and_down(containers: Containers):
+@contextmanager
+def recorded(lab: Containers, folder: Path) -> Iterator[Path]:
+    """What the lab says and stores meanwhile, written down by an administrator of its servers."""
+    ca, key, file = folder / "ca.pem", folder / "admin.nkey", folder / "recording.jsonl"
+    ca.write_text(lab.compose("exec", "-T", "gateway", "cat", "/etc/colo/ca.pem"))
+    key.write_text(lab.secret("admin"))
+    password = lab.compose("exec", "-T", "redis", "cat", "/etc/redis/secrets/admin-password").strip()
+    # The certificate is for the name that the containers know it by.
+    where = f"{lab.address_of('redis')}:6379/0?ssl_ca_certs={ca}&ssl_check_hostname=False"
+    words = ["--nats", f"tls://127.0.0.1:{lab.ports['NATS_PORT']}", "--nats-ca", str(ca), "--nats-nkey", str(key)]
+    words += ["--redis", f"rediss://admin:{quote(password)}@{where}", "--parent", str(os.getpid()), str(file)]
+    process = subprocess.Popen([sys.executable, "-m", "tests.audit", "record", *words], cwd=FOLDER.parent)
+    try:
+        assert eventually_blocking(file.exists, "the recording begins", limit_s=60)
+        yield file
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=90) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def nothing_is_held(lab: Containers) -> bool:
+    """Cancel what has not ended; whether nothing is held any more."""
+    for job in lab.get("API_PORT", "/v1/jobs", limit="1000")["jobs"]:
+        if job["state"] not in FINAL and job["state"] != "Terminating":
+            lab.change("DELETE", f"/v1/jobs/{job['job']}")
+    return bool(lab.get("API_PORT", "/v1/status")["fleet"]["held_cpu_mcpu"] == 0)
+
+
+def test_services_are_scaled_up_and_down_and_nothing_is_broken(containers: Containers, tmp_path: Path):
     def instances() -> dict[str, int]:
         services = containers.get("API_PORT", "/v1/services")["services"]
         return {each["service"]: len(each["instances"]) for each in services if each["is_ready"]}
 
     wanted = {"scheduler": 3, "jobs": 2, "overcommit": 2, "evictor": 2}
-    containers.up("--no-recreate", *(word for name, count in wanted.items() for word in ("--scale", f"{name}={count}")))
-    assert eventually_blocking(
-        lambda: answered(lambda: wanted.items() <= instances().items()), "every instance answers", limit_s=90
-    ), instances()
-    query = 'count(colo_ready{part="scheduler",service="scheduler"} == 1) == 3'
-    assert eventually_blocking(lambda: asked(containers, query), "three schedulers are measured", limit_s=60)
-    containers.up("--no-recreate")
-    one = dict.fromkeys(wanted, 1)
-    assert eventually_blocking(
-        lambda: answered(lambda: one.items() <= instances().items()), "one instance of each answers", limit_s=90
-    ), instances()
+    with recorded(containers, tmp_path) as recording:
+        scales = (word for name, count in wanted.items() for word in ("--scale", f"{name}={count}"))
+        containers.up("--no-recreate", *scales)
+        assert eventually_blocking(
+            lambda: answered(lambda: wanted.items() <= instances().items()), "every instance answers", limit_s=90
+        ), instances()
+        query = 'count(colo_ready{part="scheduler",service="scheduler"} == 1) == 3'
+        assert eventually_blocking(lambda: asked(containers, query), "three schedulers are measured", limit_s=60)
+        containers.up("--no-recreate")
+        one = dict.fromkeys(wanted, 1)
+        assert eventually_blocking(
+            lambda: answered(lambda: one.items() <= instances().items()), "one instance of each answers", limit_s=90
+        ), instances()
+        containers.compose("stop", "--timeout", "2", "feed")
+        assert eventually_blocking(lambda: answered(lambda: nothing_is_held(containers)), "all jobs end", limit_s=120)
+    found = judge(read(recording))
+    print("\n" + "\n".join(lines_of(found)))
+    assert not found.violations
+    containers.compose("start", "feed")
 
 
 def test_an_alert_fires_when_its_cause_is_there_and_ends_with_it(containers: Containers):
@@ -122,6 +171,17 @@ def test_a_service_is_small(containers: Containers):
         used = re.search(r"([0-9.]+)MiB /", own[f"{name}-1"])
         assert used is not None, own
         assert float(used[1]) <= IDLE_MIB, (name, used[1])
+
+
+def test_nobody_has_the_key_of_another_and_nothing_was_refused(containers: Containers):
+    keys = {name: containers.compose("exec", "-T", name, "cat", "/etc/colo/nkey").split() for name in CONTROL}
+    assert {name: user for name, (_, user) in keys.items()} == {name: name for name in CONTROL}
+    assert len({seed for seed, _ in keys.values()}) == len(CONTROL)
+    refused = containers.compose("exec", "-T", "redis", "sh", "/etc/redis/admin.sh", "ACL", "LOG")
+    assert not refused.strip(), refused
+    logged = containers.compose("logs", "--no-log-prefix", *CONTROL, "sim", "feed")
+    # A question whose asker has ended meanwhile has no answer to give.
+    assert not [line for line in logged.splitlines() if "ermissions" in line and "_inbox." not in line.lower()][:3]
 
 
 def test_log_lines_are_json(containers: Containers):

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
-__all__ = ["Containers", "answered", "engine"]
+__all__ = ["FOLDER", "Containers", "answered", "engine", "free_ports"]
 
 T = TypeVar("T")
 FOLDER: Final = Path(__file__).parents[2] / "compose"
@@ -71,6 +71,22 @@ class Containers:
             url += f"?{urllib.parse.urlencode(query)}"
         with urllib.request.urlopen(url, timeout=10) as answer:
             return json.loads(answer.read())
+
+    def secret(self, name: str) -> str:
+        """The key of a user, as the lab tells it to a person."""
+        return self.compose("run", "--rm", "--no-deps", "secrets", "show", name)
+
+    def address_of(self, service: str) -> str:
+        """The address of a service's only container, which this machine reaches by the engine's bridge."""
+        container = self.compose("ps", "--quiet", service).strip()
+        found = json.loads(self.docker("inspect", container))[0]["NetworkSettings"]["Networks"]
+        return str(next(iter(found.values()))["IPAddress"])
+
+    def change(self, method: str, path: str) -> None:
+        """Ask the gateway to change something."""
+        url = f"http://127.0.0.1:{self.ports['API_PORT']}{path}"
+        with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=10) as answer:
+            assert answer.status == 200
 
     def _config(self) -> Any:
         return json.loads(self.compose("config", "--format", "json"))
