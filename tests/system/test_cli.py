@@ -77,6 +77,31 @@ async def test_a_bad_job_file_is_refused_naming_field_and_rule(colo: RunningColo
     assert "cannot be read" in missing.err
 
 
+async def test_several_jobs_of_a_file_are_all_submitted_or_none(colo: RunningColo, tmp_path: Path) -> None:
+    path = tmp_path / "jobs.yaml"
+    jobs = [{**JOB, "name": name} for name in ("first-of-two", "second-of-two")]
+    path.write_text(yaml.safe_dump_all([jobs[0], {**jobs[1], "queue": "nowhere"}]))
+    for command in ("plan", "submit"):
+        refused = await colo_command(command, "-f", str(path), api=colo.api)
+        assert (refused.code, refused.out) == (2, "")
+        assert refused.err.startswith(f"colo: {path}: document 2: queue: there is no such queue")
+    assert (await colo.get("/v1/jobs?name=first-of-two"))["total"] == 0
+
+    path.write_text(yaml.safe_dump_all(jobs))
+    planned = await colo_command("plan", "-f", str(path), api=colo.api)
+    assert (planned.code, planned.err) == (0, "")
+    assert planned.out.startswith("document 1 (first-of-two):\nfits: ")
+    assert "\ndocument 2 (second-of-two):\nfits: " in planned.out
+    words = ("submit", "-f", str(path), "--idempotency-key", "both", "-o", "json")
+    accepted = [json.loads((await colo_command(*words, api=colo.api)).out) for _ in range(2)]
+    assert [each["job"] for each in accepted[0]["jobs"]] == [each["job"] for each in accepted[1]["jobs"]]
+    for job in jobs:
+        assert (await colo.get(f"/v1/jobs?name={job['name']}"))["total"] == 1
+    one = await colo_command("submit", "-f", str(path), "--check-index", "0", api=colo.api)
+    assert (one.code, one.err) == (2, f"colo: check index: belongs to one job, and {path} has 2\n")
+    await colo.cancel_all()
+
+
 async def test_a_submission_that_nobody_answered_is_one_job_when_it_is_repeated(
     colo: RunningColo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

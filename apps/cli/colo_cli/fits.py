@@ -8,9 +8,10 @@ from cyclopts import Parameter
 
 from colo_cli.client import Client
 from colo_cli.failure import Failure
+from colo_cli.job_files import read_job_file
 from colo_cli.output import Output, bytes_text, counted, cpu_text, print_data, print_text
 from colo_cli.plan import print_refusals
-from colo_cli.submit import print_notes, read_job_file
+from colo_cli.submit import print_notes
 
 if TYPE_CHECKING:
     from colo_gateway.state_replies import FitsReply, TaskFits

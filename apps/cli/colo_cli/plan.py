@@ -10,8 +10,9 @@ from cyclopts import Parameter
 
 from colo_cli.client import Client
 from colo_cli.failure import Failure
+from colo_cli.job_files import JobInFile, read_job_files
 from colo_cli.output import Format, bytes_text, counted, cpu_text, print_data, print_table, print_text
-from colo_cli.submit import print_notes, read_job_file
+from colo_cli.submit import print_notes
 
 if TYPE_CHECKING:
     from colo_common.events.placement import NearestMiss, NodeScore, ReasonCount
@@ -36,33 +37,46 @@ def plan(
     """Show where the job that a file describes would go, or why not, and how it differs from the one that runs; nothing changes.
 
     Ends with 0 when every replica fits, 1 when not, 2 when there is no answer. With the check index that it prints, a submission is
-    refused when the plan is outdated.
+    refused when the plan is outdated. Several jobs of a file are planned one by one, each as if it came alone.
 
     Args:
-        file: The job file (YAML or JSON); "-" reads standard input.
+        file: The job file (YAML or JSON), or one with several jobs; "-" reads standard input.
         places: The most replicas to list one by one in json and yaml, at most 1000.
         output: table, json or yaml.
         api: Address of the gateway.
     """
-    try:
-        body = json.dumps(read_job_file(file)).encode()
-        answer = Client(api).call("POST", f"/v1/plan?places={places}", body, **{"Content-Type": "application/json"})
-    except Failure as error:
-        raise Failure(str(error), 2) from error
+    jobs = read_job_files(file)
+    client = Client(api)
+    answers = [_asked(client, file, job, places) for job in jobs]
     from colo_gateway.replies import PlanReply
 
-    reply = msgspec.convert(answer, PlanReply)
+    replies = [msgspec.convert(answer, PlanReply) for answer in answers]
     if output != "table":
-        print_data(answer, output)
-    else:
-        _print(reply)
-        _print_running(reply.running)
-        index = reply.check_index
+        print_data(answers[0] if len(jobs) == 1 else {"plans": answers}, output)
+    for number, (job, reply) in enumerate(zip(jobs, replies, strict=True)):
+        if output == "table":
+            if job.where:
+                print_text(f"{chr(10) * bool(number)}{job.title}:")
+            _print(reply)
+            _print_running(reply.running)
+        print_notes(reply.notes)
+    if output == "table" and len(jobs) == 1:
+        index = replies[0].check_index
         again = f"colo submit -f {shlex.quote(file)} --check-index {index}"
         print()
         print_text(f"check index {index}: `{again}` is refused once this is outdated")
-    print_notes(reply.notes)
-    return 0 if reply.fits else 1
+    return 0 if all(reply.fits for reply in replies) else 1
+
+
+def _asked(client: Client, file: str, job: JobInFile, places: int) -> dict[str, Any]:
+    body = json.dumps(job.mapping).encode()
+    try:
+        answer: dict[str, Any] = client.call(
+            "POST", f"/v1/plan?places={places}", body, **{"Content-Type": "application/json"}
+        )
+    except Failure as error:
+        raise Failure(f"{file}: {job.where}: {error}" if job.where else str(error), 2) from error
+    return answer
 
 
 def _print(plan: "PlanReply") -> None:

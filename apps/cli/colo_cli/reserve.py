@@ -10,9 +10,9 @@ from cyclopts import Parameter
 
 from colo_cli.client import Client
 from colo_cli.holds import holds_text
+from colo_cli.job_files import read_file
 from colo_cli.output import ListOutput, Output, bytes_text, cpu_text, print_data, print_list, span_text
 from colo_cli.plan import print_refusals
-from colo_cli.submit import read_file
 from colo_cli.watching import Watch, watched
 
 __all__ = ["reservation", "reservations", "reserve", "unreserve"]

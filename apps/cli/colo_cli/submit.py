@@ -4,20 +4,19 @@ import json
 import secrets
 import shlex
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
 from colo_cli.client import Client
 from colo_cli.failure import CommandRefused, Failure, NoReply
+from colo_cli.job_files import JobInFile, read_job_files
 from colo_cli.output import Format, print_data
 from colo_cli.pending_submission import keep_key, take_key
 
-__all__ = ["print_notes", "read_file", "read_job_file", "submit"]
+__all__ = ["print_notes", "submit"]
 
-_FILE_BYTES_MAX = 1 << 20
 NOT_KNOWN: Final = 3
 """The exit status when it is not known whether the job was accepted."""
 
@@ -30,95 +29,94 @@ def submit(
     output: Annotated[Format, Parameter(name=["--output", "-o"])] = "table",
     api: str | None = None,
 ) -> int:
-    """Submit the job that a file describes.
+    """Submit the job that a file describes, or several: all are checked before the first is submitted.
 
-    Ends with 0 when it is accepted, 1 when it is refused, 2 for a wrong file, 3 when nobody knows whether it was accepted; the same
-    command again is then the same submission.
+    Ends with 0 when all are accepted, 1 when one is refused, 2 for a wrong file, 3 when nobody knows whether one was accepted; the
+    same command again is then the same submission.
 
     Args:
-        file: A job file, or a Kubernetes Pod or Deployment (YAML or JSON); "-" reads standard input.
-        idempotency_key: Submitting again with the same key and job is the same submission.
-        check_index: Only while the plan that printed this index still holds; 0 asks that no unfinished job has the name.
+        file: A job file, or a Kubernetes Pod or Deployment (YAML or JSON), or several: documents between "---", a list, a List;
+            "-" reads standard input.
+        idempotency_key: Submitting again with the same key and file is the same submission.
+        check_index: Only while the plan that printed this index still holds; 0 asks that no unfinished job has the name. One job
+            only.
         output: table, json or yaml.
         api: Address of the gateway.
     """
-    mapping = read_job_file(file)
-    body = json.dumps(mapping).encode()
+    jobs = read_job_files(file)
+    if check_index and len(jobs) > 1:
+        raise Failure(f"check index: belongs to one job, and {file} has {len(jobs)}", 2)
     client = Client(api)
-    kept = "" if idempotency_key else take_key(client.api, body)
+    bodies = [json.dumps(job.mapping).encode() for job in jobs]
+    _check_all(client, file, jobs, bodies)
+    whole = b"\n".join(bodies)
+    kept = "" if idempotency_key else take_key(client.api, whole)
     if kept:
         print("repeats the submission of which it was not known whether it was accepted", file=sys.stderr)
     # The key makes repeated requests one submission.
     key = idempotency_key or kept or secrets.token_hex(16)
-    headers = {"Content-Type": "application/json", "Idempotency-Key": key}
-    if check_index:
-        headers["Check-Index"] = check_index
-    try:
-        answer = client.call("POST", "/v1/jobs", body, **headers)
-    except (NoReply, CommandRefused, KeyboardInterrupt) as error:
-        if isinstance(error, CommandRefused) and not error.is_unknown("jobs"):
-            raise
-        is_kept = bool(idempotency_key) or keep_key(client.api, body, key)
-        raise _not_known(error, file, _name_in(mapping), key, is_kept) from error
+    answers: list[dict[str, Any]] = []
+    for number, (job, body) in enumerate(zip(jobs, bodies, strict=True), start=1):
+        own = key if len(jobs) == 1 else f"{key}.{number}"
+        headers = {"Content-Type": "application/json", "Idempotency-Key": own}
+        if check_index:
+            headers["Check-Index"] = check_index
+        try:
+            answers.append(client.call("POST", "/v1/jobs", body, **headers))
+        except (NoReply, CommandRefused, KeyboardInterrupt) as error:
+            is_unknown = not isinstance(error, CommandRefused) or error.is_unknown("jobs")
+            if not is_unknown and not answers:
+                raise
+            # The same command again then repeats what was accepted, and submits the rest.
+            is_kept = bool(idempotency_key) or keep_key(client.api, whole, key)
+            again = _again(file, key, is_kept)
+            raise _stopped(error, job, own, again, answers, is_unknown=is_unknown) from error
+        if output == "table":
+            sys.stdout.write(f"{answers[-1]['job']} {answers[-1]['state']}\n")
     if output != "table":
-        print_data(answer, output)
-    else:
-        sys.stdout.write(f"{answer['job']} {answer['state']}\n")
-    print_notes(answer.get("notes", ()))
+        print_data(answers[0] if len(jobs) == 1 else {"jobs": answers}, output)
+    for answer in answers:
+        print_notes(answer.get("notes", ()))
     return 0
 
 
-def _not_known(error: BaseException, file: str, name: str, key: str, is_kept: bool) -> Failure:
-    """The failure that names the command that finds out and the one that repeats the submission, which is harmless."""
+def _check_all(client: Client, file: str, jobs: Sequence[JobInFile], bodies: Sequence[bytes]) -> None:
+    """Ask the gateway about each of several jobs before the first is submitted: it refuses a plan by the rules of a submission."""
+    if len(jobs) == 1:
+        return
+    for job, body in zip(jobs, bodies, strict=True):
+        try:
+            client.call("POST", "/v1/plan?places=0", body, **{"Content-Type": "application/json"})
+        except CommandRefused as error:
+            raise Failure(f"{file}: {job.where}: {error}; nothing was submitted", error.status) from error
+
+
+def _again(file: str, key: str, is_kept: bool) -> str:
+    """The command that repeats the submission."""
+    again = f"colo submit -f {shlex.quote(file)}"
+    return again if is_kept and file != "-" else f"{again} --idempotency-key {shlex.quote(key)}"
+
+
+def _stopped(
+    error: BaseException, job: JobInFile, key: str, again: str, answers: Sequence[dict[str, Any]], *, is_unknown: bool
+) -> Failure:
+    """The failure that says what was accepted, and names the commands that find out and that repeat it, which is harmless."""
     from colo_common.model.submission import job_id
 
-    why = str(error) or "interrupted"
-    again = f"colo submit -f {shlex.quote(file)}"
-    if not is_kept or file == "-":
-        again += f" --idempotency-key {shlex.quote(key)}"
+    before = "".join(f"  accepted before:       {answer['job']}\n" for answer in answers)
+    if not is_unknown:
+        why = f"{job.title}: {error}; it and what follows it were not submitted\n"
+        return Failure(f"{why}{before}  to submit the rest:    {again}", 1)
+    whose = f"{job.title} was" if job.where else "the job was"
     return Failure(
-        f"{why}: it is not known whether the job was accepted\n"
-        f"  to find out:           colo get job {job_id(name, key)}\n"
+        f"{str(error) or 'interrupted'}: it is not known whether {whose} accepted\n{before}"
+        f"  to find out:           colo get job {job_id(job.name, key)}\n"
         f"  to repeat, never twice: {again}",
         NOT_KNOWN,
     )
-
-
-def _name_in(mapping: dict[str, Any]) -> str:
-    from colo_common.model.job_file import job_from_mapping
-
-    return job_from_mapping(mapping).name
 
 
 def print_notes(notes: Sequence[str]) -> None:
     """Print on stderr what the gateway read otherwise than it is written in the file."""
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
-
-
-def read_job_file(file: str) -> dict[str, Any]:
-    """The file's mapping, checked as the gateway will check it. Raises Failure (2) naming the field and the rule."""
-    from colo_common.model.job_file import job_from_mapping
-
-    return read_file(file, "job", job_from_mapping)
-
-
-def read_file(file: str, what: str, check: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-    """The mapping in a file ("-": standard input) of `what`. Raises Failure (2) for a mapping that `check` refuses."""
-    from colo_common.model.invalid import InvalidInput
-    from colo_common.model.plain_yaml import read_yaml
-
-    try:
-        text = sys.stdin.read(_FILE_BYTES_MAX + 1) if file == "-" else Path(file).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Failure(f"{file}: cannot be read ({error})", 2) from error
-    if len(text) > _FILE_BYTES_MAX:
-        raise Failure(f"{file}: must have at most {_FILE_BYTES_MAX} bytes", 2)
-    try:
-        mapping = read_yaml(text, what, may_repeat=True)
-        if not isinstance(mapping, dict):
-            raise Failure(f"{file}: must be a mapping of the {what}'s fields", 2)
-        check(mapping)
-    except InvalidInput as error:
-        raise Failure(f"{file}: {error}", 2) from error
-    return mapping

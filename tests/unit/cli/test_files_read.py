@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from colo_cli.failure import Failure
-from colo_cli.submit import read_file, read_job_file
+from colo_cli.job_files import read_file, read_job_file, read_job_files
 from colo_common.model.constraints import CpuBind, NumaPolicy
 from colo_common.model.job_file import job_from_mapping
 from colo_common.model.reservation_file import reservation_from_mapping
@@ -77,3 +77,52 @@ def test_the_placed_example_has_every_kind_of_place() -> None:
     assert {place.cpu_bind for place in places} >= {CpuBind.FULL_PCPUS}
     for name in ("devices", "huge_pages", "node_labels", "tolerations", "spread"):
         assert any(getattr(place, name) for place in places), name
+
+
+JOB = "{name: %s, cpu: 1, memory: 1Gi, work: 1 cpu-s}"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (JOB % "a", [("", "a")]),
+        (f"---\n{JOB % 'a'}\n---\n{JOB % 'b'}\n", [("document 1", "a"), ("document 2", "b")]),
+        (f"---\n# nothing\n---\n{JOB % 'a'}\n---\n", [("", "a")]),
+        (f"- {JOB % 'a'}\n- {JOB % 'b'}\n", [("item 1", "a"), ("item 2", "b")]),
+        (f"[{JOB % 'a'}]\n---\n{JOB % 'b'}\n", [("document 1, item 1", "a"), ("document 2", "b")]),
+        (f"{{kind: List, apiVersion: v1, items: [{JOB % 'a'}, {JOB % 'b'}]}}", [("item 1", "a"), ("item 2", "b")]),
+    ],
+)
+def test_a_file_may_hold_several_jobs(text: str, found: list[tuple[str, str]], tmp_path: Path) -> None:
+    file = tmp_path / "jobs.yaml"
+    file.write_text(text)
+    assert [(job.where, job.name) for job in read_job_files(str(file))] == found
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (f"{JOB % 'a'}\n---\n{{name: b, cpu: -1, memory: 1Gi, work: 1 cpu-s}}\n", "document 2: cpu: must "),
+        (f"- {JOB % 'a'}\n- {{name: b, cpu: 1, memory: 1Gi, work: 1 cpu-s, colour: red}}\n", "item 2: colour: "),
+        (f"{JOB % 'a'}\n---\n7\n", "document 2: must be a mapping of the job's fields"),
+        (f"{JOB % 'a'}\n---\n{{name: b\n", "must be YAML"),
+        ("", "must hold at least one job"),
+        ("[]", "must hold at least one job"),
+        (f"{JOB % 'a'}\n---\n" * 101, "must hold at most 100 jobs, and has 101"),
+    ],
+)
+def test_the_wrong_job_of_several_is_named_by_its_place_and_field(text: str, says: str, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.yaml"
+    file.write_text(text)
+    with pytest.raises(Failure) as failed:
+        read_job_files(str(file))
+    assert failed.value.status == 2
+    assert str(failed.value).startswith(f"{file}: ")
+    assert says in str(failed.value)
+
+
+def test_where_one_job_is_asked_for_several_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.yaml"
+    file.write_text(f"{JOB % 'a'}\n---\n{JOB % 'b'}\n")
+    with pytest.raises(Failure, match="must hold one job here, and has 2"):
+        read_job_file(str(file))

@@ -9,6 +9,7 @@ import pytest
 
 from colo_cli import plan, reserve
 from colo_cli.client import Client
+from colo_cli.job_files import JobInFile
 
 HOUR_MS = 3_600_000
 RESERVATION: dict[str, Any] = {
@@ -106,7 +107,7 @@ def planned(
         "fits": False, "at_ms": 1, "placed": task["placed"], "replicas": 2, "nodes": 3, "waiting": 0, "tasks": [task],
         "victims": [], "by_preempting": 0, "places": list(places), "running": None, "check_index": "0f0f0f0f-0-0", "notes": [],
     }  # fmt: skip
-    monkeypatch.setattr(plan, "read_job_file", lambda _file: {})
+    monkeypatch.setattr(plan, "read_job_files", lambda _file: (JobInFile({}, "", "job"),))
     monkeypatch.setattr(Client, "call", lambda *_args, **_given: answer)
     assert plan.plan(file="job.yaml") == 1
     return capsys.readouterr().out

@@ -8,7 +8,7 @@ import yaml
 
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["check_json_keys", "read_yaml"]
+__all__ = ["check_json_keys", "read_documents", "read_yaml"]
 
 _DEPTH_MAX: Final = 32
 _VALUES_MAX: Final = 100_000
@@ -44,7 +44,25 @@ def read_yaml(text: str | bytes, field: str = "body", *, may_repeat: bool = Fals
     except InvalidInput:
         raise
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InvalidInput(field, f"must be YAML: {' '.join(str(error).split())}", text[:40]) from error
+        raise _no_yaml(text, field, error) from error
+
+
+def read_documents(text: str | bytes, field: str = "body") -> list[Any]:
+    """The plain values of the documents in a YAML or JSON text, aliases allowed; empty documents are left out.
+
+    Raises InvalidInput as `read_yaml` does.
+    """
+    try:
+        _check(text, field, may_repeat=True)
+        return [value for value in yaml.load_all(text, Loader=_Loader) if value is not None]
+    except InvalidInput:
+        raise
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise _no_yaml(text, field, error) from error
+
+
+def _no_yaml(text: str | bytes, field: str, error: Exception) -> InvalidInput:
+    return InvalidInput(field, f"must be YAML: {' '.join(str(error).split())}", text[:40])
 
 
 def check_json_keys(text: bytes) -> None:
