@@ -196,9 +196,9 @@ class RunningColo:
 
 @asynccontextmanager
 async def running_colo(
-    directory: Path, *, nodes: int = 3, environment: Mapping[str, str] | None = None
+    directory: Path, *, nodes: int = 3, environment: Mapping[str, str] | None = None, limit_s: float = 20.0
 ) -> AsyncIterator[RunningColo]:
-    """Everything, ready: every node promises batch CPU. Ended and removed at the end; the end of each log where that failed."""
+    """Everything, ready: every node promises batch CPU, within `limit_s`. Ended and removed at the end."""
     with nats_server() as nats_, redis_server() as redis_:
         common = flat_environment(directory, nats_.url, redis_.url, nodes) | dict(environment or {})
         processes = LabProcesses(directory, common)
@@ -209,7 +209,7 @@ async def running_colo(
                     await processes.start(name, f"colo_{name}")
                 await processes.wait_ready(list(SERVICES))
                 colo = RunningColo(processes, http, nats_url=nats_.url, redis_url=redis_.url, directory=directory)
-                await eventually(lambda: _promising(colo, nodes), "every node promises batch CPU", limit_s=20)
+                await eventually(lambda: _promising(colo, nodes), "every node promises batch CPU", limit_s=limit_s)
                 yield colo
         finally:
             await processes.stop()

@@ -24,6 +24,28 @@ _colo_with_names() {
 }
 complete -F _colo_with_names colo
 """
+_ZSH_NAMES = """
+# Names of jobs and nodes, asked of the gateway; everything else is completed by _cyclopts_colo above.
+_colo() {
+  local what="" verb="${words[2]}"
+  case "$verb" in
+    get|explain|history) (( CURRENT == 4 )) && verb="$verb ${words[3]}" || verb="";;
+    *) (( CURRENT == 3 )) || verb="";;
+  esac
+  case "$verb" in
+    cancel|trace|"get job"|"explain job"|"history job") what=jobs;;
+    cordon|uncordon|drain|"get node"|"explain overcommit"|"history node") what=nodes;;
+  esac
+  if [[ -n "$what" && "${words[CURRENT]}" != -* ]]; then
+    local -a names
+    names=(${(f)"$(colo complete-names "$what")"})
+    compadd -a names && return
+  fi
+  _cyclopts_colo "$@"
+}
+# Read as the file _colo of fpath the text is the function's body; read by `source` it only names the function.
+if [[ "${funcstack[1]}" == "_colo" ]]; then _colo "$@"; else compdef _colo colo; fi
+"""
 _FISH_NAMES = """
 # Names of jobs and nodes, asked of the gateway.
 complete -c colo -f -n '__fish_seen_subcommand_from cancel trace job' -a '(colo complete-names jobs)'
@@ -37,11 +59,12 @@ def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
     bash: `source <(colo completion bash)`; zsh: `colo completion zsh > "${fpath[1]}/_colo"`; fish: `colo completion fish | source`.
 
     Args:
-        shell: bash, zsh or fish. Names of jobs and nodes are completed in bash and fish.
+        shell: bash, zsh or fish. Names of jobs and nodes are completed, too.
     """
     from colo_cli.main import app
 
-    sys.stdout.write(app.generate_completion(shell=shell) + {"bash": _BASH_NAMES, "fish": _FISH_NAMES}.get(shell, ""))
+    names = {"bash": _BASH_NAMES, "zsh": _ZSH_NAMES, "fish": _FISH_NAMES}
+    sys.stdout.write(app.generate_completion(shell=shell) + names[shell])
     return 0
 
 
