@@ -16,8 +16,8 @@ from tests.system.test_cli import colo_command
 pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="module")]
 
 STEP_S = 300
-#: Again and again online work leaves most of the machine free for fifteen minutes, and then wants all of it for ten: fifteen and ten
-#: seconds on the clock on the wall.
+#: Again and again online work leaves most of the machine free for fifteen minutes, and then wants all of it for ten. On the clock
+#: on the wall these are seconds.
 LOADS = (*[20] * 3, *[100] * 2)
 LIMIT_S = 120
 

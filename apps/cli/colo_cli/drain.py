@@ -1,13 +1,17 @@
 """The command `colo drain NODE`."""
 
 import urllib.parse
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
+import msgspec
 from cyclopts import Parameter
 
 from colo_cli.client import Client
 from colo_cli.output import bytes_text, counted, cpu_text, print_data, print_table, print_text
 from colo_cli.restrictions import As, Output, ask_to_restrict, print_changes
+
+if TYPE_CHECKING:
+    from colo_gateway.restrictions.preview import DrainPreview
 
 __all__ = ["drain"]
 
@@ -47,72 +51,72 @@ def drain(
     """
     client = Client(api)
     path = f"/v1/nodes/{urllib.parse.quote(node, safe='')}/drain"
-    preview = client.get(path, batch_only="true" if batch_only else "")
+    from colo_gateway.restrictions.preview import DrainPreview
+
+    answer = client.get(path, batch_only="true" if batch_only else "")
+    preview = msgspec.convert(answer, DrainPreview)
+    if unmet:
+        left = tuple([each for each in preview.leaving if each.unmet or not each.fits_on])
+        preview = msgspec.structs.replace(preview, leaving=left)
     if dry_run or unmet:
-        if unmet:
-            preview = {
-                **preview,
-                "leaving": [each for each in preview["leaving"] if each["unmet"] or not each["fits_on"]],
-            }
         if output != "table":
-            print_data(preview, output)
-            return 0
-        if unmet:
+            print_data(msgspec.to_builtins(preview), output)
+        elif unmet:
             _print_unmet(preview)
-            return 0
-        _print_preview(preview, "would leave")
-        print("nothing was changed")
+        else:
+            _print_preview(preview, "would leave")
+            print("nothing was changed")
         return 0
     fields = {"reason": reason, "by": by, "grace": grace, "batch_only": batch_only, "for": for_}
-    answer = ask_to_restrict(api, "drain", "node", node, **fields)
+    done = ask_to_restrict(api, "drain", "node", node, **fields)
     if output != "table":
-        print_data({**answer, "leaving": preview["leaving"]}, output)
+        print_data({**done, "leaving": answer["leaving"]}, output)
         return 0
-    print_changes(answer, f"node {node} is being drained already", output)
-    _print_preview(preview, "to leave" if answer["changes"] else "still to leave")
+    print_changes(done, f"node {node} is being drained already", output)
+    _print_preview(preview, "to leave" if done["changes"] else "still to leave")
     return 0
 
 
-def _print_preview(preview: dict[str, Any], what: str) -> None:
-    leaving = preview["leaving"]
+def _print_preview(preview: "DrainPreview", what: str) -> None:
+    leaving = preview.leaving
     if not leaving:
-        of_batch = " batch" if preview["batch_only"] else ""
+        of_batch = " batch" if preview.batch_only else ""
         print(f"drained: no{of_batch} replica is on the node" + _staying(preview))
         return
     print(f"{counted(len(leaving), 'replica')} {what}" + _staying(preview))
     rows = [
         [
-            each["replica"],
-            each["state"],
-            each["band"],
-            cpu_text(each["cpu_mcpu"]),
-            bytes_text(each["memory_bytes"]),
-            each["fits_on"] or "waits",
-            each["unmet"] or "-",
+            each.replica,
+            each.state,
+            each.band.value,
+            cpu_text(each.cpu_mcpu),
+            bytes_text(each.memory_bytes),
+            each.fits_on or "waits",
+            each.unmet or "-",
         ]
         for each in leaving[:_SHOWN_MOST]
     ]
     print_table(["REPLICA", "STATE", "BAND", "CPU>", "MEMORY>", "WOULD GO TO", "UNMET"], rows, "")
     if len(leaving) > _SHOWN_MOST:
         print(f"and {len(leaving) - _SHOWN_MOST} more; --output json lists them")
-    if preview["partial"]:
-        print(preview["partial"])
+    if preview.partial:
+        print(preview.partial)
 
 
-def _print_unmet(preview: dict[str, Any]) -> None:
-    rows = preview["leaving"]
+def _print_unmet(preview: "DrainPreview") -> None:
+    rows = preview.leaving
     if not rows:
         print("nothing: the node meets what runs there, and all of it would find another place now")
         return
     for each in rows[:_SHOWN_MOST]:
-        waits = f"would wait: {each['waits_for'] or 'no other node takes it now'}"
-        place = f"would go to {each['fits_on']}" if each["fits_on"] else waits
-        print_text(f"{each['replica']}: {'; '.join(filter(None, (each['unmet'], place)))}")
+        waits = f"would wait: {each.waits_for or 'no other node takes it now'}"
+        place = f"would go to {each.fits_on}" if each.fits_on else waits
+        print_text(f"{each.replica}: {'; '.join(filter(None, (each.unmet, place)))}")
     if len(rows) > _SHOWN_MOST:
         print(f"and {len(rows) - _SHOWN_MOST} more; --output json lists them")
-    if preview["partial"]:
-        print(preview["partial"])
+    if preview.partial:
+        print(preview.partial)
 
 
-def _staying(preview: dict[str, Any]) -> str:
-    return f"; {counted(preview['staying'], 'replica')} of online work may stay" if preview["staying"] else ""
+def _staying(preview: "DrainPreview") -> str:
+    return f"; {counted(preview.staying, 'replica')} of online work may stay" if preview.staying else ""

@@ -5,9 +5,14 @@ import shutil
 import sys
 import textwrap
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
 
 from colo_cli.output import print_text
+
+if TYPE_CHECKING:
+    from colo_gateway.event_line import EventLine
 
 __all__ = ["clock_text", "date_text", "line_text", "moment", "print_clock", "print_line", "use_colour"]
 
@@ -56,7 +61,7 @@ def print_clock(speed: float) -> None:
         print_text(f"({text})", indent=1, colour="dim")
 
 
-def print_line(line: dict[str, Any], *, indent: int = 0) -> None:
+def print_line(line: "EventLine", *, indent: int = 0) -> None:
     """Print one fact; on a terminal a long one goes on below its words."""
     room = shutil.get_terminal_size().columns - indent
     colour, begin = use_colour(), indent + _TEXT_AT
@@ -64,17 +69,15 @@ def print_line(line: dict[str, Any], *, indent: int = 0) -> None:
     if not sys.stdout.isatty() or len(text) <= room:
         print(" " * indent + line_text(line, colour=colour), flush=True)
         return
-    words = textwrap.wrap(
-        line["text"], max(room - _TEXT_AT, _TEXT_LEAST), break_long_words=False, break_on_hyphens=False
-    )
+    words = textwrap.wrap(line.text, max(room - _TEXT_AT, _TEXT_LEAST), break_long_words=False, break_on_hyphens=False)
     first, *rest = words or [""]
-    print(" " * indent + line_text({**line, "text": first}, colour=colour))
+    print(" " * indent + line_text(structs.replace(line, text=first), colour=colour))
     print("".join(f"{' ' * begin}{more}\n" for more in rest), end="", flush=True)
 
 
-def line_text(line: dict[str, Any], *, colour: bool) -> str:
+def line_text(line: "EventLine", *, colour: bool) -> str:
     """One fact: "14:03:22.1  placement   placed a/main/0 on node-01 zone 0"."""
-    at, kind = moment(line["at_ms"]), f"{line['kind']:<{_KIND_WIDTH}}"
+    at, kind = moment(line.at_ms), f"{line.kind:<{_KIND_WIDTH}}"
     if colour:
-        return f"{_DIM}{at}{_RESET}  {_COLOURS.get(line['kind'], '')}{kind}{_RESET} {line['text']}"
-    return f"{at}  {kind} {line['text']}"
+        return f"{_DIM}{at}{_RESET}  {_COLOURS.get(line.kind, '')}{kind}{_RESET} {line.text}"
+    return f"{at}  {kind} {line.text}"

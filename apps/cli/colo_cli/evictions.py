@@ -1,14 +1,20 @@
 """The commands `colo explain eviction ID` and `colo get evictions`."""
 
 import urllib.parse
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 from cyclopts import Parameter
 
 from colo_cli.client import Client
 from colo_cli.event_lines import moment, print_clock
 from colo_cli.output import Format, bytes_text, cpu_text, print_data, print_table, print_text, span_text
 from colo_cli.which_job import find_job
+
+if TYPE_CHECKING:
+    from colo_common.events.eviction import EvictionRequested, VictimRank
+    from colo_gateway.eviction_account import EvictionAccount, NotChosen
 
 __all__ = ["eviction", "eviction_lines", "evictions"]
 
@@ -30,12 +36,15 @@ def eviction(eviction: str, /, *, output: Output = "table", api: str | None = No
     if output != "table":
         print_data(answer, output)
         return 0
-    print_text(f"{answer['eviction']}, {moment(answer['at_ms'])}: {answer['sentence']}")
+    from colo_gateway.eviction_account import EvictionAccount
+
+    found = msgspec.convert(answer, EvictionAccount)
+    print_text(f"{found.eviction}, {moment(found.at_ms)}: {found.sentence}")
     print_clock(client.clock_speed)
     print()
-    for line in eviction_lines(answer):
+    for line in eviction_lines(found):
         print_text(line, indent=13)
-    _print_ranking(answer["requested"]["ranking"], answer["not_chosen"])
+    _print_ranking(found.requested.ranking, found.not_chosen)
     return 0
 
 
@@ -66,82 +75,85 @@ def evictions(
     if output != "table":
         print_data(answer, output)
         return 0
+    from colo_gateway.eviction_account import EvictionList
+
+    reply = msgspec.convert(answer, EvictionList)
     rows = [
         [
-            each["eviction"],
-            moment(each["at_ms"]),
-            each["node"],
-            each["replica"],
-            each["reason"],
-            _value_text(each["requested"]),
-            each["state"],
-            "-" if each["took_ms"] is None else span_text(each["took_ms"]),
+            each.eviction,
+            moment(each.at_ms),
+            each.node,
+            each.replica,
+            each.reason,
+            _value_text(each.requested),
+            each.state,
+            "-" if each.took_ms is None else span_text(each.took_ms),
         ]
-        for each in answer["evictions"]
+        for each in reply.evictions
     ]
     header = ["EVICTION", "TIME", "NODE", "REPLICA", "REASON", "VALUE/LIMIT>", "STATE", "TOOK>"]
     print_table(header, rows, "no evictions")
-    if answer["total"] > len(rows):
-        print(f"and {answer['total'] - len(rows)} more: --limit")
+    if reply.total > len(rows):
+        print(f"and {reply.total - len(rows)} more: --limit")
     if rows:
-        print_clock(answer["clock_speed"])
-    if answer["known_since_ms"]:
-        print_text(f"(those from before {moment(answer['known_since_ms'])} may be missing)", indent=1)
+        print_clock(reply.clock_speed)
+    if reply.known_since_ms:
+        print_text(f"(those from before {moment(reply.known_since_ms)} may be missing)", indent=1)
     return 0
 
 
-def _value_text(asked: dict[str, Any]) -> str:
+def _value_text(asked: "EvictionRequested") -> str:
     """What was measured beside its threshold, which a drain does not have."""
-    return f"{asked['value_pct']}%/{asked['threshold_pct']}%" if asked["threshold_pct"] else "-"
+    return f"{asked.value_pct}%/{asked.threshold_pct}%" if asked.threshold_pct else "-"
 
 
-def eviction_lines(answer: dict[str, Any]) -> list[str]:
+def eviction_lines(found: "EvictionAccount") -> list[str]:
     """The numbers of an eviction, one a line."""
-    asked = answer["requested"]
-    hold = f" of {span_text(asked['hold_ms'])} needed" if asked["hold_ms"] else ""
+    asked = found.requested
+    hold = f" of {span_text(asked.hold_ms)} needed" if asked.hold_ms else ""
     signal = (
-        f"  signal     {asked['reason']}: {asked['value_pct']}%, threshold {asked['threshold_pct']}%, "
-        f"held {span_text(asked['held_ms'])}{hold} (sample {asked['sample_seq']})"
+        f"  signal     {asked.reason}: {asked.value_pct}%, threshold {asked.threshold_pct}%, "
+        f"held {span_text(asked.held_ms)}{hold} (sample {asked.sample_seq})"
     )
-    drain = f"  drain      {asked['reason']}, begun {span_text(asked['held_ms'])} before"
+    drain = f"  drain      {asked.reason}, begun {span_text(asked.held_ms)} before"
     lines = [
         # A drain has no threshold.
-        signal if asked["threshold_pct"] else drain,
-        f"  credited   {answer['credited']}",
-        f"  chosen     {answer['replica']}, {answer['chosen'] or 'no ranking was told'}",
-        f"  asked by   {asked['asked_by'] or 'evictor'}",
+        signal if asked.threshold_pct else drain,
+        f"  credited   {found.credited}",
+        f"  chosen     {found.replica}, {found.chosen or 'no ranking was told'}",
+        f"  asked by   {asked.asked_by or 'evictor'}",
     ]
-    if asked["evictions_allowed"]:
+    if asked.evictions_allowed:
         lines.append(
-            f"  budget     {asked['evictions_in_window']} of {asked['evictions_allowed']} evictions of the cluster in a minute"
-            f"; the node has no other one for {span_text(asked['cool_ms'])}"
+            f"  budget     {asked.evictions_in_window} of {asked.evictions_allowed} evictions of the cluster in a minute"
+            f"; the node has no other one for {span_text(asked.cool_ms)}"
         )
-    if asked["online_replicas"]:
-        lines.append(f"  online     {asked['online_replicas']} online replicas run there and are never candidates")
-    return [*lines, f"  end        {_end_text(answer)}"]
+    if asked.online_replicas:
+        lines.append(f"  online     {asked.online_replicas} online replicas run there and are never candidates")
+    return [*lines, f"  end        {_end_text(found)}"]
 
 
-def _end_text(answer: dict[str, Any]) -> str:
-    grace = span_text(answer["requested"]["grace_ms"])
-    if answer["took_ms"] is None:
+def _end_text(found: "EvictionAccount") -> str:
+    grace = span_text(found.requested.grace_ms)
+    if found.took_ms is None:
         return f"it is leaving, with {grace} between SIGTERM and SIGKILL"
-    wall = f" ({answer['wall_ms']} ms by the clock on the wall)" if answer["wall_ms"] is not None else ""
-    code = f", exit code {answer['exit_code']}" if answer["exit_code"] is not None else ""
-    again = f"; placed again on {answer['again_node']}" if answer["again_node"] else "; not placed again yet"
-    return f"{span_text(answer['took_ms'])} from decision to exit{wall}, grace {grace}{code}{again}"
+    wall = f" ({found.wall_ms} ms by the clock on the wall)" if found.wall_ms is not None else ""
+    code = f", exit code {found.exit_code}" if found.exit_code is not None else ""
+    again = f"; placed again on {found.again_node}" if found.again_node else "; not placed again yet"
+    return f"{span_text(found.took_ms)} from decision to exit{wall}, grace {grace}{code}{again}"
 
 
-def _print_ranking(ranking: list[dict[str, Any]], not_chosen: list[dict[str, Any]]) -> None:
+def _print_ranking(ranking: "Sequence[VictimRank]", not_chosen: "Sequence[NotChosen]") -> None:
     if not not_chosen:
         return
-    why = {(each["replica"], each["attempt"]): each["why"] for each in not_chosen}
+    why = {(each.replica, each.attempt): each.why for each in not_chosen}
     rows = [
         [
-            "  " + rank["replica"],
-            rank["band"] or "-",
-            str(rank["priority"]),
-            bytes_text(rank["used"]) if rank["unit"] == "bytes" else f"{cpu_text(rank['used'])} CPU",
-            why.get((rank["replica"], rank["attempt"]), "chosen"),
+            "  " + rank.replica,
+            rank.band or "-",
+            str(rank.priority),
+            bytes_text(rank.used) if rank.unit == "bytes" else f"{cpu_text(rank.used)} CPU",
+            why.get((rank.replica, rank.attempt), "chosen"),
         ]
         for rank in ranking
     ]

@@ -1,10 +1,10 @@
 """The commands `colo explain job JOB` and `colo explain overcommit NODE`."""
 
-import json
 import urllib.parse
-from collections.abc import Callable
-from typing import Annotated, Any, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Final
 
+import msgspec
 from cyclopts import Parameter
 
 from colo_cli.client import Client
@@ -12,6 +12,12 @@ from colo_cli.event_lines import moment, print_clock
 from colo_cli.holds import holds_text
 from colo_cli.output import Format, bytes_text, counted, cpu_text, print_data, print_table, print_text, span_text
 from colo_cli.which_job import ask_job, split_replica
+
+if TYPE_CHECKING:
+    from colo_common.events.node import AllocatableChanged, Term
+    from colo_common.events.placement import NodeScore
+    from colo_common.events.requests import DecisionRecord
+    from colo_gateway.replies import JobExplained, ReplicaExplained
 
 __all__ = ["job", "names_text", "overcommit"]
 
@@ -48,26 +54,27 @@ def job(
     if output != "table":
         print_data(answer, output)
         return 0
-    summary = answer["job"]["summary"]
-    print_text(
-        f"{summary['job']}: {summary['state']}, queue {summary['queue']}, {counted(summary['replicas'], 'replica')}"
-    )
-    print_clock(answer["clock_speed"])
+    from colo_gateway.replies import JobExplained
+
+    reply = msgspec.convert(answer, JobExplained)
+    summary = reply.job.summary
+    print_text(f"{summary.job}: {summary.state}, queue {summary.queue}, {counted(summary.replicas, 'replica')}")
+    print_clock(reply.clock_speed)
     print()
     # The job was named above: "main/0" is what --replica takes.
-    own = f"{summary['job']}/"
-    for item in answer["replicas"]:
-        print_text(f"{item['replica'].removeprefix(own)}: {item['sentence'].replace(own, '')}")
+    own = f"{summary.job}/"
+    for item in reply.replicas:
+        print_text(f"{item.replica.removeprefix(own)}: {item.sentence.replace(own, '')}")
         _print_place(item)
-    _print_scores(answer["replicas"])
-    if answer["partial"]:
+    _print_scores(reply.replicas)
+    if reply.partial:
         print()
-        print_text(f"The scheduler's view is missing: {answer['partial']}")
-    if answer["wait_sentence"]:
+        print_text(f"The scheduler's view is missing: {reply.partial}")
+    if reply.wait_sentence:
         print()
-        print_text(f"Wait: {answer['wait_sentence'].replace(own, '')}")
-    _print_evictions(answer)
-    _print_story(answer, whole=whole)
+        print_text(f"Wait: {reply.wait_sentence.replace(own, '')}")
+    _print_evictions(reply)
+    _print_story(reply, whole=whole)
     return 0
 
 
@@ -84,33 +91,33 @@ def overcommit(node: str, /, *, output: Output = "table", api: str | None = None
     if output != "table":
         print_data(answer, output)
         return 0
-    published = answer["published"]
+    from colo_common.events.requests import NodeExplained
+
+    reply = msgspec.convert(answer, NodeExplained)
+    published = reply.published
     print_text(
-        f"{node}: batch allocatable {cpu_text(published['batch_cpu_mcpu'])} CPU, {bytes_text(published['batch_memory_bytes'])};"
-        f" headroom {cpu_text(published['headroom_cpu_mcpu'])} CPU, {bytes_text(published['headroom_memory_bytes'])};"
-        f" sample {published['sample_seq']}, {span_text(answer['age_ms'])} old, facts {published['freshness']}"
+        f"{node}: batch allocatable {cpu_text(published.batch_cpu_mcpu)} CPU, {bytes_text(published.batch_memory_bytes)};"
+        f" headroom {cpu_text(published.headroom_cpu_mcpu)} CPU, {bytes_text(published.headroom_memory_bytes)};"
+        f" sample {published.sample_seq}, {span_text(reply.age_ms)} old, facts {published.freshness.value}"
     )
     print_clock(client.clock_speed)
     print()
-    print_text(published["explanation"]["formula"])
+    print_text(published.explanation.formula)
     print()
     for prefix, show in (("cpu", cpu_text), ("memory", bytes_text)):
         _print_terms(published, prefix, show)
-    for term in published["explanation"]["terms"]:
-        if term["zone"] is None:
-            print_text(f"{term['name']} {_term_text(term, str)} ({term['source']}); shown beside the formula")
     return 0
 
 
-def _print_evictions(answer: dict[str, Any]) -> None:
+def _print_evictions(reply: "JobExplained") -> None:
     """Print every eviction that the gateway knows, and how many it does not know."""
-    known = answer["evictions"]
-    counted_ones = sum(each["evictions"] for each in answer["job"]["replicas"])
+    known = reply.evictions
+    counted_ones = sum(each.evictions for each in reply.job.replicas)
     if known or counted_ones:
         print("\nEvictions (`colo explain eviction ID` shows all candidates):")
     for each in known:
-        print_text(f"  {moment(each['at_ms'])}  {each['eviction']}  {each['sentence']}", indent=14)
-        spared = [f"{other['replica']} ({other['why']})" for other in each["not_chosen"]]
+        print_text(f"  {moment(each.at_ms)}  {each.eviction}  {each.sentence}", indent=14)
+        spared = [f"{other.replica} ({other.why})" for other in each.not_chosen]
         more = f" and {len(spared) - _SPARED_SHOWN} more" if len(spared) > _SPARED_SHOWN else ""
         if spared:
             print_text(f"{' ' * 14}not chosen: {', '.join(spared[:_SPARED_SHOWN])}{more}", indent=16)
@@ -118,89 +125,90 @@ def _print_evictions(answer: dict[str, Any]) -> None:
         print(f"  {counted(counted_ones - len(known), 'eviction')} more, from before the gateway started or long ago")
 
 
-def _print_story(answer: dict[str, Any], *, whole: bool) -> None:
-    story = answer["job"]["story"]
+def _print_story(reply: "JobExplained", *, whole: bool) -> None:
+    story = reply.job.story
     if not story:
         return
-    first_ms = story[0]["at_ms"]
+    first_ms = story[0].at_ms
     shown = [
         number
         for number, line in enumerate(story)
-        if whole or number == 0 or number >= len(story) - _STORY_SHOWN or "evicted" in line["what"]
+        if whole or number == 0 or number >= len(story) - _STORY_SHOWN or "evicted" in line.what
     ]
-    own = f"{answer['job']['summary']['job']}/"
+    own = f"{reply.job.summary.job}/"
     print(f"\nStory (begins at {moment(first_ms)}; times since then):")
     before = -1
     for number in shown:
         if number > before + 1:
             print(f"  {'...':>9}  {counted(number - before - 1, 'earlier line')} (--all)")
         line = story[number]
-        what = line["what"].replace(own, "")
-        print_text(f"  +{span_text(max(line['at_ms'] - first_ms, 0)):>8}  {what}", indent=15)
+        what = line.what.replace(own, "")
+        print_text(f"  +{span_text(max(line.at_ms - first_ms, 0)):>8}  {what}", indent=15)
         before = number
 
 
-def _print_terms(published: dict[str, Any], prefix: str, show: Callable[[int], str]) -> None:
-    terms: dict[str, dict[int, dict[str, Any]]] = {}
-    for term in published["explanation"]["terms"]:
-        if term["name"].startswith(prefix + "_"):
-            terms.setdefault(term["name"], {})[term["zone"]] = term
-    zones = sorted(zone["zone"] for zone in published["zones"])
+def _print_terms(published: "AllocatableChanged", prefix: str, show: Callable[[int], str]) -> None:
+    terms: dict[str, dict[int | None, Term]] = {}
+    for term in published.explanation.terms:
+        if term.name.startswith(prefix + "_"):
+            terms.setdefault(term.name, {})[term.zone] = term
+    by_id = {zone.zone: zone for zone in published.zones}
+    zones = sorted(by_id)
     rows = []
     for name, by_zone in terms.items():
         # LSE work holds CPUs of some zones only; its term has no value for the other zones.
         values = [_term_text(by_zone[zone], show) if zone in by_zone else "-" for zone in zones]
-        rows.append([name, *values, next(iter(by_zone.values()))["source"]])
+        rows.append([name, *values, next(iter(by_zone.values())).source])
     field = {"cpu": "cpu_mcpu", "memory": "memory_bytes"}[prefix]
     for kind in ("batch", "headroom"):
-        by_id = {zone["zone"]: zone for zone in published["zones"]}
         label = "= allocatable" if kind == "batch" else "= headroom"
-        rows.append([label, *(show(by_id[z][f"{kind}_{field}"]) for z in zones), "formula"])
+        rows.append([label, *(show(getattr(by_id[zone], f"{kind}_{field}")) for zone in zones), "formula"])
     print_table([prefix.upper(), *(f"ZONE {z}>" for z in zones), "SOURCE"], rows, "no terms")
     print()
 
 
-def _term_text(term: dict[str, Any], show: Callable[[int], str]) -> str:
-    return f"{term['value']}%" if term["unit"] == "pct" else show(term["value"])
+def _term_text(term: "Term", show: Callable[[int], str]) -> str:
+    return f"{term.value}%" if term.unit == "pct" else show(term.value)
 
 
-def _print_place(item: dict[str, Any]) -> None:
+def _print_place(item: "ReplicaExplained") -> None:
     """Print what the replica holds, unless it waits again: its last place is not its own any more then."""
-    place = (item["decision"] or {}).get("placement")
-    if place is not None and item["state"] in _PLACED:
+    place = item.decision.placement if item.decision is not None else None
+    if place is not None and item.state in _PLACED:
         print_text(f"  holds {holds_text(place)}", indent=8)
 
 
-def _print_scores(items: list[dict[str, Any]]) -> None:
+def _print_scores(items: "Sequence[ReplicaExplained]") -> None:
     """Print the scores of the best nodes at the decision of each replica; replicas with equal scores share one table."""
-    groups: dict[str, list[dict[str, Any]]] = {}
+    groups: dict[bytes, list[tuple[str, DecisionRecord]]] = {}
     for item in items:
-        if item["decision"] is not None and item["decision"]["scores"]:
-            groups.setdefault(json.dumps(item["decision"]["scores"]), []).append(item)
+        if item.decision is not None and item.decision.scores:
+            groups.setdefault(msgspec.json.encode(item.decision.scores), []).append((item.replica, item.decision))
     for number, members in enumerate(groups.values()):
         if number == _TABLES_SHOWN:
             rest = len(groups) - _TABLES_SHOWN
             print(f"\nand {rest} more score tables: --replica shows that of one replica, --output json all of them")
             return
-        decisions = [member["decision"] for member in members]
+        decisions = [decision for _, decision in members]
         print()
-        print_text(f"scores for {names_text([member['replica'] for member in members])} ({_moment_text(decisions)}):")
-        _print_table(decisions[0]["scores"])
+        print_text(f"scores for {names_text([replica for replica, _ in members])} ({_moment_text(decisions)}):")
+        _print_table(decisions[0].scores)
 
 
-def _moment_text(decisions: list[dict[str, Any]]) -> str:
+def _moment_text(decisions: "Sequence[DecisionRecord]") -> str:
     """The meaning of the rows of a table that these decisions share."""
-    if any(each.get("fitting") is None for each in decisions):
+    fitting = [each.fitting for each in decisions if each.fitting is not None]
+    if len(fitting) < len(decisions):
         return "nodes that pass the filters then; only the first was looked at closely"
-    listed = len(decisions[0]["scores"])
-    is_all = all(listed >= min(each["fitting"], _ROWS_SHOWN) for each in decisions)
+    listed = len(decisions[0].scores)
+    is_all = all(listed >= min(each, _ROWS_SHOWN) for each in fitting)
     return "the best nodes then" if is_all else "the best nodes then, as far as they were compared"
 
 
-def _print_table(scores: list[dict[str, Any]]) -> None:
-    names = sorted({name for row in scores for name in row["scores"]})
+def _print_table(scores: "Sequence[NodeScore]") -> None:
+    names = sorted({name for row in scores for name in row.scores})
     rows = [
-        ["  " + row["node"], *(str(row["scores"].get(name, "")) for name in names), str(row["total"])]
+        ["  " + row.node, *(str(row.scores.get(name, "")) for name in names), str(row.total)]
         for row in scores[:_ROWS_SHOWN]
     ]
     print_table(["  NODE", *(f"{name}>" for name in names), "TOTAL>"], rows, "")

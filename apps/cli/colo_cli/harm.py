@@ -1,5 +1,7 @@
 """The command `colo get harm`: what online services felt in the last ten minutes."""
 
+import msgspec
+
 from colo_cli.client import Client
 from colo_cli.event_lines import moment, print_clock
 from colo_cli.output import Output, print_data, print_table, print_text, span_text
@@ -22,29 +24,32 @@ def harm(*, node: str = "", limit: int = 10, output: Output = "table", api: str 
     if output != "table":
         print_data(answer, output)
         return 0
-    fleet = answer["fleet"]
-    print_text(f"Online harm: {fleet['sentence']}")
-    print_text(f"({fleet['definition']})", indent=1)
-    print_clock(answer["clock_speed"])
-    if fleet["unmeasured_sentence"]:
-        print_text(f"({fleet['unmeasured_sentence']})", indent=1)
-    since_ms = fleet["known_since_ms"]
-    if since_ms is not None and since_ms > answer["now_ms"] - fleet["window_ms"]:
+    from colo_gateway.harm_reply import HarmReply
+
+    reply = msgspec.convert(answer, HarmReply)
+    fleet = reply.fleet
+    print_text(f"Online harm: {fleet.sentence}")
+    print_text(f"({fleet.definition})", indent=1)
+    print_clock(reply.clock_speed)
+    if fleet.unmeasured_sentence:
+        print_text(f"({fleet.unmeasured_sentence})", indent=1)
+    since_ms = fleet.known_since_ms
+    if since_ms is not None and since_ms > reply.now_ms - fleet.window_ms:
         print_text(f"(the gateway hears samples since {moment(since_ms)}; what was felt before is not known)", indent=1)
     print()
     rows = [
         [
-            each["node"],
-            "-" if each["harm_ratio"] is None else f"{each['harm_ratio'] * 100:.3f}%",
-            span_text(each["harmed_ms"]),
-            span_text(each["lived_ms"]),
-            span_text(each["longest_ms"]),
+            each.node,
+            "-" if each.harm_ratio is None else f"{each.harm_ratio * 100:.3f}%",
+            span_text(each.harmed_ms),
+            span_text(each.lived_ms),
+            span_text(each.longest_ms),
         ]
-        for each in answer["nodes"]
+        for each in reply.nodes
     ]
     print_table(["NODE", "HARM>", "HARMED>", "SEEN>", "LONGEST>"], rows, "no samples yet")
-    if answer["spells"]:
+    if reply.spells:
         print("\nLongest spells:")
-    for spell in answer["spells"]:
-        print_text(f"  {moment(spell['from_ms'])}  {spell['sentence']}", indent=14)
+    for spell in reply.spells:
+        print_text(f"  {moment(spell.from_ms)}  {spell.sentence}", indent=14)
     return 0

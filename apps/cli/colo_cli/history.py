@@ -1,7 +1,8 @@
 """The command `colo history`: what happened in a span of time, as a finite list."""
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
 from cyclopts import Parameter
 
 from colo_cli.client import Client
@@ -9,6 +10,9 @@ from colo_cli.event_lines import clock_text, moment, print_line
 from colo_cli.failure import Failure
 from colo_cli.output import Format, counted, print_data, print_text, span_text
 from colo_cli.which_job import find_job
+
+if TYPE_CHECKING:
+    from colo_gateway.history import History
 
 __all__ = ["history"]
 
@@ -53,25 +57,29 @@ def history(
     if output != "table":
         print_data(answer, output)
         return 0
-    _print(answer, f" about {what} {query[what]}" if what else "")
+    from colo_gateway.history import History
+
+    # The facts are of many types, which only the bytes hold as they are.
+    reply = msgspec.json.decode(msgspec.json.encode(answer), type=History)
+    _print(reply, f" about {what} {query[what]}" if what else "")
     return 0
 
 
-def _print(answer: dict[str, Any], about: str) -> None:
-    span = span_text(max(answer["to_ms"] - answer["from_ms"], 0))
-    counts = ", ".join(f"{count} {name}" for name, count in answer["counts"].items()) or "nothing"
-    print_text(f"The last {span}{about} (to {moment(answer['to_ms'])}): {counts}")
-    notes = [clock_text(answer["clock_speed"])]
-    if answer["left_out"]:
-        notes.append(f"no lines for {', '.join(answer['left_out'])}: --types or --kind shows them")
-    known_ms = answer["known_since_ms"]
-    if known_ms is None or known_ms > answer["from_ms"]:
+def _print(reply: "History", about: str) -> None:
+    span = span_text(max(reply.to_ms - reply.from_ms, 0))
+    counts = ", ".join(f"{count} {name}" for name, count in reply.counts.items()) or "nothing"
+    print_text(f"The last {span}{about} (to {moment(reply.to_ms)}): {counts}")
+    notes = [clock_text(reply.clock_speed)]
+    if reply.left_out:
+        notes.append(f"no lines for {', '.join(reply.left_out)}: --types or --kind shows them")
+    known_ms = reply.known_since_ms
+    if known_ms is None or known_ms > reply.from_ms:
         since = "now" if known_ms is None else moment(known_ms)
         notes.append(f"the gateway keeps facts since {since} only")
-    if answer["earlier"]:
-        notes.append(f"{counted(answer['earlier'], 'earlier line')} not shown: --limit")
+    if reply.earlier:
+        notes.append(f"{counted(reply.earlier, 'earlier line')} not shown: --limit")
     for note in notes:
         if note:
             print_text(f"({note})", indent=1)
-    for line in answer["lines"]:
+    for line in reply.lines:
         print_line(line)

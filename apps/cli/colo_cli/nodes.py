@@ -27,6 +27,7 @@ from colo_cli.watching import Watch, watched
 if TYPE_CHECKING:
     from colo_common.events.kernel import KernelGroup
     from colo_common.events.requests import NodeSummary
+    from colo_gateway.event_line import EventLine
     from colo_gateway.state_replies import NodeReply
 
 __all__ = ["node", "nodes"]
@@ -138,7 +139,7 @@ def _show_node(answer: Any, output: ListOutput, clock_speed: float) -> int:
     _print_zones(reply)
     _print_ceiling(reply)
     _print_replicas(reply, is_wide=output == "wide")
-    _print_changes(answer["changes"])
+    _print_changes(reply.changes)
     for sentence in reply.missing:
         print(f"\nnot known: {sentence}")
     return 0
@@ -239,7 +240,7 @@ def _print_replicas(reply: "NodeReply", *, is_wide: bool) -> None:
         print(f"and {more} more; --output json lists up to 1000")
 
 
-def _print_changes(changes: Sequence[dict[str, Any]]) -> None:
+def _print_changes(changes: "Sequence[EventLine]") -> None:
     """Print the last lines of the node's history, newest last."""
     if not changes:
         return

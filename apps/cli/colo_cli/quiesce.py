@@ -1,11 +1,22 @@
 """The commands `colo quiesce` and `colo unquiesce`."""
 
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from colo_cli.client import Client
 from colo_cli.output import counted, cpu_text, print_data
-from colo_cli.restrictions import As, Output, ask_to_lift, ask_to_restrict, print_changes, restriction_line
+from colo_cli.restrictions import (
+    As,
+    Output,
+    ask_to_lift,
+    ask_to_restrict,
+    print_changes,
+    restriction_line,
+    restriction_list,
+)
+
+if TYPE_CHECKING:
+    from colo_common.events.restriction import QuiesceProgress, RestrictionList
 
 __all__ = ["quiesce", "unquiesce"]
 
@@ -76,44 +87,47 @@ def _report(
     answer: dict[str, Any], nothing: str, begun_s: float, wait_s: float, output: Output, api: str | None
 ) -> int:
     """Wait until every node has confirmed, or for `wait_s`, and print how far it is."""
-    changed = answer["changes"]
-    revision = answer["revision"] if changed else 0
+    asked = restriction_list(answer)
     client = Client(api)
+    reply = asked
     while True:
-        progress = answer["quiesce"] or {}
-        known = bool(progress) and progress["revision"] >= revision
-        is_done = known and progress["confirmed"] == progress["nodes"]
+        progress = reply.quiesce
+        # A change is followed from its own revision on, a repetition from the last one on.
+        if progress is not None and asked.changes and progress.revision < asked.revision:
+            progress = None
+        is_done = progress is not None and progress.confirmed == progress.nodes
         took_s = time.monotonic() - begun_s
         if is_done or took_s > wait_s:
             break
         time.sleep(_POLL_S)
-        answer = client.get("/v1/restrictions")
-    answer = {**answer, "changes": changed, "took_ms": round(took_s * 1_000)}
+        answer = {**client.get("/v1/restrictions"), "changes": answer["changes"]}
+        reply = restriction_list(answer)
+    answer = {**answer, "took_ms": round(took_s * 1_000)}
     if output != "table":
         print_data(answer, output)
     else:
         print_changes(answer, nothing, output)
-        _print_progress(answer, progress if known else {}, took_s)
-    return 0 if is_done and not progress["failed"] else 1
+        _print_progress(reply, progress, took_s)
+    return 0 if is_done and progress is not None and not progress.failed else 1
 
 
-def _print_progress(answer: dict[str, Any], progress: dict[str, Any], took_s: float) -> None:
-    if not answer["changes"]:
-        for each in answer["restrictions"]:
-            if each["kind"] == "quiesce":
+def _print_progress(reply: "RestrictionList", progress: "QuiesceProgress | None", took_s: float) -> None:
+    if not reply.changes:
+        for each in reply.restrictions:
+            if each.kind.value == "quiesce":
                 print(restriction_line(each))
-    if not progress:
+    if progress is None:
         print("no node has confirmed it yet")
         return
     print(
-        f"{progress['confirmed']} of {counted(progress['nodes'], 'node')} confirmed it within {took_s:.2f} s"
-        f" (the slowest {progress['slowest_ms']} ms after the order); {counted(progress['suspended'], 'replica')} suspended"
+        f"{progress.confirmed} of {counted(progress.nodes, 'node')} confirmed it within {took_s:.2f} s"
+        f" (the slowest {progress.slowest_ms} ms after the order); {counted(progress.suspended, 'replica')} suspended"
     )
-    missing = progress["missing"]
+    missing = progress.missing
     if missing:
-        more = progress["nodes"] - progress["confirmed"] - len(missing[:_NAMED_MOST])
+        more = progress.nodes - progress.confirmed - len(missing[:_NAMED_MOST])
         print(f"no answer yet from {', '.join(missing[:_NAMED_MOST])}" + (f" and {more} more" if more > 0 else ""))
-    for sentence in progress["failed"]:
+    for sentence in progress.failed:
         print(f"failed: {sentence}")
 
 

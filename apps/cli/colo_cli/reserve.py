@@ -123,21 +123,22 @@ def reservation(name: str, /, *, output: Output = "table", api: str | None = Non
     if output != "table":
         print_data(answer, output)
         return 0
-    reason = f" ({answer['reason']})" if answer["reason"] else ""
-    where = f" on {answer['node']}" if answer["node"] else ""
-    is_over = answer["phase"] in _ENDED
-    ends = "" if is_over else ", never ends" if answer["expires_at_ms"] is None else f", ends in {_ends(answer)}"
-    print(f"{answer['spec']['name']}: {answer['phase']}{reason}{where}{ends}")
-    once = "for one use" if answer["spec"]["allocate_once"] else "used again and again"
-    print(f"  for {_owners(answer['spec']['owners'])}; policy {answer['spec']['policy']}; {once}")
-    if answer["place"]["zones"] and not is_over:
-        print(f"  reserved: {holds_text(answer['place'])}")
-    if answer["phase"] == "Available":
-        print(f"  left: {holds_text(answer['left'])}")
-    for use in answer["owners"]:
-        amounts = f"{cpu_text(use['cpu_mcpu'])} CPU, {bytes_text(use['memory_bytes'])}"
-        print(f"  used by {use['replica']} (attempt {use['attempt']}): {amounts}")
     detail = msgspec.convert(answer, ReservationDetail)
+    spec = detail.spec
+    reason = f" ({detail.reason})" if detail.reason else ""
+    where = f" on {detail.node}" if detail.node else ""
+    is_over = detail.phase in _ENDED
+    ends = "" if is_over else ", never ends" if detail.expires_at_ms is None else f", ends in {_ends(answer)}"
+    print(f"{spec.name}: {detail.phase}{reason}{where}{ends}")
+    once = "for one use" if spec.allocate_once else "used again and again"
+    print(f"  for {_owners(answer['spec']['owners'])}; policy {answer['spec']['policy']}; {once}")
+    if detail.place.zones and not is_over:
+        print(f"  reserved: {holds_text(detail.place)}")
+    if detail.phase == "Available":
+        print(f"  left: {holds_text(detail.left)}")
+    for use in detail.owners:
+        amounts = f"{cpu_text(use.cpu_mcpu)} CPU, {bytes_text(use.memory_bytes)}"
+        print(f"  used by {use.replica} (attempt {use.attempt}): {amounts}")
     print_refusals(detail.counts, detail.nearest, never=detail.never)
     return 0
 

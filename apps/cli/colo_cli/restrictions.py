@@ -4,8 +4,9 @@ import getpass
 import json
 import os
 import urllib.parse
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
 from cyclopts import Parameter
 
 from colo_cli.client import Client
@@ -13,6 +14,10 @@ from colo_cli.event_lines import print_clock
 from colo_cli.failure import Failure
 from colo_cli.output import Format, ListOutput, Output, ago, print_data, print_list, span_text
 from colo_cli.watching import Watch, watched
+
+if TYPE_CHECKING:
+    from colo_common.events.restriction import RestrictionChange, RestrictionList
+    from colo_common.model.restriction import Restriction
 
 __all__ = [
     "As",
@@ -22,6 +27,7 @@ __all__ = [
     "done_text",
     "print_changes",
     "restriction_line",
+    "restriction_list",
     "restrictions",
 ]
 
@@ -43,30 +49,38 @@ def restrictions(*, output: ListOutput = "table", watch: Watch = False, api: str
 
 
 def _show(answer: dict[str, Any], output: ListOutput, clock_speed: float) -> int:
-    now_ms = answer["now_ms"]
+    reply = restriction_list(answer)
+    now_ms = reply.now_ms
     rows = [
         [
-            each["kind"]
-            + (" (batch only)" if each.get("batch_only") else "")
-            + (" (evicts)" if each.get("evicts") else "")
-            + (" (with what runs)" if each.get("suspends") else ""),
-            f"{each['scope']} {each['target']}".strip() if "target" in each else each["scope"],
-            each.get("by", "") or "-",
-            each.get("reason", "") or "-",
-            f"{ago(each['since_ms'], now_ms)} ago",
-            "when lifted" if each.get("until_ms") is None else f"in {span_text(max(0, each['until_ms'] - now_ms))}",
+            each.kind.value
+            + (" (batch only)" if each.batch_only else "")
+            + (" (evicts)" if each.evicts else "")
+            + (" (with what runs)" if each.suspends else ""),
+            f"{each.scope.value} {each.target}".strip(),
+            each.by or "-",
+            each.reason or "-",
+            f"{ago(each.since_ms, now_ms)} ago",
+            "when lifted" if each.until_ms is None else f"in {span_text(max(0, each.until_ms - now_ms))}",
         ]
-        for each in answer["restrictions"]
+        for each in reply.restrictions
     ]
     columns = ["RESTRICTION", "TARGET", "BY", "WHY", "SINCE", "ENDS"]
     is_table = print_list(answer, output, columns, lambda: rows, "nothing is restricted")
-    if is_table and answer["restrictions"]:
+    if is_table and reply.restrictions:
         print_clock(clock_speed)
-    if is_table and answer["audit"]:
+    if is_table and reply.audit:
         print("\nchanges, newest first:")
-        for change in answer["audit"][:_AUDIT_SHOWN]:
-            print(f"  {ago(change['at_ms'], now_ms)} ago: {done_text(change)}")
+        for change in reply.audit[:_AUDIT_SHOWN]:
+            print(f"  {ago(change.at_ms, now_ms)} ago: {done_text(change)}")
     return 0
+
+
+def restriction_list(answer: dict[str, Any]) -> "RestrictionList":
+    """The reply of the gateway to a question about restrictions, or to a change of them."""
+    from colo_common.events.restriction import RestrictionList
+
+    return msgspec.convert(answer, RestrictionList)
 
 
 def _who(given: str) -> str:
@@ -102,41 +116,42 @@ def print_changes(answer: dict[str, Any], nothing: str, output: Format) -> None:
     if output != "table":
         print_data(answer, output)
         return
-    for change in answer["changes"]:
+    changes = restriction_list(answer).changes
+    for change in changes:
         print(done_text(change))
-    if not answer["changes"]:
+    if not changes:
         print(nothing)
 
 
-def done_text(change: dict[str, Any]) -> str:
+def done_text(change: "RestrictionChange") -> str:
     """One change in plain words: "node n1 cordoned by ana: kernel upgrade, until it is lifted"."""
-    each = change["restriction"]
-    what = f"{each['scope']} {each.get('target', '')}".strip()
-    by = f" by {change['by']}" if change.get("by") else ""
-    why = f": {change['reason']}" if change.get("reason") else ""
-    if change["action"] == "expired":
-        return f"{what}: the {each['kind']} is over, its time has passed"
-    if change["action"] == "lifted":
-        return f"{what}: {each['kind']} lifted{by}{why}"
-    changed = " (changed)" if change["action"] == "changed" else ""
+    each = change.restriction
+    what = f"{each.scope.value} {each.target}".strip()
+    by = f" by {change.by}" if change.by else ""
+    why = f": {change.reason}" if change.reason else ""
+    if change.action == "expired":
+        return f"{what}: the {each.kind.value} is over, its time has passed"
+    if change.action == "lifted":
+        return f"{what}: {each.kind.value} lifted{by}{why}"
+    changed = " (changed)" if change.action == "changed" else ""
     return f"{what} {_kind_text(each)}{by}{why}{_end_text(each)}{changed}"
 
 
-def restriction_line(each: dict[str, Any]) -> str:
+def restriction_line(each: "Restriction") -> str:
     """A restriction in force in plain words: "cordoned by ana: kernel upgrade"."""
-    by = f" by {each['by']}" if each.get("by") else ""
-    return f"{_kind_text(each)}{by}" + (f": {each['reason']}" if each.get("reason") else "")
+    by = f" by {each.by}" if each.by else ""
+    return f"{_kind_text(each)}{by}" + (f": {each.reason}" if each.reason else "")
 
 
-def _kind_text(each: dict[str, Any]) -> str:
-    running = " with what runs" if each.get("suspends") else ""
-    return _DONE[each["kind"]] + (" of batch work" if each.get("batch_only") else "") + running
+def _kind_text(each: "Restriction") -> str:
+    running = " with what runs" if each.suspends else ""
+    return _DONE[each.kind.value] + (" of batch work" if each.batch_only else "") + running
 
 
-def _end_text(each: dict[str, Any]) -> str:
-    if each.get("until_ms") is None:
+def _end_text(each: "Restriction") -> str:
+    if each.until_ms is None:
         return ""
-    return f", for {span_text(each['until_ms'] - each['since_ms'])}"
+    return f", for {span_text(each.until_ms - each.since_ms)}"
 
 
 def one_of(kinds: dict[str, str]) -> tuple[str, str]:

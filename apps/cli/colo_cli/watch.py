@@ -3,6 +3,8 @@
 import json
 import sys
 
+import msgspec
+
 from colo_cli.client import Client
 from colo_cli.event_lines import clock_text, print_line
 from colo_cli.which_job import find_job
@@ -33,6 +35,8 @@ def watch(
         json_lines: One JSON object a line instead of text: position, type and the whole fact.
         api: Address of the gateway.
     """
+    from colo_gateway.event_line import EventLine
+
     client = Client(api)
     if job:
         found = find_job(client, job)
@@ -53,7 +57,8 @@ def watch(
             elif json_lines:
                 print(json.dumps({"position": body["position"], "type": body["type"], **body["fact"]}), flush=True)
             else:
-                print_line(body)
+                # The facts are of many types, which only the bytes hold as they are.
+                print_line(msgspec.json.decode(msgspec.json.encode(body), type=EventLine))
     except KeyboardInterrupt:
         # Ctrl-C is the usual end of this command and no error.
         pass
