@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from colo_cli import explain
 from colo_cli.client import Client
+from colo_common.events.placement import NodeScore
+from colo_common.events.requests import StoryLine
+from colo_gateway.eviction_account import EvictionAccount, NotChosen
+from colo_gateway.replies import ReplicaExplained
+from tests.support.builders import an_eviction
+from tests.support.explained_job import a_decision, an_explanation
 
 
-def a_row(node: str, total: int) -> dict[str, Any]:
-    return {"node": node, "total": total, "scores": {"fewest-zones": 100, "most-free": total}}
+def a_row(node: str, total: int) -> NodeScore:
+    return NodeScore(node=node, total=total, scores={"fewest-zones": 100, "most-free": total})
 
 
-def a_replica(name: str, rows: list[dict[str, Any]], fitting: int | None = 5) -> dict[str, Any]:
-    decision = {"placement": None, "scores": rows, "fitting": fitting}
-    return {"replica": name, "state": "Pending", "sentence": f"sentence of {name}", "decision": decision}
+def a_replica(name: str, rows: list[NodeScore], fitting: int | None = 5) -> ReplicaExplained:
+    decision = a_decision(name, rows, fitting=fitting)
+    return ReplicaExplained(replica=name, state="Pending", sentence=f"sentence of {name}", decision=decision)
 
 
-def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], replicas: list[dict[str, Any]]) -> str:
+def printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], replicas: list[ReplicaExplained]
+) -> str:
     """What `explain job` prints of these replicas."""
-    summary = {"job": "job", "state": "Running", "queue": "q", "replicas": len(replicas)}
-    answer = {
-        "job": {"summary": summary, "story": [], "replicas": []},
-        "replicas": replicas,
-        "partial": "",
-        "wait_sentence": "",
-        "evictions": [],
-        "clock_speed": 60.0,
-    }
-    monkeypatch.setattr(Client, "get", lambda *_args, **_given: answer)
+    monkeypatch.setattr(Client, "get", lambda *_args, **_given: an_explanation(replicas))
     assert explain.job("job") == 0
     return capsys.readouterr().out
 
@@ -71,40 +68,33 @@ def test_replicas_are_named_in_runs() -> None:
     assert explain.names_text(["j/b/1", "j/a/10", "j/a/9", "j/b/2", "j/b/0"]) == "b/0-2, a/9-10"
 
 
-def a_line(at_ms: int, what: str) -> dict[str, Any]:
-    return {"at_ms": at_ms, "what": what}
-
-
 def test_a_long_story_is_cut_with_a_word_and_keeps_the_submission_and_every_eviction(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = [a_line(0, "submitted: 1 replica in 1 task")]
-    lines += [a_line(n * 1_000, f"line {n}" + (" (exit, evicted)" if n in (3, 9) else "")) for n in range(1, 60)]
-    answer = {
-        "job": {
-            "summary": {"job": "job", "state": "Running", "queue": "q", "replicas": 1},
-            "story": lines,
-            "replicas": [{"evictions": 3}],
-        },
-        "replicas": [],
-        "partial": "",
-        "wait_sentence": "",
-        "evictions": [
-            {
-                "at_ms": 3_000,
-                "eviction": "ev-1",
-                "sentence": "the evictor decided",
-                "not_chosen": [{"replica": f"r{n}", "why": "priority 5 is above 0"} for n in range(5)],
-            }
-        ],
-        "clock_speed": 60.0,
-    }
+    story = [StoryLine(at_ms=0, what="submitted: 1 replica in 1 task")]
+    story += [
+        StoryLine(at_ms=n * 1_000, what=f"line {n}" + (" (exit, evicted)" if n in (3, 9) else "")) for n in range(1, 60)
+    ]
+    account = EvictionAccount(
+        eviction="ev-1",
+        at_ms=3_000,
+        node="n1",
+        job="job",
+        replica="job/main/0",
+        attempt=1,
+        reason="memory-watermark",
+        state="left",
+        sentence="the evictor decided",
+        requested=an_eviction("job/main/0"),
+        not_chosen=tuple(NotChosen(replica=f"r{n}", attempt=1, why="priority 5 is above 0") for n in range(5)),
+    )
+    answer = an_explanation(story=story, evicted=3, evictions=[account])
     monkeypatch.setattr(Client, "get", lambda *_args, **_given: answer)
     assert explain.job("job") == 0
     cut = capsys.readouterr().out
-    story = cut[cut.index("Story") :].splitlines()
-    assert story[0].endswith("times since then):")
-    assert [line[11:].strip() for line in story[1:7]] == [
+    lines = cut[cut.index("Story") :].splitlines()
+    assert lines[0].endswith("times since then):")
+    assert [line[11:].strip() for line in lines[1:7]] == [
         "submitted: 1 replica in 1 task",
         "2 earlier lines (--all)",
         "line 3 (exit, evicted)",
@@ -112,7 +102,7 @@ def test_a_long_story_is_cut_with_a_word_and_keeps_the_submission_and_every_evic
         "line 9 (exit, evicted)",
         "30 earlier lines (--all)",
     ]
-    assert len(story) == 7 + 20
+    assert len(lines) == 7 + 20
     assert "ev-1  the evictor decided\n" in cut
     assert (
         "not chosen: r0 (priority 5 is above 0), r1 (priority 5 is above 0), r2 (priority 5 is above 0) and 2 more"

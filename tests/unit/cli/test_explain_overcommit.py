@@ -33,13 +33,16 @@ def test_a_term_that_only_some_zones_have_is_printed_for_those(
     terms += [a_term("cpu_reclaim_pct", zone, 75, "pct") for zone in (0, 1)]
     terms += [a_term("cpu_lse_requested", 1, 4_250), a_term("memory_held", 0, 512 << 10, "bytes")]
     published = {
+        "node": "n1",
+        "sampled_at_ms": 1,
         **{name: 2 * value for name, value in a_zone(0, 1_064).items() if name != "zone"},
         "sample_seq": 7,
         "freshness": "fresh",
         "zones": [a_zone(0, 1_064), a_zone(1, 50)],
         "explanation": {"formula": "the formula", "terms": terms},
     }
-    monkeypatch.setattr(Client, "get", lambda *_args, **_given: {"published": published, "age_ms": 1_000})
+    answer = {"published": published, "newest": published["explanation"], "age_ms": 1_000}
+    monkeypatch.setattr(Client, "get", lambda *_args, **_given: answer)
     assert explain.overcommit("n1") == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     for row in (

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
 from colo_cli import explain
 from colo_cli.client import Client
 from colo_cli.holds import holds_text
-from colo_common.model.placement import DeviceShare, Placement, ZoneHugePages
+from colo_common.events.requests import ReservationHolds
+from colo_common.model.placement import DeviceShare, ZoneHugePages
+from colo_gateway.replies import ReplicaExplained
 from tests.support.builders import GIB, a_placement
+from tests.support.explained_job import a_decision, an_explanation
 
 MIB = 1 << 20
 ZONE = "zone 0: 1 CPU, 1Gi"
-
-
-def as_json(placement: Placement) -> dict[str, Any]:
-    """The placement as the gateway sends it: what has its default may be left out."""
-    decoded: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(placement))
-    return decoded
 
 
 @pytest.mark.parametrize(
@@ -43,11 +39,11 @@ def as_json(placement: Placement) -> dict[str, Any]:
     ids=["a shared pool", "CPUs of its own", "a whole device", "a share", "a share without memory", "huge pages"],
 )
 def test_every_part_of_a_place_is_in_its_text(changes: dict[str, Any], text: str) -> None:
-    assert holds_text(as_json(replace(a_placement(), **changes))) == text
+    assert holds_text(replace(a_placement(), **changes)) == text
 
 
 def test_nothing_is_nothing() -> None:
-    assert holds_text({"zones": []}) == "nothing"
+    assert holds_text(ReservationHolds()) == "nothing"
 
 
 @pytest.mark.parametrize(("state", "is_printed"), [("Running", True), ("Pending", False), ("Succeeded", False)])
@@ -55,19 +51,9 @@ def test_explain_tells_what_a_replica_holds_while_it_holds_it(
     state: str, is_printed: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     placement = replace(a_placement(), cpus="2-3")
-    decision = {"placement": as_json(placement), "scores": []}
-    answer = {
-        "job": {
-            "summary": {"job": "job", "state": "Running", "queue": "q", "replicas": 1},
-            "story": [],
-            "replicas": [],
-        },
-        "replicas": [{"replica": "job/main/0", "state": state, "sentence": "on n1", "decision": decision}],
-        "partial": "",
-        "wait_sentence": "",
-        "evictions": [],
-        "clock_speed": 1.0,
-    }
+    decision = a_decision("job/main/0", placement=placement)
+    replica = ReplicaExplained(replica="job/main/0", state=state, sentence="on n1", decision=decision)
+    answer = an_explanation([replica])
     monkeypatch.setattr(Client, "get", lambda *_args, **_given: answer)
     assert explain.job("job") == 0
     assert (f"  holds {ZONE}; CPUs 2-3\n" in capsys.readouterr().out) is is_printed
@@ -76,18 +62,8 @@ def test_explain_tells_what_a_replica_holds_while_it_holds_it(
 def test_a_replica_without_a_decision_is_explained_all_the_same(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = {
-        "job": {
-            "summary": {"job": "job", "state": "Running", "queue": "q", "replicas": 1},
-            "story": [],
-            "replicas": [],
-        },
-        "replicas": [{"replica": "job/main/0", "state": "Running", "sentence": "running", "decision": None}],
-        "partial": "no answer",
-        "wait_sentence": "",
-        "evictions": [],
-        "clock_speed": 1.0,
-    }
+    replica = ReplicaExplained(replica="job/main/0", state="Running", sentence="running")
+    answer = an_explanation([replica], partial="no answer")
     monkeypatch.setattr(Client, "get", lambda *_args, **_given: answer)
     assert explain.job("job") == 0
     assert "holds" not in capsys.readouterr().out
