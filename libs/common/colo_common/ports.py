@@ -9,6 +9,7 @@ from msgspec import Struct, field
 
 from colo_common.events.audit import RequestAudited
 from colo_common.events.effects import Write
+from colo_common.events.fact import Fact
 from colo_common.events.service import DeadLettered
 from colo_common.model.partition import Fence
 
@@ -31,6 +32,7 @@ __all__ = [
     "PoisonMessage",
     "PortError",
     "Refused",
+    "Replay",
     "Row",
     "Settle",
     "Settlement",
@@ -300,6 +302,17 @@ class DeadLetters(Protocol):
 
     async def drop(self, seq: int) -> bool:
         """Remove the letter; False when there is none."""
+        ...
+
+
+class Replay(Protocol):
+    """What a stream keeps, read once more. Raises as Bus does."""
+
+    async def facts(self, types: Sequence[type[Fact]], take: Callable[[Fact], None]) -> int:
+        """Hand all kept facts of these types, of one stream, to `take`, oldest first; returns how many messages there were.
+
+        Facts that are published meanwhile are not among them, and what cannot be decoded is left out.
+        """
         ...
 
 

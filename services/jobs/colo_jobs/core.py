@@ -4,7 +4,18 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TypeVar, assert_never
 
-from colo_common.events.effects import Conflict, Effect, FactsMissed, Publish, Reply, RequestReceived, StoreLost, Wake
+from colo_common.events.effects import (
+    Conflict,
+    Effect,
+    FactsMissed,
+    Publish,
+    Record,
+    Reply,
+    RequestReceived,
+    StoreLost,
+    Wake,
+    Write,
+)
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.job import QueueChanged, StopReplicas
 from colo_common.events.job import ReplicaStop as Order
@@ -12,16 +23,18 @@ from colo_common.events.node import FreshnessChanged
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
 from colo_common.events.requests import CancelJob, HoldsListed
 from colo_common.events.subjects import encode_node
+from colo_common.model.lifecycle import REPLICA
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.reasons import Reason
 from colo_jobs import replicas
 from colo_jobs.admission import UNPUBLISHED
 from colo_jobs.answers import AcceptedRequest, Answers, accepted
-from colo_jobs.completion import settle
+from colo_jobs.completion import cancel, settle
 from colo_jobs.effects import (
     AskHolds,
     JobReloaded,
     JobRowsLoaded,
+    JobsLost,
     LogRefused,
     LogUnreadable,
     ReloadJob,
@@ -34,6 +47,7 @@ from colo_jobs.lost import LostNodes
 from colo_jobs.placement_requests import placement_requests_of, publish_requests
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.publish import Result, deletion, put_back, result_of
+from colo_jobs.records import MARK_BEGUN, MARK_ID, MARK_KIND, MARK_USED
 from colo_jobs.rejection import sentence_of
 from colo_jobs.retention import EndedJobs
 from colo_jobs.transaction import Counters, JobTransaction
@@ -56,6 +70,7 @@ Event = (
     | Conflict
     | JobRowsLoaded
     | JobReloaded
+    | JobsLost
     | StoreLost
     | FactsMissed
     | HoldsListed
@@ -125,6 +140,8 @@ class JobsCore:
                 return self._load(event)
             case JobReloaded():
                 return self._reloaded(event)
+            case JobsLost():
+                return self._restore(event, now_ms)
             case StoreLost():
                 self._to_put_back = list(self.index.jobs)
                 return []
@@ -281,6 +298,7 @@ class JobsCore:
             return []
         held: set[tuple[str, int]] = set()
         keys: dict[Key, Placed] = {}
+        older: dict[Key, list[tuple[str, int]]] = {}
         for hold in event.holds:
             if hold.is_reservation or (found := self.index.find(hold.replica)) is None:
                 continue
@@ -288,12 +306,16 @@ class JobsCore:
             record = found[0].replica(found[1])
             if record.state == "Pending" and record.attempt == hold.attempt:
                 keys[found[0].id, found[1]] = hold.node, tuple([share.zone for share in hold.zones])
+            elif hold.attempt < record.attempt:
+                older.setdefault((found[0].id, found[1]), []).append((hold.node, hold.attempt))
         if is_complete:
             self._doubted = {}
 
         def react(txn: JobTransaction, index: int) -> None:
             place = keys.get((txn.job.id, index))
             record = txn.job.replica(index)
+            for node, attempt in older.get((txn.job.id, index), ()):
+                txn.stop(index, node, attempt, Reason.OLDER_ATTEMPT, f"missed:{event.asked_at_ms}")
             if place is not None:
                 replicas.on_placed(txn, index, record.attempt, *place)
             elif (
@@ -304,7 +326,7 @@ class JobsCore:
             ):
                 txn.stop(index, record.node, record.attempt, Reason.LEDGER_DISAGREES, f"missed:{event.asked_at_ms}")
 
-        return self._of_keys(sorted({*keys, *doubted}), now_ms, react)
+        return self._of_keys(sorted({*keys, *older, *doubted}), now_ms, react)
 
     def _of_node(self, node: str, now_ms: int, react: Callable[[JobTransaction, int], None]) -> list[Effect]:
         return self._of_keys(self.index.held_on(node), now_ms, react)
@@ -445,6 +467,35 @@ class JobsCore:
             self.index.queue(job).published = UNPUBLISHED
         return self._take_in(loaded)
 
+    def _restore(self, event: JobsLost, now_ms: int) -> list[Effect]:
+        """Accept the jobs once more. The store is marked before and after: a crash in between goes on where it was."""
+        effects: list[Effect] = [_mark(MARK_BEGUN, event.mark_version)]
+        for lost in event.jobs:
+            if lost.job in self.index.jobs:
+                continue
+            job = Job.new(lost.job, lost.spec, min(lost.submitted_at_ms, now_ms))
+            self.index.attach(job)
+            txn = JobTransaction(job, now_ms, self.counters, self.policy.retry)
+            txn.add_story_line("accepted again: the store had lost it, and the stream of facts knew it")
+            txn.fire_job("admit")
+            if lost.replicas:
+                txn.fire_job("gang_bound")
+            for index, record in job.replicas():
+                attempt, state = lost.replicas.get(job.name(index), (0, ""))
+                txn.touch(index)
+                if state in REPLICA.terminal:
+                    record.attempt = attempt
+                    job.move(index, state)
+                else:
+                    record.attempt = attempt + 1
+                    txn.request_place(index)
+            if lost.state == "Terminating":
+                cancel(txn)
+            self.counters.jobs_restored += 1
+            effects += [*self._finish(txn), *self._result(job.id).effects]
+        effects.append(_mark(MARK_USED, event.mark_version + 1))
+        return [*effects, AskHolds()] if event.jobs else effects
+
     def _take_in(self, loaded: Loaded) -> list[Effect]:
         """Add loaded jobs. Their waiting replicas are requested again: the last requests may be unpublished."""
         for job in loaded.jobs:
@@ -457,3 +508,7 @@ class JobsCore:
         self.index.sort_waiting()
         self.counters.unreadable_rows += len(loaded.unreadable)
         return [LogUnreadable(why=why) for why in loaded.unreadable]
+
+
+def _mark(value: bytes, version: int) -> Record:
+    return Record(writes=(Write(kind=MARK_KIND, id=MARK_ID, value=value, expect=version),))

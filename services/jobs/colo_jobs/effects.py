@@ -4,8 +4,18 @@ from msgspec import Struct
 
 from colo_common.events.job import PlacementRequest
 from colo_common.ports import Row
+from colo_jobs.rebuild import LostJob
 
-__all__ = ["AskHolds", "JobReloaded", "LogRefused", "LogUnreadable", "ReloadJob", "JobRowsLoaded", "RequestsPublished"]
+__all__ = [
+    "AskHolds",
+    "JobReloaded",
+    "JobsLost",
+    "LogRefused",
+    "LogUnreadable",
+    "ReloadJob",
+    "JobRowsLoaded",
+    "RequestsPublished",
+]
 
 
 class JobRowsLoaded(Struct, frozen=True, kw_only=True):
@@ -14,6 +24,14 @@ class JobRowsLoaded(Struct, frozen=True, kw_only=True):
     specs: tuple[Row, ...] = ()
     jobs: tuple[Row, ...] = ()
     pages: tuple[Row, ...] = ()
+
+
+class JobsLost(Struct, frozen=True, kw_only=True):
+    """Event, after JobRowsLoaded: the store is new or was emptied, and these unfinished jobs are in the stream of facts."""
+
+    jobs: tuple[LostJob, ...] = ()
+    #: The version of the row that marks the store; above 0 a restoration was not finished.
+    mark_version: int = 0
 
 
 class AskHolds(Struct, frozen=True, kw_only=True):

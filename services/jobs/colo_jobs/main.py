@@ -14,7 +14,7 @@ __all__ = ["build", "main"]
 async def build(process: ServiceProcess, settings: JobsSettings) -> None:
     """Add the service to the process, which serves while it alone holds all jobs: the limits of a queue are over all of them."""
     leases = process.hold(settings.lease_ttl_ms)
-    shell = JobsShell(process.store, process.clock, process.telemetry)
+    shell = JobsShell(process.store, process.clock, process.telemetry, process.replay)
     service = jobs_service(
         JobsCore(settings.policy()),
         bus=process.bus,

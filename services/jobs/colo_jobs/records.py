@@ -12,6 +12,10 @@ from colo_jobs.requeue import Strike
 from colo_jobs.story import Line, check_moves
 
 __all__ = [
+    "MARK_BEGUN",
+    "MARK_ID",
+    "MARK_KIND",
+    "MARK_USED",
     "JOB_KIND",
     "PAGE_KIND",
     "PAGE_REPLICAS",
@@ -31,6 +35,11 @@ __all__ = [
 SPEC_KIND: Final = "job-spec"
 JOB_KIND: Final = "job"
 PAGE_KIND: Final = "replica-page"
+#: The row by which a store that was used is told from one that was emptied.
+MARK_KIND: Final = "jobs-store"
+MARK_ID: Final = "mark"
+MARK_BEGUN: Final = b"restoring"
+MARK_USED: Final = b"used"
 
 # A change of one replica rewrites one page: a few kB. A job of 10,000 replicas is 313 pages, which with its two other rows
 # fits into one write of the store (500 rows), so a job is always stored whole or not at all.

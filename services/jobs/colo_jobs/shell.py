@@ -26,7 +26,7 @@ from colo_common.events.started import StartedReplicas
 from colo_common.events.trace import trace_is_sampled
 from colo_common.events.waiting import ExplainWait
 from colo_common.model.invalid import InvariantBroken
-from colo_common.ports import Bus, Clock, Row, Store
+from colo_common.ports import Bus, Clock, Replay, Row, Store
 from colo_common.runtime.core import Core, Subscription
 from colo_common.runtime.lease_keeper import LeaseKeeper
 from colo_common.runtime.metrics import Metrics
@@ -38,18 +38,32 @@ from colo_jobs.effects import (
     AskHolds,
     JobReloaded,
     JobRowsLoaded,
+    JobsLost,
     LogRefused,
     LogUnreadable,
     ReloadJob,
     RequestsPublished,
 )
-from colo_jobs.records import JOB_KIND, PAGE_KIND, SPEC_KIND, decode_spec, page_count, page_id
+from colo_jobs.rebuild import REBUILT_FROM, FactsOfJobs
+from colo_jobs.records import (
+    JOB_KIND,
+    MARK_ID,
+    MARK_KIND,
+    MARK_USED,
+    PAGE_KIND,
+    SPEC_KIND,
+    decode_spec,
+    page_count,
+    page_id,
+)
 
 __all__ = ["ANSWERS", "HEARS", "JobsShell", "jobs_service"]
 
 # Facts about replicas come in thousands and are less urgent than a submission. With this wait, facts that arrive together become
 # one batch, and a job that is placed and started in one batch is written once.
 _WAIT_MS: Final = 25
+
+_NAMED_MOST: Final = 3
 
 HEARS: Final = (
     # All with the same wait: a refusal must not overtake its decision, nor a node's recovery the ends that it reported before.
@@ -76,7 +90,11 @@ ANSWERS: Final[tuple[type[Struct], ...]] = (
 class JobsShell:
     """Loads the rows and performs the core's own effects: the `load` and `perform` of the shared runtime."""
 
-    def __init__(self, store: Store, clock: Clock, telemetry: Telemetry | None = None) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, telemetry: Telemetry | None = None, replay: Replay | None = None
+    ) -> None:
+        """`replay`: where jobs are looked for when the store has none and was never used; None: they are not."""
+        self._replay = replay
         self._store = store
         self._clock = clock
         self._telemetry = telemetry
@@ -90,7 +108,32 @@ class JobsShell:
         jobs = await self._store.load(JOB_KIND)
         pages = await self._store.load(PAGE_KIND)
         self._log.info("rows-loaded", jobs=len(jobs), pages=len(pages))
-        return [JobRowsLoaded(specs=specs, jobs=jobs, pages=pages)]
+        loaded = JobRowsLoaded(specs=specs, jobs=jobs, pages=pages)
+        if self._replay is None:
+            return [loaded]
+        mark = await self._store.get(MARK_KIND, MARK_ID)
+        if mark is not None and mark.value == MARK_USED:
+            return [loaded]
+        if mark is None and jobs:
+            # An earlier version of this service left no mark.
+            return [loaded, JobsLost()]
+        return [loaded, await self._lost(self._replay, 0 if mark is None else mark.version)]
+
+    async def _lost(self, replay: Replay, mark_version: int) -> JobsLost:
+        """The jobs that the stream of facts knows and an empty store does not."""
+        facts = FactsOfJobs()
+        count = await replay.facts(REBUILT_FROM, facts.take)
+        lost = facts.lost()
+        if lost or facts.unknown:
+            self._log.error(
+                "jobs-lost",
+                why="the store is empty and was never used, and the stream has facts of unfinished jobs",
+                facts=count,
+                accepted_again=len(lost),
+                unknown=len(facts.unknown),
+                first_unknown=facts.unknown[:_NAMED_MOST],
+            )
+        return JobsLost(jobs=lost, mark_version=mark_version)
 
     async def perform(self, effect: Effect) -> Sequence[Struct]:
         """Perform one effect of the core and return the events that report its result."""
@@ -180,6 +223,11 @@ class _Counts(Collector):
                 ("colo_jobs_late_facts_total", "facts about an attempt that is over", "late"),
                 ("colo_jobs_future_facts_total", "facts about an attempt that was never requested", "future"),
                 ("colo_jobs_unknown_replica_facts_total", "facts about a replica of no known job", "unknown_replica"),
+                (
+                    "colo_jobs_jobs_restored_total",
+                    "jobs that an emptied store had lost and the stream of facts knew",
+                    "jobs_restored",
+                ),
                 ("colo_jobs_rows_unreadable_total", "stored jobs that could not be read", "unreadable_rows"),
                 (
                     "colo_jobs_submissions_refused_full_total",

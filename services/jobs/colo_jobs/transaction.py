@@ -40,6 +40,7 @@ class Counters(Struct):
     unreadable_rows: int = 0
     queue_full: int = 0
     submitted: int = 0
+    jobs_restored: int = 0
     evictions: int = 0
     losses: int = 0
     failures: int = 0

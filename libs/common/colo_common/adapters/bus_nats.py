@@ -23,6 +23,7 @@ from colo_common.adapters.nats_dead_letters import NatsDeadLetters
 from colo_common.adapters.nats_errors import NATS_ERRORS, NoStream, keeps_cancellation, port_error, to_its_end
 from colo_common.adapters.nats_publish import Publisher
 from colo_common.adapters.nats_pull import PullConsumer
+from colo_common.adapters.nats_replay import NatsReplay
 from colo_common.adapters.nats_stream_config import StreamWish
 from colo_common.events.registry import STREAMS, Stream, StreamLimits
 from colo_common.events.subjects import PREFIX, matches
@@ -75,6 +76,8 @@ class NatsBus:
         self._connection = NatsConnection(access, name, streams, wish)
         #: The dead letters on this server.
         self.dead_letters = NatsDeadLetters(self._connection)
+        #: What the streams of this server keep.
+        self.replay = NatsReplay(self._connection)
         #: The audit on this server.
         self.audit = NatsAudit(self._connection)
         self._publisher = Publisher(self._connection.client, self._batching_stream)

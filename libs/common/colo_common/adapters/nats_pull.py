@@ -21,7 +21,7 @@ from nats.js.errors import NotFoundError
 from colo_common.adapters.nats_connection import NatsConnection
 from colo_common.adapters.nats_errors import NATS_ERRORS, port_error
 from colo_common.adapters.nats_stream_config import VERSION_KEY
-from colo_common.events.registry import STREAMS, STREAMS_VERSION, Stream
+from colo_common.events.registry import STREAMS, STREAMS_VERSION
 from colo_common.ports import Delivery, Missed, PortError, Settlement, Sink, Source
 
 __all__ = ["PullConsumer"]
@@ -36,6 +36,8 @@ _RETRY_MOST_S: Final = 5.0
 _SILENCE_S: Final = 2.5 * _HEARTBEAT_S
 _LOOK_EVERY_S: Final = 10.0
 _NS: Final = 1_000_000_000
+#: The streams that discard their oldest messages at a limit.
+_DISCARDING: Final = frozenset(stream.value for stream, limits in STREAMS.items() if not limits.work_queue)
 #: What must be equal for a consumer to be left as it is.
 _COMPARED: Final = (
     "filter_subject",
@@ -62,7 +64,7 @@ class PullConsumer:
 
     def __init__(self, connection: NatsConnection, source: Source, sink: Sink, missed: Missed | None = None) -> None:
         self._connection = connection
-        is_kept = source.last_per_subject or STREAMS[Stream(source.stream)].work_queue
+        is_kept = source.last_per_subject or source.stream not in _DISCARDING
         self._missed = None if is_kept else missed
         # The first sequence that was passed over since the stream was asked, and when it was asked last.
         self._passed_over: int | None = None

@@ -19,7 +19,19 @@ from colo_common.adapters.bus_nats import NatsBus
 from colo_common.adapters.clock import SystemClock
 from colo_common.adapters.clock_pace import ClockPace
 from colo_common.model.invalid import InvalidInput
-from colo_common.ports import AuditLog, Bus, Clock, DeadLetters, Fenced, PortError, Refused, Store, Survey, Unavailable
+from colo_common.ports import (
+    AuditLog,
+    Bus,
+    Clock,
+    DeadLetters,
+    Fenced,
+    PortError,
+    Refused,
+    Replay,
+    Store,
+    Survey,
+    Unavailable,
+)
 from colo_common.runtime import logs
 from colo_common.runtime.access import check_reach, nats_access_of, redis_access_of, stream_wish_of
 from colo_common.runtime.build import build_version
@@ -60,6 +72,7 @@ class ServiceProcess:
         self._survey = bus
         self.dead_letters: DeadLetters = bus.dead_letters
         self.audit: AuditLog = bus.audit
+        self.replay: Replay = bus.replay
         self.clock = clock
         self.metrics = metrics
         self.telemetry = telemetry

@@ -1,0 +1,70 @@
+"""What the stream of facts still says of jobs whose rows are gone: the store was emptied while no jobs service was alive.
+
+A job is known from the fact that it was accepted, which has its specification, and from the moves of its replicas. Of a replica
+that had not ended only the number of its newest attempt counts: it is placed anew under a higher one, and the old one is stopped.
+"""
+
+from msgspec import Struct
+
+from colo_common.events.fact import Fact
+from colo_common.events.job import JobStateChanged, JobSubmitted, ReplicasChanged
+from colo_common.model.lifecycle import JOB
+from colo_common.model.workload import JobSpec
+
+__all__ = ["REBUILT_FROM", "FactsOfJobs", "LostJob"]
+
+#: The facts to be read, which one stream keeps.
+REBUILT_FROM = (JobSubmitted, JobStateChanged, ReplicasChanged)
+
+
+class LostJob(Struct, kw_only=True):
+    """A job that had not ended: what was accepted and when, its last state, attempt and state of each replica that moved."""
+
+    job: str
+    spec: JobSpec
+    submitted_at_ms: int
+    state: str = JOB.initial
+    replicas: dict[str, tuple[int, str]] = {}
+
+
+class FactsOfJobs:
+    """Folds facts in their order. `unknown` are unfinished jobs whose acceptance the stream does not keep any more."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, LostJob] = {}
+        self._unknown: set[str] = set()
+
+    def take(self, fact: Fact) -> None:
+        """Fold one more fact."""
+        match fact:
+            case JobSubmitted():
+                self._unknown.discard(fact.job)
+                self._jobs[fact.job] = LostJob(job=fact.job, spec=fact.spec, submitted_at_ms=fact.at_ms, replicas={})
+            case JobStateChanged() if fact.state in JOB.terminal:
+                self._jobs.pop(fact.job, None)
+                self._unknown.discard(fact.job)
+            case JobStateChanged():
+                if fact.job in self._jobs:
+                    self._jobs[fact.job].state = fact.state
+                else:
+                    self._unknown.add(fact.job)
+            case ReplicasChanged():
+                self._take_moves(fact)
+            case _:
+                pass
+
+    def _take_moves(self, fact: ReplicasChanged) -> None:
+        job = self._jobs.get(fact.job)
+        for change in fact.changes if job is not None else ():
+            newest, _ = job.replicas.get(change.replica, (0, "")) if job is not None else (0, "")
+            if job is not None and change.attempt >= newest:
+                job.replicas[change.replica] = change.attempt, change.state
+
+    def lost(self) -> tuple[LostJob, ...]:
+        """The jobs that had not ended, by id."""
+        return tuple(self._jobs[job] for job in sorted(self._jobs))
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Unfinished jobs whose specification is known to nobody."""
+        return tuple(sorted(self._unknown))

@@ -1,0 +1,47 @@
+"""What a stream keeps is read once more: an emptied store gets its jobs back from it."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from colo_common.adapters.bus_nats import NatsBus
+from colo_common.adapters.clock import SystemClock
+from colo_common.adapters.store_memory import MemoryStore
+from colo_common.events.effects import Publish
+from colo_common.events.fact import Fact
+from colo_common.events.job import JobStateChanged, JobSubmitted, QueueChanged
+from colo_common.ports import Outgoing
+from colo_common.runtime.stamp import Stamp
+from colo_jobs.effects import JobsLost
+from colo_jobs.records import MARK_KIND
+from colo_jobs.shell import JobsShell
+from tests.support.jobs_world import a_spec
+from tests.support.servers import made_streams
+
+
+def published(*facts: Fact) -> list[Outgoing]:
+    stamp = Stamp("jobs", "b1", SystemClock())
+    return [stamp.outgoing(Publish(fact=fact, id=f"replayed:{number}")) for number, fact in enumerate(facts)]
+
+
+async def test_an_empty_store_that_was_never_marked_finds_the_unfinished_jobs_of_the_stream(nats_url: str) -> None:
+    await made_streams(nats_url)
+    bus = NatsBus(nats_url, name="contract")
+    bus.start()
+    await bus.connected(10)
+    name = "replayed"
+    ended = JobStateChanged(
+        job=f"{name}-a", queue="q", state="Completed", previous="Running", transition="J14", version=2
+    )
+    counts = QueueChanged(queue="q", waiting=0, running=0, capacity=1)
+    # More than are fetched at once.
+    many = [JobSubmitted(job=f"{name}-{number}", spec=structs.replace(a_spec(), name=name)) for number in range(600)]
+    await bus.publish(
+        published(JobSubmitted(job=f"{name}-a", spec=structs.replace(a_spec(), name=name)), *many, counts, ended)
+    )
+    store = MemoryStore()
+    _, lost = await JobsShell(store, SystemClock(), replay=bus.replay).load()
+    assert isinstance(lost, JobsLost)
+    assert {job.job for job in lost.jobs if job.spec.name == name} == {job.job for job in many}
+    assert (lost.mark_version, await store.load(MARK_KIND)) == (0, ())
+    await bus.close()

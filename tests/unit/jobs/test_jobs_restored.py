@@ -1,0 +1,78 @@
+"""The store was emptied while no jobs service was alive: accepted jobs come back from the facts that the stream keeps."""
+
+from collections.abc import Iterable
+
+from colo_common.events.fact import Fact
+from colo_common.events.requests import HoldEntry, HoldsListed
+from colo_common.model.placement import ZoneShare
+from colo_jobs.effects import AskHolds, JobsLost
+from colo_jobs.rebuild import REBUILT_FROM, FactsOfJobs
+from colo_jobs.records import MARK_KIND
+from tests.support.jobs_world import JobsWorld, a_spec, a_task, requests_of, stops_of
+
+
+def folded(facts: Iterable[Fact]) -> FactsOfJobs:
+    found = FactsOfJobs()
+    for fact in facts:
+        if isinstance(fact, REBUILT_FROM):
+            found.take(fact)
+    return found
+
+
+def an_emptied(world: JobsWorld, first: int = 0) -> tuple[JobsWorld, FactsOfJobs]:
+    """Another service on an empty store, and what it finds in the stream, of which the first facts are gone."""
+    return JobsWorld(), folded(publish.fact for publish in world.published[first:])
+
+
+def test_unfinished_jobs_wait_again_with_newer_attempts_and_what_has_ended_stays_so() -> None:
+    world = JobsWorld()
+    world.submit(a_spec(a_task(replicas=3)), job="half")
+    world.run("half/main/0")
+    world.feed(world.ended("half/main/0"))
+    world.run("half/main/1")
+    world.submit(job="done")
+    world.run("done/main/0")
+    world.feed(world.ended("done/main/0"))
+    world.submit(job="cancelled")
+    world.run("cancelled/main/0")
+    world.cancel("cancelled")
+    again, facts = an_emptied(world)
+    published = again.feed(JobsLost(jobs=facts.lost()))
+    assert requests_of(published) == [("half/main/1", 2), ("half/main/2", 1)]
+    assert [again.replica(f"half/main/{index}").state for index in range(3)] == ["Succeeded", "Pending", "Pending"]
+    assert (again.state("half"), again.state("cancelled")) == ("Running", "Terminated")
+    assert "done" not in again.core.index.jobs
+    assert [row.value for row in again.of_kind(MARK_KIND)] == [b"used"]
+    # What still runs of the old attempts is stopped, and the rest is finished as ever.
+    assert AskHolds() in again.own
+    hold = HoldEntry(
+        node="n7", replica="half/main/1", attempt=1, zones=(ZoneShare(zone=0, cpu_mcpu=1_000, memory_bytes=1),)
+    )
+    assert stops_of(again.feed(HoldsListed(holds=(hold,), asked_at_ms=5))) == [("n7", "half/main/1", 1)]
+    again.restart()
+    for index, attempt in ((1, 2), (2, 1)):
+        again.run(f"half/main/{index}", attempt=attempt)
+        again.feed(again.ended(f"half/main/{index}", attempt=attempt))
+    assert again.state("half") == "Completed"
+
+
+def test_a_job_whose_acceptance_is_not_kept_any_more_is_named() -> None:
+    world = JobsWorld()
+    world.submit()
+    again, facts = an_emptied(world, first=1)
+    assert (facts.lost(), facts.unknown) == ((), ("j1",))
+    again.feed(JobsLost(jobs=facts.lost()))
+    assert AskHolds() not in again.own
+
+
+def test_a_restoration_that_a_crash_cut_off_goes_on() -> None:
+    world = JobsWorld()
+    world.submit(job="a")
+    world.submit(job="b")
+    again, facts = an_emptied(world)
+    first, second = facts.lost()
+    again.feed(JobsLost(jobs=(first,)))
+    begun = again.of_kind(MARK_KIND)[0]
+    again.restart()
+    again.feed(JobsLost(jobs=(first, second), mark_version=begun.version))
+    assert sorted(again.core.index.jobs) == ["a", "b"]
