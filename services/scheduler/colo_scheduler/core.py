@@ -118,7 +118,7 @@ class SchedulerCore:
         self._plans = Plans(self.cluster, self.policy)
         self._proposals = Proposals(self.cluster, self.commits, self.queue, self._over, self._records, self.counts)
         self._asking = Asking(self.policy, self.commits, self.queue)
-        self._over_requests = OverRequests(self._over, self._asking)
+        self._over_requests = OverRequests(self._over, self._asking, self.policy.over_after_ms)
         self._refresh_at_ms: int | None = None
         self._soon_ms = 0
 

@@ -30,6 +30,8 @@ class SchedulerPolicy(Struct, frozen=True, kw_only=True):
     assume_ms: a decided place that the ledger has not answered for this time is decided again.
     ask_again_ms: pending requests are asked for once more this time after a shard was taken.
     ask_every_ms: with shards, the interval of asking for pending requests, so that no missed one waits for ever (0: never).
+    over_after_ms: a request whose attempt is over is told to the jobs service when it still waits after this time, which is longer
+        than a message of a stream takes that is delivered again. A lab's clock makes it longer by as much as it is faster.
     reject_again_ms: the same reasons with other numbers are published again after this time, then twice that, up to 16 times it.
     score_rows: how many of the best nodes are kept for the explanation of a decision.
     weights, prod_weights: how much each scorer counts, for work below prod and for prod work.
@@ -53,6 +55,7 @@ class SchedulerPolicy(Struct, frozen=True, kw_only=True):
     assume_ms: int = 30_000
     ask_again_ms: int = 3_000
     ask_every_ms: int = 300_000
+    over_after_ms: int = 90_000
     score_rows: int = 5
     prod_room_pct: int = PROD_ROOM_PCT
     tie_rotation: int = 0
@@ -90,6 +93,7 @@ _AT_LEAST_ONE = (
     "conflict_wait_ms",
     "assume_ms",
     "ask_again_ms",
+    "over_after_ms",
 )
 _AT_LEAST_ZERO = (
     "ask_every_ms",

@@ -25,7 +25,7 @@ def rejections(effects: list[Effect]) -> list[tuple[int, int]]:
     return [(fact.attempt, fact.newest_over) for fact in facts if isinstance(fact, PlacementRejected)]
 
 
-def test_an_attempt_that_the_ledger_knows_to_be_over_is_told_when_it_is_listed_as_waiting_twice() -> None:
+def test_an_attempt_that_the_ledger_knows_to_be_over_is_told_when_it_still_waits() -> None:
     ledger, core = MemoryLedger(), a_core()
     now(ledger.release([("j/t/0", 3)]))
     listed = PendingReply(placement_requests=(a_placement_request("j/t/0", attempt=1),), total=1)
@@ -34,12 +34,12 @@ def test_an_attempt_that_the_ledger_knows_to_be_over_is_told_when_it_is_listed_a
     core.handle(LedgerAnswered(answers=now(ledger.commit(call.reserves, call.fences, "own"))), 0)
     # The jobs service may be a little behind with what the ledger knows already.
     assert rejections(core.handle(listed, 1_000)) == []
-    assert AskPending() not in core.handle(Wake(), 2_999)
-    assert AskPending() in core.handle(Wake(), 3_000)
-    assert rejections(core.handle(listed, 3_000)) == [(1, 3)]
+    assert AskPending() not in core.handle(Wake(), 89_999)
+    assert AskPending() in core.handle(Wake(), 90_000)
+    assert rejections(core.handle(listed, 90_000)) == [(1, 3)]
     # The next attempt can be placed.
-    core.handle(PlacementsRequested(placement_requests=(a_placement_request("j/t/0", attempt=4),)), 3_100)
-    (call,) = [effect for effect in core.handle(Wake(), 3_100) if isinstance(effect, CommitLedger)]
+    core.handle(PlacementsRequested(placement_requests=(a_placement_request("j/t/0", attempt=4),)), 90_100)
+    (call,) = [effect for effect in core.handle(Wake(), 90_100) if isinstance(effect, CommitLedger)]
     (answer,) = now(ledger.commit(call.reserves, call.fences, "own"))
     assert answer.accepted == (("j/t/0", 4),)
 
@@ -48,4 +48,6 @@ def test_a_request_that_was_overtaken_by_the_end_of_its_attempt_and_waits_no_mor
     core = a_core()
     request = a_placement_request("j/t/0", attempt=1)
     core.handle(PendingReply(placement_requests=(request,), total=1), 0)
-    assert rejections(core.handle(PendingReply(placement_requests=(), total=0), 9_000)) == []
+    assert rejections(core.handle(PendingReply(placement_requests=(), total=0), 99_000)) == []
+    # The same id hours later is seen anew.
+    assert rejections(core.handle(PendingReply(placement_requests=(request,), total=1), 9_000_000)) == []

@@ -39,10 +39,10 @@ class Asking:
         elif self._next_at_ms is None and self._policy.ask_every_ms:
             self._next_at_ms = now_ms + self._policy.ask_every_ms
 
-    def soon(self, now_ms: int) -> None:
-        """Ask `ask_again_ms` from now, or earlier."""
-        if self._soon_at_ms is None:
-            self._soon_at_ms = now_ms + self._policy.ask_again_ms
+    def at(self, moment_ms: int) -> None:
+        """Ask at this moment, or earlier."""
+        if self._soon_at_ms is None or moment_ms < self._soon_at_ms:
+            self._soon_at_ms = moment_ms
 
     def left_out(self) -> None:
         """A request found no room in the queue."""
