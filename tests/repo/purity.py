@@ -23,6 +23,7 @@ IMPURE: Final = {
     "files": "reads or writes files of the machine",
     "http": "answers HTTP",
     "journal": "keeps the old values of kernel files on disk",
+    "kubelet_client": "asks a kubelet",
     "machine": "reads the files of this machine",
     "main": "composition root",
     "process": "starts and stops processes",

@@ -26,6 +26,8 @@ def machine_of(settings: CollectorSettings, clock: Clock) -> Machine:
         device_kinds=settings.kinds_of_devices(),
         attribute_paths=settings.attribute_paths,
         kubelet_state=settings.kubelet_state,
+        pod_roots=settings.pod_roots,
+        containers=settings.containers,
         clock=clock,
         is_host_mounted=settings.root.rstrip("/") != "",
     )

@@ -34,6 +34,7 @@ from colo_collector.kernel_probe import probe_kernel, sees_tier
 from colo_collector.kubelet import pinned_cpus
 from colo_collector.measure import Turned, measure
 from colo_collector.node_detail import NODE_PATHS, NodeReading, node_detail_between, read_node
+from colo_collector.pods import Pod, container_workloads, pod_workloads, without_nested
 from colo_collector.readings import SampleRead, Skip, TopologyRead, Unreadable
 from colo_collector.rules import fitting_rules
 from colo_collector.sample import Sample, WatchedGroup, read_sample, sample_paths
@@ -108,6 +109,8 @@ class Machine:
         admits_online: bool = True,
         device_kinds: Sequence[KindRule] = (),
         attribute_paths: Mapping[str, str] = {},
+        pod_roots: Sequence[str] = (),
+        containers: bool = False,
         kubelet_state: str = "",
         user_hz: int | None = None,
         is_host_mounted: bool = False,
@@ -124,6 +127,9 @@ class Machine:
         self._admits_online = admits_online
         self._device_kinds = tuple(device_kinds)
         self._attribute_paths = dict(attribute_paths)
+        self._pod_roots = tuple(pod_roots)
+        self._has_containers = containers
+        self._pods: Mapping[str, Pod] = {}
         self._has_tier = False
         self._clock = clock
         self._user_hz = user_hz or os.sysconf("SC_CLK_TCK")
@@ -174,6 +180,10 @@ class Machine:
                 return read_groups(self._reader, self._hierarchy, self._subtree, self._online, request)
             except (InvalidInput, OSError) as error:
                 return GroupsRead(request=request, groups=(), faults=(str(error),))
+
+    def set_pods(self, pods: Mapping[str, Pod]) -> None:
+        """Take what a kubelet says of the pods, by uid; the next observation uses it."""
+        self._pods = pods
 
     def close(self) -> None:
         """Close every file."""
@@ -361,16 +371,34 @@ class Machine:
         batch = self._names(batch_directory(self._hierarchy, self._subtree))
         online = self._names(online_directory(self._hierarchy, self._subtree))
         replicas = (*batch_workloads(batch, self._subtree), *online_workloads(online, self._subtree))
-        wanted = {one.name: one for one in (*replicas, *self._online)}
+        wanted = {one.name: one for one in (*replicas, *self._online, *self._of_others())}
         for name in [name for name in self._groups if name not in wanted]:
             self._reader.forget(self._groups.pop(name).watched.files.sampled())
         for name, workload in wanted.items():
-            if name not in self._groups:
+            if name in self._groups and self._groups[name].workload.path == workload.path:
+                # What a kubelet says of a pod may change; its counters go on.
+                self._groups[name].workload = workload
+            else:
                 self._groups[name] = _Group(
                     workload=workload,
                     watched=watched_group(self._hierarchy, workload),
                     cpuset=cpuset_files(self._hierarchy, workload),
                 )
+
+    def _of_others(self) -> tuple[Workload, ...]:
+        """Pods and containers that colo did not start, without those that the operator listed or that lie in listed groups."""
+        mount = self._hierarchy.controller("cpuacct")
+        if mount is None or not (self._pod_roots or self._has_containers):
+            return ()
+        base = mount.mount_point.rstrip("/")
+
+        def children(path: str) -> tuple[str, ...]:
+            return self._reader.list_directories(f"{base}{path}")
+
+        found = pod_workloads(children, self._pod_roots, self._pods)
+        if self._has_containers:
+            found += container_workloads(children)
+        return without_nested(found, self._online)
 
     def _names(self, directory: str) -> tuple[str, ...]:
         return self._reader.list_directories(directory) if directory else ()

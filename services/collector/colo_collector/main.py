@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from colo_collector.assembly import machine_of
 from colo_collector.core import CollectorCore
+from colo_collector.kubelet_client import KubeletClient
 from colo_collector.settings import CollectorSettings
 from colo_collector.shell import CollectorShell, group_performer
 from colo_common.events.kernel import ListKernelGroups
@@ -54,6 +55,9 @@ async def build(process: ServiceProcess, settings: CollectorSettings) -> None:
     service.shell = shell
     process.add(service)
     process.background(shell.run())
+    access = settings.kubelet()
+    if access.url:
+        process.background(KubeletClient(access, machine.set_pods, process.metrics).run())
     process.at_close(lambda: asyncio.to_thread(machine.close))
 
 

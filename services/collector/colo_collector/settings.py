@@ -10,6 +10,8 @@ from msgspec import Struct, field
 from colo_collector.device_rules import DeviceLabel, parse_device_labels, parse_gpu_partitions
 from colo_collector.devices import KindRule, parse_device_kinds
 from colo_collector.discover import Workload, parse_online_groups
+from colo_collector.kubelet_access import KubeletAccess, check_access
+from colo_collector.pods import POD_ROOTS, check_pod_roots
 from colo_collector.policy import CollectorPolicy, Threshold
 from colo_collector.reserved_cpus import reservation_rules
 from colo_collector.rules import check_rules, is_label, parse_taints
@@ -43,6 +45,9 @@ class CollectorSettings(Struct, frozen=True, kw_only=True):
     of NodeRules. `device_labels` are "gpu:model=H100" or "gpu/0-3:model=H100", `gpu_partitions` groups of GPUs such as
     "0-3:score=1:bandwidth=200Gi". The topology is published again every `topology_again_ms`.
 
+    Pods are looked for below `pod_roots`, containers of engines where `containers` is set. `kubelet_url` is the kubelet's port
+    on this node, "" for none.
+
     Pressure marks are percent of `pressure_window_ms`; an upper mark of 0 switches the signal off. `kubelet_state` is the
     checkpoint file of a kubelet's static CPU policy, "" for none.
     """
@@ -63,6 +68,12 @@ class CollectorSettings(Struct, frozen=True, kw_only=True):
     reservation: str = ""
     online: bool = True
     kubelet_state: str = ""
+    pod_roots: tuple[str, ...] = POD_ROOTS
+    containers: bool = True
+    kubelet_url: str = ""
+    kubelet_token_file: str = ""
+    kubelet_ca_file: str = ""
+    kubelet_period_ms: int = 10_000
     online_groups: tuple[str, ...] = ()
     topology_again_ms: int = 3_600_000
     pressure_window_ms: int = 10_000
@@ -99,6 +110,8 @@ class CollectorSettings(Struct, frozen=True, kw_only=True):
                 raise InvalidInput("attribute_paths", "a name must be as that of a label", name)
             if not path.startswith(_ATTRIBUTE_ROOTS) or ".." in path.split("/"):
                 raise InvalidInput(f"attribute_paths.{name}", 'must be below /sys or /dev and have no part ".."', path)
+        check_pod_roots(self.pod_roots)
+        check_access(self.kubelet())
         self.labels_of_devices()
         self.groups_of_gpus()
         self.watched()
@@ -111,6 +124,15 @@ class CollectorSettings(Struct, frozen=True, kw_only=True):
     def labels_of_devices(self) -> tuple[DeviceLabel, ...]:
         """The operator's labels of devices. Raises InvalidInput that names the entry."""
         return parse_device_labels(self.device_labels)
+
+    def kubelet(self) -> KubeletAccess:
+        """Where the node's kubelet is and how it is asked."""
+        return KubeletAccess(
+            url=self.kubelet_url,
+            token_file=self.kubelet_token_file,
+            ca_file=self.kubelet_ca_file,
+            period_ms=self.kubelet_period_ms,
+        )
 
     def node_rules(self) -> NodeRules:
         """The operator's rules, with what `reservation` reserves. Raises InvalidInput that names the field."""
