@@ -7,13 +7,20 @@ from typing import Final, assert_never
 
 import msgspec
 
-from colo_collector.crossing import Gauge
+from colo_collector.crossing import Crossing, Gauge
 from colo_collector.kernel_groups import GroupsRead, ReadGroups
+from colo_collector.memory_events import MemoryEventsRead
 from colo_collector.policy import CollectorPolicy
-from colo_collector.readings import SampleRead, Skip, TopologyRead, Unreadable
+from colo_collector.readings import PressureRaised, SampleRead, Skip, TopologyRead, Unreadable
 from colo_common.events.effects import Effect, Publish, Reply, RequestReceived, Wake
 from colo_common.events.kernel import ListKernelGroups, NodeKernelGroups
-from colo_common.events.node import NodeTopologyReported, NodeUsageSampled, PressureCrossed, PressureReading
+from colo_common.events.node import (
+    MemoryEventsGrew,
+    NodeTopologyReported,
+    NodeUsageSampled,
+    PressureCrossed,
+    PressureReading,
+)
 from colo_common.events.requests import Refusal
 from colo_common.events.subjects import encode_node
 from colo_common.model.invalid import InvalidInput, InvariantBroken
@@ -21,7 +28,7 @@ from colo_common.model.units import check_units
 
 __all__ = ["CollectorCore", "Event", "content_hash"]
 
-Event = TopologyRead | SampleRead | Unreadable | GroupsRead | RequestReceived | Wake
+Event = TopologyRead | SampleRead | PressureRaised | MemoryEventsRead | Unreadable | GroupsRead | RequestReceived | Wake
 
 _WORKLOADS_MAX: Final = 10_000
 _HASH_CHARACTERS: Final = 16
@@ -49,6 +56,7 @@ class CollectorCore:
         self.sample_seq = 0
         self.topology_read: TopologyRead | None = None
         self._published_ms = 0
+        self._memory_facts = 0
         self._gauges = tuple(Gauge(threshold, policy.window_ms) for threshold in policy.thresholds)
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
@@ -58,6 +66,10 @@ class CollectorCore:
                 return self._on_sample(event, now_ms)
             case TopologyRead():
                 return self._on_topology(event, now_ms)
+            case PressureRaised():
+                return self._raised(event, now_ms)
+            case MemoryEventsRead():
+                return [self._memory_events(event, now_ms)]
             case Unreadable():
                 self._skip(event.reason)
                 return []
@@ -171,20 +183,45 @@ class CollectorCore:
             crossing = gauge.take(interval_us, min(stall_us, interval_us))
             if crossing is None:
                 continue
-            fact = PressureCrossed(
-                at_ms=event.at_ms,
-                node=self.node,
-                signal=gauge.threshold.signal,
-                above=crossing.above,
-                value_pct=crossing.value_pct,
-                threshold_pct=crossing.mark_pct,
-                window_ms=self.policy.window_ms,
-                sample_seq=self.sample_seq,
-            )
-            # Sample numbers start again at every start, so the number alone would name two facts.
-            identity = f"collector:pressure:{self.node}:{gauge.threshold.signal}:{event.at_ms}:{self.sample_seq}"
-            found.append(Publish(fact=fact, id=identity))
+            found.append(self._crossed(gauge, crossing, event.at_ms))
         return found
+
+    def _raised(self, event: PressureRaised, now_ms: int) -> list[Effect]:
+        """The kernel was faster than the samples. A signal that nobody watches, or that is above already, changes nothing."""
+        gauge = next((one for one in self._gauges if one.threshold.signal == event.signal), None)
+        crossing = None if gauge is None or self.topology_read is None else gauge.raised()
+        return [] if gauge is None or crossing is None else [self._crossed(gauge, crossing, now_ms)]
+
+    def _crossed(self, gauge: Gauge, crossing: Crossing, at_ms: int) -> Publish:
+        fact = PressureCrossed(
+            at_ms=at_ms,
+            node=self.node,
+            signal=gauge.threshold.signal,
+            above=crossing.above,
+            value_pct=crossing.value_pct,
+            threshold_pct=crossing.mark_pct,
+            window_ms=self.policy.window_ms,
+            sample_seq=self.sample_seq,
+        )
+        # Sample numbers start again at every start, so the number alone would name two facts.
+        identity = f"collector:pressure:{self.node}:{gauge.threshold.signal}:{at_ms}:{self.sample_seq}"
+        return Publish(fact=fact, id=identity)
+
+    def _memory_events(self, event: MemoryEventsRead, now_ms: int) -> Publish:
+        self._memory_facts += 1
+        fact = MemoryEventsGrew(
+            at_ms=now_ms,
+            node=self.node,
+            workload=event.workload,
+            replica=event.replica,
+            attempt=event.attempt,
+            high_events=event.high_events,
+            max_events=event.max_events,
+            oom_events=event.oom_events,
+            oom_kill_events=event.oom_kill_events,
+            sample_seq=self.sample_seq,
+        )
+        return Publish(fact=fact, id=f"collector:memory:{self.node}:{event.workload}:{now_ms}:{self._memory_facts}")
 
     def _skip(self, reason: Skip) -> None:
         self.skipped[reason] = self.skipped.get(reason, 0) + 1

@@ -39,6 +39,8 @@ class Gauge:
         self._spans: deque[tuple[int, int]] = deque()
         self._covered_us = 0
         self._stalled_us = 0
+        # While it is above 0 the kernel's word holds against the samples, which reach its moment later.
+        self._by_kernel_us = 0
 
     @property
     def share_pct(self) -> int:
@@ -63,10 +65,19 @@ class Gauge:
         if not self.is_above and share_pct >= self.threshold.above_pct:
             self.is_above = True
             return Crossing(above=True, value_pct=share_pct, mark_pct=self.threshold.above_pct)
-        if self.is_above and share_pct <= self.threshold.below_pct:
+        self._by_kernel_us = max(self._by_kernel_us - interval_us, 0)
+        if self.is_above and share_pct <= self.threshold.below_pct and not self._by_kernel_us:
             self.is_above = False
             return Crossing(above=False, value_pct=share_pct, mark_pct=self.threshold.below_pct)
         return None
+
+    def raised(self) -> Crossing | None:
+        """The kernel itself says that the stall of its window reached the upper mark. None when the signal is above already."""
+        if self.is_above:
+            return None
+        self.is_above = True
+        self._by_kernel_us = self._window_us
+        return Crossing(above=True, value_pct=self.threshold.above_pct, mark_pct=self.threshold.above_pct)
 
     def check(self) -> None:
         """Raise InvariantBroken when the sums differ from the samples, or `is_above` contradicts the share."""
@@ -78,7 +89,7 @@ class Gauge:
         share_pct = self.share_pct
         if not 0 <= share_pct <= 100:
             raise InvariantBroken("a stall share is out of 0 to 100", signal=signal, share_pct=share_pct)
-        if self.is_above and share_pct <= self.threshold.below_pct:
+        if self.is_above and share_pct <= self.threshold.below_pct and not self._by_kernel_us:
             raise InvariantBroken("a signal counts as above and is not", signal=signal, share_pct=share_pct)
         if not self.is_above and share_pct >= self.threshold.above_pct:
             raise InvariantBroken("a signal is above and does not count so", signal=signal, share_pct=share_pct)

@@ -81,7 +81,7 @@ def read_pods(answer: bytes) -> tuple[dict[str, Pod], int]:
         if not meta.uid or not meta.name:
             malformed += 1
             continue
-        pod = _told(read)
+        pod = _pod_of(read)
         found[meta.uid] = pod
         hashed = (meta.annotations or {}).get(_FILE_HASH, "")
         if hashed:
@@ -89,7 +89,7 @@ def read_pods(answer: bytes) -> tuple[dict[str, Pod], int]:
     return found, malformed
 
 
-def _told(read: _Pod) -> Pod:
+def _pod_of(read: _Pod) -> Pod:
     labels = read.metadata.labels or {}
     qos = _class(labels, read.status.qos)
     band = None if read.spec.priority is None else band_from_priority(read.spec.priority)

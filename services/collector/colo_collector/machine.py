@@ -33,9 +33,10 @@ from colo_collector.kernel_groups import GroupsRead, read_groups
 from colo_collector.kernel_probe import probe_kernel, sees_tier
 from colo_collector.kubelet import pinned_cpus
 from colo_collector.measure import Turned, measure
+from colo_collector.memory_events import MemoryEventsRead
 from colo_collector.node_detail import NODE_PATHS, NodeReading, node_detail_between, read_node
 from colo_collector.pods import Pod, container_workloads, pod_workloads, without_nested
-from colo_collector.readings import SampleRead, Skip, TopologyRead, Unreadable
+from colo_collector.readings import PressureRaised, SampleRead, Skip, TopologyRead, Unreadable
 from colo_collector.rules import fitting_rules
 from colo_collector.sample import Sample, WatchedGroup, read_sample, sample_paths
 from colo_collector.topology import read_topology, topology_paths
@@ -54,6 +55,8 @@ __all__ = ["Observation", "Machine"]
 _ONLINE_PATHS: Final = ("/sys/devices/system/cpu/online", "/sys/devices/system/node/online")
 _TOPOLOGY_ROUNDS: Final = 4
 _ATTRIBUTE_MAX: Final = 253
+_MEMORY_EVENT: Final = "memory "
+_PRESSURE: Final = "pressure "
 _SPREAD_NS_MAX: Final = 20_000_000
 """The spread that a batch may always have: two percent of a second, three times what reading 250 groups takes."""
 _SPREAD_FACTOR: Final = 2
@@ -69,6 +72,7 @@ class Observation(Struct, frozen=True, kw_only=True):
 
     `faults` has one sentence for each file or group that could not be read; the sample, if any, lacks its values. `assumed` has one
     sentence for each value that the topology assumes. `spread_ns` is the time between the first and the last file of the sample.
+    `event_files` are the files of which the kernel tells by itself when they change: "memory WORKLOAD" -> path and no trigger.
     """
 
     event: SampleRead | Unreadable
@@ -78,6 +82,8 @@ class Observation(Struct, frozen=True, kw_only=True):
     assumed: tuple[str, ...] = ()
     workloads: int = 0
     spread_ns: int = 0
+    memory_events: tuple[MemoryEventsRead, ...] = ()
+    event_files: Mapping[str, tuple[str, str]] = {}
 
 
 class _Group(Struct, kw_only=True):
@@ -171,6 +177,22 @@ class Machine:
             self._delivered = self._topology_read
             return structs.replace(observation, topology_read=self._topology_read, assumed=self._assumed)
 
+    @property
+    def hangs(self) -> int:
+        """Reads that were given up since the start."""
+        return self._reader.hangs if isinstance(self._reader, BoundedReader) else 0
+
+    def named(self, names: Sequence[str]) -> tuple[PressureRaised | MemoryEventsRead, ...]:
+        """What the kernel told of between two samples ("pressure cpu_some", "memory WORKLOAD"), as events. Reads little."""
+        raised = [PressureRaised(signal=name.removeprefix(_PRESSURE)) for name in names if name.startswith(_PRESSURE)]
+        workloads = [name.removeprefix(_MEMORY_EVENT) for name in names if name.startswith(_MEMORY_EVENT)]
+        if not workloads:
+            return tuple(raised)
+        with self._turn:
+            known = {group.workload.name: group.workload for group in self._groups.values()}
+            self._turns.read_events(self._reader, workloads, known)
+            return (*raised, *self._turns.memory_events())
+
     def kernel_groups(self, request: str) -> GroupsRead:
         """Every control group with processes as the kernel has it now. An absurd file costs its group only."""
         with self._turn:
@@ -232,6 +254,8 @@ class Machine:
             faults=tuple(faults),
             workloads=len(current.reading.groups),
             spread_ns=gathered.spread_ns,
+            memory_events=self._turns.memory_events(),
+            event_files={f"{_MEMORY_EVENT}{name}": (path, "") for name, path in self._turns.event_files().items()},
         )
 
     def _gather(self) -> tuple[Gathered, int]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from colo_collector.assembly import machine_of
 from colo_collector.core import CollectorCore
+from colo_collector.kernel_triggers import KernelTriggers, may_set_triggers
 from colo_collector.kubelet_client import KubeletClient
 from colo_collector.settings import CollectorSettings
 from colo_collector.shell import CollectorShell, group_performer
@@ -44,6 +45,12 @@ async def build(process: ServiceProcess, settings: CollectorSettings) -> None:
         metrics=process.metrics,
         never_waits=True,
     )
+    loop = asyncio.get_running_loop()
+    triggers = KernelTriggers(
+        settings.root,
+        lambda names: loop.call_soon_threadsafe(shell.wake, names),
+        always=settings.policy().triggers() if settings.pressure_triggers and may_set_triggers() else {},
+    )
     shell = CollectorShell(
         machine,
         inject=service.inject,
@@ -51,14 +58,18 @@ async def build(process: ServiceProcess, settings: CollectorSettings) -> None:
         clock=process.clock,
         period_ms=settings.period_ms,
         metrics=process.metrics,
+        triggers=triggers,
+        kernel=machine,
     )
     service.shell = shell
     process.add(service)
     process.background(shell.run())
+    process.background(shell.hear_kernel())
     access = settings.kubelet()
     if access.url:
         process.background(KubeletClient(access, machine.set_pods, process.metrics).run())
     process.at_close(lambda: asyncio.to_thread(machine.close))
+    process.at_close(lambda: asyncio.to_thread(triggers.close))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -84,9 +84,9 @@ def pod_workloads(children: ListDirectories, roots: Sequence[str], pods: Mapping
                 if match is None or len(found) >= _WORKLOADS_MAX:
                     continue
                 uid = _uid(match[1])
-                told = pods.get(uid)
-                qos = _CLASS_OF[tree] if told is None or told.qos is None else told.qos
-                band = told.band if told is not None and told.band is not None else _band(qos)
+                known = pods.get(uid)
+                qos = _CLASS_OF[tree] if known is None or known.qos is None else known.qos
+                band = known.band if known is not None and known.band is not None else _band(qos)
                 found.setdefault(
                     uid,
                     Workload(
@@ -94,7 +94,7 @@ def pod_workloads(children: ListDirectories, roots: Sequence[str], pods: Mapping
                         path=f"{path}/{name}",
                         qos=qos,
                         band=band,
-                        pod="" if told is None else f"{told.namespace}/{told.name}",
+                        pod="" if known is None else f"{known.namespace}/{known.name}",
                     ),
                 )
     return tuple(found[uid] for uid in sorted(found))

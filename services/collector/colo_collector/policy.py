@@ -14,6 +14,7 @@ Signal = Literal["cpu_some", "cpu_full", "memory_some", "memory_full", "io_some"
 
 _WINDOW_MS_MIN: Final = 1_000
 _WINDOW_MS_MAX: Final = 300_000
+_TRIGGER_WINDOW_MS_MAX: Final = 10_000
 _TOPOLOGY_AGAIN_MS_MIN: Final = 60_000
 
 
@@ -40,6 +41,23 @@ class CollectorPolicy(Struct, frozen=True, kw_only=True):
         Threshold(signal="memory_full", above_pct=10, below_pct=5),
         Threshold(signal="io_full", above_pct=40, below_pct=20),
     )
+
+    def triggers(self) -> dict[str, tuple[str, str]]:
+        """The kernel's trigger of each signal: "pressure cpu_some" -> file and what is written to it.
+
+        The kernel's longest window is ten seconds; a longer one is left to the samples.
+        """
+        if self.window_ms > _TRIGGER_WINDOW_MS_MAX:
+            return {}
+        found = {}
+        for one in self.thresholds:
+            resource, _, line = one.signal.partition("_")
+            stall_us = max(self.window_ms * 1_000 * one.above_pct // 100, 1)
+            found[f"pressure {one.signal}"] = (
+                f"/proc/pressure/{resource}",
+                f"{line} {stall_us} {self.window_ms * 1_000}",
+            )
+        return found
 
     def validate(self) -> None:
         """Raise InvalidInput for the first value that is out of its range or contradicts another."""

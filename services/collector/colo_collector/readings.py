@@ -13,7 +13,7 @@ from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.model.topology import NodeTopology
 from colo_common.model.units import Bytes, Mcpu, Ms, Us
 
-__all__ = ["TopologyRead", "SampleRead", "Skip", "Unreadable"]
+__all__ = ["PressureRaised", "TopologyRead", "SampleRead", "Skip", "Unreadable"]
 
 
 class Skip(StrEnum):
@@ -64,6 +64,12 @@ class SampleRead(Struct, frozen=True, kw_only=True):
     missing: tuple[str, ...] = ()
     classes: tuple[ClassUsage, ...] = ()
     detail: MachineDetail | None = None
+
+
+class PressureRaised(Struct, frozen=True, kw_only=True):
+    """The kernel itself says, between two samples, that the stall of a watched signal reached its upper mark."""
+
+    signal: str
 
 
 class Unreadable(Struct, frozen=True, kw_only=True):

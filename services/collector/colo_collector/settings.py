@@ -77,6 +77,7 @@ class CollectorSettings(Struct, frozen=True, kw_only=True):
     online_groups: tuple[str, ...] = ()
     topology_again_ms: int = 3_600_000
     pressure_window_ms: int = 10_000
+    pressure_triggers: bool = True
     cpu_some_above_pct: int = 60
     cpu_some_below_pct: int = 40
     memory_full_above_pct: int = 10

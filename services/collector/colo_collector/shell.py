@@ -23,6 +23,7 @@ __all__ = ["CollectorShell", "GroupSource", "Sampler", "group_performer"]
 _PERIOD_S_MIN: Final = 0.1
 """The shortest real period under a fast clock, because /proc/stat counts in hundredths of a second."""
 _FAULTS_LOGGED: Final = 20
+_WAKE_GAP_S: Final = 0.1
 
 
 class Sampler(Protocol):
@@ -30,6 +31,27 @@ class Sampler(Protocol):
 
     def observe(self) -> Observation:
         """Read the machine once. Blocks, and never raises for an unreadable file."""
+        ...
+
+
+class KernelSource(Protocol):
+    """The port to what the kernel tells of between two observations."""
+
+    @property
+    def hangs(self) -> int:
+        """Reads that were given up since the start."""
+        ...
+
+    def named(self, names: Sequence[str]) -> tuple[Struct, ...]:
+        """What the kernel told of, as events. Blocks, and never raises for an unreadable file."""
+        ...
+
+
+class TriggerSource(Protocol):
+    """The port to the files of which the kernel tells by itself."""
+
+    def watch(self, files: Mapping[str, tuple[str, str]]) -> None:
+        """Watch exactly these: name -> path and trigger."""
         ...
 
 
@@ -64,8 +86,18 @@ class CollectorShell:
         clock: Clock,
         period_ms: int,
         metrics: Metrics,
+        triggers: TriggerSource | None = None,
+        kernel: KernelSource | None = None,
     ) -> None:
-        """`skipped` is the core's count, exported as it grows."""
+        """`skipped` is the core's count, exported as it grows. `triggers` tell `wake` what the kernel tells them."""
+        self._triggers = triggers
+        self._kernel = kernel
+        self._woken = asyncio.Event()
+        self._named: set[str] = set()
+        self._wakes = metrics.counter(
+            "colo_collector_kernel_wakes_total", "times that the kernel told of pressure or memory events by itself"
+        )
+        self._hangs = metrics.gauge("colo_collector_hung_reads", "reads that were given up since the start")
         self._machine = machine
         self._inject = inject
         self._skipped = skipped
@@ -105,16 +137,36 @@ class CollectorShell:
             observation = await asyncio.to_thread(self._machine.observe)
             self._observation_seconds.observe(loop.time() - began_s)
             await self._deliver(observation)
+            if self._triggers is not None:
+                await asyncio.to_thread(self._triggers.watch, observation.event_files)
             due = int((loop.time() - origin_s) / self._period_s) + 1
             if due > turn + 1:
                 self._missed.inc(due - turn - 1)
             turn = max(due, turn + 1)
+
+    def wake(self, names: tuple[str, ...]) -> None:
+        """The kernel told of these. Called on the loop's thread."""
+        self._named.update(names)
+        self._woken.set()
+
+    async def hear_kernel(self) -> None:
+        """Hand on what the kernel tells between two samples, at most ten times a second, until cancelled."""
+        while self._kernel is not None:
+            await self._woken.wait()
+            self._woken.clear()
+            names, self._named = tuple(sorted(self._named)), set()
+            self._wakes.inc()
+            for event in await asyncio.to_thread(self._kernel.named, names):
+                await self._inject(event)
+            await asyncio.sleep(_WAKE_GAP_S)
 
     async def _deliver(self, observation: Observation) -> None:
         if observation.topology_read is not None:
             self._log_topology(observation.topology_read, observation.assumed)
             await self._inject(observation.topology_read)
         await self._inject(observation.event)
+        for grown in observation.memory_events:
+            await self._inject(grown)
         self._log_readable(observation)
         self._log_faults(frozenset(observation.faults))
         self._workloads.set(observation.workloads)
@@ -153,6 +205,8 @@ class CollectorShell:
 
     def _log_faults(self, faults: frozenset[str]) -> None:
         self._fault_count.set(len(faults))
+        if self._kernel is not None:
+            self._hangs.set(self._kernel.hangs)
         new = sorted(faults - self._faults)
         healed = sorted(self._faults - faults)
         for fault in new[:_FAULTS_LOGGED]:

@@ -5,6 +5,7 @@ A turn's numbers are of the pass in which they were read; only a stall is carrie
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -14,9 +15,12 @@ from colo_collector.detail import DetailReading, detail_between, run_times_betwe
 from colo_collector.detail_reader import DetailFiles, DetailSource, Due, detail_files, read_details
 from colo_collector.discover import Workload
 from colo_collector.hierarchy import Hierarchy
+from colo_collector.memory_events import MemoryEventsRead, MemoryEventWatch
+from colo_collector.parse_detail import MemoryEvents, parse_memory_events
 from colo_collector.sample import Sample
 from colo_common.events.node import WorkloadDetail
 from colo_common.model.cpuset import CpuSet
+from colo_common.model.invalid import InvalidInput
 from colo_common.model.stall import RunTimes, StallShare, stall_share
 
 __all__ = ["GROUPS_A_PERIOD", "WorkloadStall", "WorkloadTurns", "next_turns"]
@@ -59,6 +63,8 @@ class WorkloadTurns:
     def __init__(self, user_hz: int) -> None:
         self._user_hz = user_hz
         self._last = ""
+        self._events = MemoryEventWatch()
+        self._grown: list[MemoryEventsRead] = []
         self._files: dict[str, DetailFiles] = {}
         self._readings: dict[str, DetailReading] = {}
         self._stalls: dict[str, WorkloadStall] = {}
@@ -88,10 +94,40 @@ class WorkloadTurns:
             for name in chosen
         ]
         readings = read_details(reader, due, sample.reading.ticks, faults)
+        for name, reading in readings.items():
+            self._count(workloads[name], reading.events, reading.identity, reading.at_ns)
         return {
             name: self._judged(name, reading, cpus_of.get(name, CpuSet()), zones_of.get(name, ()))
             for name, reading in readings.items()
         }
+
+    def event_files(self) -> dict[str, str]:
+        """The files whose change the kernel tells of by itself: memory.events of v2, of every workload that had a turn."""
+        return {name: files.events for name, files in self._files.items() if files.events.endswith("/memory.events")}
+
+    def memory_events(self) -> tuple[MemoryEventsRead, ...]:
+        """What the turns since the last call found to be published."""
+        found, self._grown = tuple(self._grown), []
+        return found
+
+    def read_events(self, reader: DetailSource, names: Iterable[str], workloads: Mapping[str, Workload]) -> None:
+        """Read the counters of these workloads' memory at once, because the kernel told of them."""
+        paths = {name: self._files[name].events for name in names if name in self._files and name in workloads}
+        batch = reader.read_all(tuple(paths.values()), keep=False)
+        for name, path in paths.items():
+            text, reading = batch.texts.get(path), self._readings.get(name)
+            if not text or reading is None:
+                continue
+            with contextlib.suppress(InvalidInput):
+                events = parse_memory_events(path, text)
+                self._count(workloads[name], events, reading.identity, batch.started_ns)
+
+    def _count(self, workload: Workload, events: MemoryEvents, identity: int, at_ns: int) -> None:
+        grown = self._events.take(
+            workload.name, events, identity=identity, at_ns=at_ns, replica=workload.replica, attempt=workload.attempt
+        )
+        if grown is not None:
+            self._grown.append(grown)
 
     def stalls(self, now_ns: int) -> dict[str, WorkloadStall]:
         """The stalls that are known and not older than a minute."""
@@ -117,5 +153,6 @@ class WorkloadTurns:
         for name in [name for name in self._readings if name not in workloads]:
             self._readings.pop(name, None)
             self._stalls.pop(name, None)
+            self._events.forget(name)
         for name in [name for name in self._files if name not in workloads]:
             del self._files[name]

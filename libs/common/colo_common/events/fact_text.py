@@ -25,7 +25,13 @@ from colo_common.events.job import (
     ReplicasChanged,
     ReplicasWithdrawn,
 )
-from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported, PressureCrossed
+from colo_common.events.node import (
+    AllocatableChanged,
+    FreshnessChanged,
+    MemoryEventsGrew,
+    NodeTopologyReported,
+    PressureCrossed,
+)
 from colo_common.events.placement import (
     NearestMiss,
     PlacementRejected,
@@ -261,6 +267,18 @@ def _pressure(fact: PressureCrossed) -> str:
     return f"{fact.node}: {who} stalled on {_STALLS[resource]} {way} {fact.threshold_pct}%: {value}"
 
 
+def _memory_events(fact: MemoryEventsGrew) -> str:
+    counts = (
+        (fact.oom_kill_events, "killed a process"),
+        (fact.oom_events, "out of memory"),
+        (fact.max_events, "at its limit"),
+        (fact.high_events, "throttled"),
+    )
+    return (
+        f"{fact.node}: memory of {fact.workload}: {', '.join(f'{what} {count} x' for count, what in counts if count)}"
+    )
+
+
 def _eviction(fact: EvictionRequested) -> str:
     others = max(fact.candidates, len(fact.ranking)) - 1
     spared = f"; {others} other candidate{'' if others == 1 else 's'}" if others > 0 else ""
@@ -352,6 +370,7 @@ _TEXTS: Final[dict[type[Fact], Callable[..., str]]] = {
     PlacementsReleased: _released,
     PlacementsRequested: _requested,
     PreemptionProposed: _proposed,
+    MemoryEventsGrew: _memory_events,
     PressureCrossed: _pressure,
     QueueChanged: _queue,
     ReplicaEnded: _ended,

@@ -26,6 +26,7 @@ __all__ = [
     "LoadSummary",
     "LoadWindow",
     "MachineDetail",
+    "MemoryEventsGrew",
     "NodeTopologyReported",
     "NodeUsageSampled",
     "PressureCrossed",
@@ -233,6 +234,24 @@ class PressureCrossed(Fact, frozen=True, kw_only=True):
     threshold_pct: Number
     window_ms: Ms
     sample_seq: Number
+
+
+class MemoryEventsGrew(Fact, frozen=True, kw_only=True):
+    """A workload's memory was throttled (`high`), at its limit (`max`) or out of memory, or a process of it was killed.
+
+    The numbers are the growth since the last such fact about it. Running out of memory is published at once, the others at most
+    once in ten seconds.
+    """
+
+    node: NodeName
+    workload: str
+    replica: ReplicaName = ""
+    attempt: Number = 0
+    high_events: Number = 0
+    max_events: Number = 0
+    oom_events: Number = 0
+    oom_kill_events: Number = 0
+    sample_seq: Number = 0
 
 
 class Term(Struct, frozen=True, kw_only=True):

@@ -42,6 +42,7 @@ from colo_common.events.node import (
     AllocatableChanged,
     FreshnessChanged,
     LeaseRenewed,
+    MemoryEventsGrew,
     NodeTopologyReported,
     NodeUsageSampled,
     PressureCrossed,
@@ -221,6 +222,13 @@ EVENTS: Final[tuple[Event, ...]] = (
     ),
     _event(
         "evt.pressure.{node}.crossed", PressureCrossed, "collector", Stream.EVT, "a stall signal crossed its threshold"
+    ),
+    _event(
+        "evt.pressure.{node}.memory",
+        MemoryEventsGrew,
+        "collector",
+        Stream.EVT,
+        "a workload was throttled at, or ran out of, its memory",
     ),
     _event("evt.freshness.{node}.changed", FreshnessChanged, "overcommit", Stream.EVT, "freshness of a node's samples"),
     _event("evt.job.submitted", JobSubmitted, "jobs", Stream.EVT, "a job was accepted"),
