@@ -34,7 +34,9 @@ _BUSY = "while True: pass"
 
 def test_a_crowded_machine_is_told_although_its_file_is_read_all_the_time() -> None:
     named: queue.SimpleQueue[tuple[str, ...]] = queue.SimpleQueue()
-    triggers = KernelTriggers("/", named.put, always={"pressure cpu_some": ("/proc/pressure/cpu", "some 20000 1000000")})
+    triggers = KernelTriggers(
+        "/", named.put, always={"pressure cpu_some": ("/proc/pressure/cpu", "some 20000 1000000")}
+    )
     crowd = [subprocess.Popen([sys.executable, "-c", _BUSY]) for _ in range(2 * len(os.sched_getaffinity(0)) + 1)]
     try:
         triggers.watch({})
