@@ -18,9 +18,11 @@ from colo_common.events.fact import Fact
 from colo_common.events.job import ReplicaStop, StopReplicas
 from colo_common.events.node import LeaseRenewed
 from colo_common.events.placement import ApplyPlacements
+from colo_common.events.restriction import RestrictionsChanged
 from colo_common.events.wire import decode
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import EndCause, Reason
+from colo_common.model.restriction import Restriction, RestrictionKind, RestrictionScope
 from colo_common.model.workload import RunSpec
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.stamp import Stamp
@@ -137,7 +139,8 @@ def test_what_somebody_else_changed_is_put_back_at_every_look_and_told() -> None
         drifts = [Drift(knobs=(KnobValue(path="colo/cpu.idle", value="1", before="0"),)), None, Drift(failed=("busy",))]
         looks: list[float] = []
 
-        async def reconcile() -> Drift | None:
+        async def reconcile(*, observes: bool) -> Drift | None:
+            assert not observes
             looks.append(node.clock.now_ms())
             return drifts.pop(0) if drifts else None
 
@@ -250,5 +253,74 @@ def test_leaving_puts_batch_work_to_the_floor_and_restore_ends_it() -> None:
         assert node.machine.batch_quota_mcpu is None
         assert len(node.machine.counters().replicas) == 0
         assert len(node.reported(ReplicaEnded)) == 1
+
+    run_virtual(story())
+
+
+def test_a_rule_that_only_observes_says_what_it_would_do_and_writes_nothing() -> None:
+    async def story() -> None:
+        node = Node(ExecutorSettings(period_ms=100, observe=("ceiling",)))
+        await node.start()
+        await node.apply(work())
+        node.online_mcpu = 9_000
+        await asyncio.sleep(3)
+        facts = node.reported(EnforcementChanged)
+        assert [fact.ceiling_mcpu for fact in facts] == [16_000 * 80 // 100 - 2_000, 16_000 * 80 // 100 - 9_000]
+        assert all(fact.observed for fact in facts)
+        assert node.machine.batch_quota_mcpu is None
+        await node.leave()
+        assert node.machine.batch_quota_mcpu is None
+
+    run_virtual(story())
+
+
+def test_a_ceiling_that_somebody_lowered_grows_again_by_steps_and_one_that_he_raised_is_written_over() -> None:
+    async def story() -> None:
+        node = Node()
+        await node.start()
+        await node.apply(work())
+        full = 16_000 * 80 // 100 - 2_000
+        node.machine.set_batch_quota_mcpu(200)
+        await asyncio.sleep(1.5)
+        assert node.machine.batch_quota_mcpu == 200, "as after a shrink, growth waits"
+        await asyncio.sleep(12)
+        assert node.machine.batch_quota_mcpu == full
+        node.machine.set_batch_quota_mcpu(16_000)
+        await asyncio.sleep(1.5)
+        assert node.machine.batch_quota_mcpu == full
+        node.machine.set_batch_quota_mcpu(None)
+        await asyncio.sleep(1.5)
+        assert node.machine.batch_quota_mcpu == full
+        await node.leave()
+
+    run_virtual(story())
+
+
+def test_on_a_node_that_an_operator_paused_what_he_changes_is_named_once_and_stays() -> None:
+    async def story() -> None:
+        node = Node(ExecutorSettings(period_ms=100, reconcile_ms=1_000))
+        changed = KnobValue(path="colo/cpu.idle", value="1", before="0")
+        looks: list[bool] = []
+
+        async def reconcile(*, observes: bool) -> Drift | None:
+            looks.append(observes)
+            return Drift(knobs=(changed,), observed=observes)
+
+        node.runtime.reconcile = reconcile
+        pause = Restriction(
+            kind=RestrictionKind.PAUSE, scope=RestrictionScope.NODE, target=NODE, by="ops", reason="by hand", since_ms=0,
+            until_ms=node.clock.now_ms() + 5_000,
+        )  # fmt: skip
+        await node.start()
+        await node.order(RestrictionsChanged(revision=1, restrictions=(pause,)))
+        looks.clear()
+        node.bus.sent.clear()
+        await asyncio.sleep(4)
+        assert set(looks) == {True}
+        assert [fact.observed for fact in node.reported(DriftCorrected)] == [True]
+        await asyncio.sleep(3)
+        assert not looks[-1]
+        assert not node.reported(DriftCorrected)[-1].observed
+        await node.leave()
 
     run_virtual(story())

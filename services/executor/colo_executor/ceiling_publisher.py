@@ -75,6 +75,8 @@ class CeilingPublisher:
             capacity_mcpu=moved.capacity_mcpu,
             threshold_pct=moved.threshold_pct,
             system_cpu_used_mcpu=moved.system_used_mcpu,
+            reserved_cpu_mcpu=moved.reserved_mcpu,
+            observed=moved.observed,
             stall_group=moved.stall_group,
             stall_pct=moved.stall_pct,
         )

@@ -329,6 +329,11 @@ class CgroupTree:
         parts = [part for part in (self.name, *group.split("/")) if part] if group != "/" else []
         return os.path.join(mount, *parts, "cpuacct.usage" if self.version == 1 else "cpu.stat")
 
+    def quota_path(self, group: str) -> str:
+        """The file with the group's CPU quota: "cpu.cfs_quota_us" (v1) or "cpu.max" (v2)."""
+        name = "cpu.cfs_quota_us" if self.version == 1 else "cpu.max"
+        return os.path.join(self.hierarchy.mounts["cpu"], self.name, group, name)
+
     @property
     def idle_path(self) -> str:
         """The file "cpu.idle" of the subtree, for readers that keep nothing open."""

@@ -3,7 +3,7 @@
 from typing import Final
 
 from colo_common.events.effects import Publish
-from colo_common.events.enforcement import DriftCorrected
+from colo_common.events.enforcement import DriftCorrected, KnobValue
 from colo_executor.local import Drift
 
 __all__ = ["DriftReporter"]
@@ -18,9 +18,13 @@ class DriftReporter:
     def __init__(self, node: str) -> None:
         self._node = node
         self._failed: tuple[str, ...] = ()
+        self._seen: tuple[KnobValue, ...] = ()
 
     def report(self, drift: Drift, now_ms: int) -> list[Publish]:
         """The fact about this drift, or none when only the same failures were found again."""
+        if drift.observed:
+            return self._observed_drift(drift, now_ms)
+        self._seen = ()
         failed_before, self._failed = self._failed, drift.failed
         if not drift.knobs and (not drift.failed or drift.failed == failed_before):
             return []
@@ -31,5 +35,15 @@ class DriftReporter:
             count=len(drift.knobs) + len(drift.failed),
             knobs=knobs,
             failed=tuple(sentence[:_SENTENCE_MOST] for sentence in drift.failed[: _NAMED_MOST - len(knobs)]),
+        )
+        return [Publish(fact=fact, id=f"executor:drift:{self._node}:{now_ms}")]
+
+    def _observed_drift(self, drift: Drift, now_ms: int) -> list[Publish]:
+        """What is left as it is is said once, until it is another."""
+        seen_before, self._seen = self._seen, drift.knobs
+        if drift.knobs == seen_before:
+            return []
+        fact = DriftCorrected(
+            at_ms=now_ms, node=self._node, count=len(drift.knobs), knobs=drift.knobs[:_NAMED_MOST], observed=True
         )
         return [Publish(fact=fact, id=f"executor:drift:{self._node}:{now_ms}")]

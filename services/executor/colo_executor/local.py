@@ -13,6 +13,7 @@ from colo_executor.stall import OnlineStalls
 __all__ = [
     "Adopted",
     "AdoptedReplica",
+    "CeilingFound",
     "CeilingMoved",
     "CeilingRefused",
     "CeilingWritten",
@@ -37,7 +38,9 @@ __all__ = [
 class FastReading(Struct, frozen=True, kw_only=True):
     """CPU use over a short window, from a few kernel counters: the input of the reflex.
 
-    `online_used_mcpu` is all use but that of batch work and the interrupt and stolen time (`system_used_mcpu`). Never negative.
+    `capacity_mcpu` leaves out CPUs of LSE work, which batch work never gets, also not while they are idle, and `online_used_mcpu`
+    the use of that work; it is all other use but that of batch work and the interrupt and stolen time (`system_used_mcpu`). Never
+    negative. `reserved_mcpu` are the CPUs that the node's rules withhold.
     `is_idle`: the kernel was read back to run batch work only where nothing else runs. `stalls` None: what online work waits for
     cannot be read.
     """
@@ -47,6 +50,7 @@ class FastReading(Struct, frozen=True, kw_only=True):
     online_used_mcpu: int
     batch_used_mcpu: int = 0
     system_used_mcpu: int = 0
+    reserved_mcpu: int = 0
     is_idle: bool = False
     stalls: OnlineStalls | None = None
 
@@ -58,10 +62,17 @@ class SetCeiling(Struct, frozen=True, kw_only=True):
 
 
 class CeilingWritten(Struct, frozen=True, kw_only=True):
-    """The kernel has this ceiling; `knobs` are the files as they were read back."""
+    """The kernel has this ceiling; `knobs` are the files as they were read back. `observed`: it would have it, and has not."""
 
     ceiling_mcpu: int
     knobs: tuple[KnobValue, ...] = ()
+    observed: bool = False
+
+
+class CeilingFound(Struct, frozen=True, kw_only=True):
+    """The kernel has another ceiling than the last one written: a watchdog or another program changed it. None: it has none."""
+
+    ceiling_mcpu: int | None
 
 
 class CeilingRefused(Struct, frozen=True, kw_only=True):
@@ -87,6 +98,8 @@ class CeilingMoved(Struct, frozen=True, kw_only=True):
     capacity_mcpu: int
     knobs: tuple[KnobValue, ...] = ()
     system_used_mcpu: int = 0
+    reserved_mcpu: int = 0
+    observed: bool = False
     rule: Literal["usage", "stall"] = "usage"
     threshold_pct: int = 0
     stall_group: str = ""
@@ -203,11 +216,12 @@ class ReplicaExited(Struct, frozen=True, kw_only=True):
 class Drift(Struct, frozen=True, kw_only=True):
     """Kernel files that another program changed. `knobs` are the corrected files; their `before` is the changed value.
 
-    `failed` has one sentence for each file that could not be put back.
+    `failed` has one sentence for each file that could not be put back. `observed`: all are left as they are.
     """
 
     knobs: tuple[KnobValue, ...] = ()
     failed: tuple[str, ...] = ()
+    observed: bool = False
 
 
 class AdoptedReplica(Struct, frozen=True, kw_only=True):

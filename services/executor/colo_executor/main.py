@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_name import node_name
@@ -16,8 +16,10 @@ from colo_common.runtime.settings import load
 from colo_executor.cgroup import CgroupError
 from colo_executor.core import Executor
 from colo_executor.journal import JournalBusy
+from colo_executor.knobs import quota_us
 from colo_executor.process.machine import cpu_index
 from colo_executor.process.runtime import ProcessRuntime
+from colo_executor.process.watched import Watched
 from colo_executor.runtime import Runtime
 from colo_executor.settings import ExecutorSettings
 from colo_executor.shell import ExecutorShell, no_span
@@ -38,8 +40,10 @@ def executor_service(
     metrics: Metrics,
     span: SpanSink = no_span,
     seed: int | None = None,
+    beat: Callable[[], None] = lambda: None,
 ) -> tuple[Service, ExecutorShell]:
     """The service of one node and its shell. The caller must also run the shell's reflex, `run_teller` and `run_reconcile`."""
+    core = Executor(node, settings.orders)
     shell = ExecutorShell(
         runtime,
         clock,
@@ -48,8 +52,10 @@ def executor_service(
         metrics=metrics,
         span=span,
         reconcile_ms=settings.reconcile_ms,
+        observes=settings.observe,
+        beat=beat,
+        yields=core.suspension.is_held,
     )
-    core = Executor(node, settings.orders)
     service = Service(
         name=NAME,
         core=core,
@@ -79,6 +85,10 @@ async def build(process: ServiceProcess, settings: ExecutorSettings) -> None:
         ("colo_executor_journal_behind_count", "1 while the disk takes nothing of the journal", runtime.journal_behind),
     ):
         process.metrics.gauge(name, says).set_function(read)
+    watched = None
+    if settings.watchdog_ms:
+        watched = Watched(runtime.quota_path, quota_us(settings.suppress.floor_mcpu), settings.watchdog_ms)
+        process.at_close(watched.leave)
     service, shell = executor_service(
         settings.node or node_name(socket.gethostname()),
         runtime,
@@ -87,6 +97,7 @@ async def build(process: ServiceProcess, settings: ExecutorSettings) -> None:
         settings,
         metrics=process.metrics,
         span=process.telemetry.span,
+        beat=(lambda: None) if watched is None else watched.beat,
     )
     process.add(service)
     process.background(shell.run_reflex())

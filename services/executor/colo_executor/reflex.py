@@ -13,13 +13,21 @@ from colo_common.events.effects import Wake
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
 from colo_executor.lease import Lease, LeasePhase, LeasePolicy, expired_at, limit_mcpu, next_step_ms, phase_of, renewed
-from colo_executor.local import CeilingMoved, CeilingRefused, CeilingWritten, FastReading, RenewLease, SetCeiling
+from colo_executor.local import (
+    CeilingFound,
+    CeilingMoved,
+    CeilingRefused,
+    CeilingWritten,
+    FastReading,
+    RenewLease,
+    SetCeiling,
+)
 from colo_executor.stall import OnlineStalls, StallDecision, StallPolicy, StallState, decide_stall
 from colo_executor.suppress import Suppress, SuppressDecision, SuppressPolicy, bounds_mcpu, decide
 
 __all__ = ["Reflex", "ReflexEffect", "ReflexEvent", "ReflexPolicy"]
 
-ReflexEvent = FastReading | RenewLease | CeilingWritten | CeilingRefused | Wake
+ReflexEvent = FastReading | RenewLease | CeilingWritten | CeilingFound | CeilingRefused | Wake
 ReflexEffect = SetCeiling | CeilingMoved
 
 
@@ -98,6 +106,9 @@ class Reflex:
                 return []
             case CeilingWritten():
                 return self._written(event, now_ms)
+            case CeilingFound():
+                self._found(event.ceiling_mcpu, now_ms)
+                return []
             case CeilingRefused():
                 return self._refused(now_ms)
             case Wake():
@@ -158,7 +169,7 @@ class Reflex:
             state,
             capacity_mcpu=reading.capacity_mcpu,
             online_used_mcpu=reading.online_used_mcpu,
-            system_used_mcpu=reading.system_used_mcpu,
+            system_used_mcpu=max(reading.system_used_mcpu, reading.reserved_mcpu),
             now_ms=now_ms,
             limit_mcpu=limit,
         )
@@ -270,12 +281,25 @@ class Reflex:
             capacity_mcpu=self._capacity_mcpu,
             knobs=event.knobs,
             system_used_mcpu=0 if self._reading is None else self._reading.system_used_mcpu,
+            reserved_mcpu=0 if self._reading is None else self._reading.reserved_mcpu,
+            observed=event.observed,
             rule=self.rule,
             threshold_pct=100 if self.rule == "stall" else self.policy.suppress.threshold_pct,
             stall_group=self._stall_group,
             stall_pct=self._stall_pct,
         )
         return [moved]
+
+    def _found(self, found_mcpu: int | None, now_ms: int) -> None:
+        """Somebody else wrote the ceiling. A lower one is where growth begins, as after a shrink; a higher one is written over."""
+        decided_mcpu = self._state.ceiling_mcpu
+        self._written_mcpu = found_mcpu
+        if found_mcpu is None or decided_mcpu is None or found_mcpu >= decided_mcpu:
+            return
+        if isinstance(self._state, Suppress):
+            self._state = replace(self._state, ceiling_mcpu=found_mcpu, moved="shrink", last_shrink_ms=now_ms)
+        else:
+            self._state = StallState(ceiling_mcpu=found_mcpu, trial_since_ms=now_ms)
 
     def _refused(self, now_ms: int) -> list[ReflexEffect]:
         wait_ms = min(self.policy.retry_ms << min(self.refusals, 16), self.policy.retry_most_ms)

@@ -73,8 +73,15 @@ class Runtime(Protocol):
         """Write the batch ceiling and read it back."""
         ...
 
-    async def reconcile(self) -> Drift | None:
-        """Put back the kernel files that another program changed; None, and nothing written, when none was changed."""
+    def read_ceiling(self) -> int | None:
+        """The batch ceiling as the kernel shows it now, None without one. Raises OSError or CgroupError when it cannot be read."""
+        ...
+
+    async def reconcile(self, *, observes: bool = False) -> Drift | None:
+        """Put back the kernel files that another program changed; None, and nothing written, when none was changed.
+
+        `observes`: only find them.
+        """
         ...
 
     async def restore(self) -> tuple[ReplicaExited, ...]:

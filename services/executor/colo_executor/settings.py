@@ -26,11 +26,12 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
 
     `period_ms` is the time between two fast readings while batch work runs. After `blind_ms` without a reading batch work gets
     the floor. `rule`, `suppress` and `stall` say when the reflex shrinks batch work. Every `reconcile_ms` all written values are
-    read, and put back where another program changed them. `on_exit` decides what a SIGTERM does: `leave` keeps replicas running,
-    at the floor, until the next executor adopts them; `restore` ends them and puts the kernel back. `online` False refuses work
-    of the classes LSE, LSR and LS. `rules` are the operator's rules of this node; the executor reads of them which CPUs
-    no placed work may use. The collector has settings of the same names: COLO_ONLINE and
-    COLO_RULES_... set both.
+    read, and put back where another program changed them. `observe` lists the rules that decide and say what they would do,
+    and write nothing. When the reflex has not run for `watchdog_ms` (0: nobody looks) a second process gives batch work the
+    floor. `on_exit` decides what a SIGTERM does: `leave` keeps replicas running, at the floor, until the next executor adopts
+    them; `restore` ends them and puts the kernel back. `online` False refuses work of the classes LSE, LSR and LS. `rules`
+    are the operator's rules of this node; the executor reads of them which CPUs no placed work may use. The collector has
+    settings of the same names: COLO_ONLINE and COLO_RULES_... set both.
     """
 
     node: str = ""
@@ -38,6 +39,8 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
     blind_ms: int = 1_000
     reconcile_ms: int = 10_000
     rule: Literal["auto", "usage", "stall"] = "auto"
+    observe: tuple[Literal["ceiling", "drift"], ...] = ()
+    watchdog_ms: int = 1_000
     on_exit: Literal["leave", "restore"] = "leave"
     suppress: SuppressPolicy = SuppressPolicy()
     stall: StallPolicy = StallPolicy()
@@ -53,6 +56,9 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
             encode_node(self.node)
         if not 5 <= self.period_ms <= 60_000:
             raise InvalidInput("period_ms", "must be from 5 to 60000", self.period_ms)
+        if self.watchdog_ms and not max(500, 10 * self.period_ms) <= self.watchdog_ms <= 60_000:
+            rule = "must be 0, or from 500 and ten times period_ms to 60000"
+            raise InvalidInput("watchdog_ms", rule, self.watchdog_ms)
         if not 100 <= self.reconcile_ms <= 3_600_000:
             raise InvalidInput("reconcile_ms", "must be from 100 to 3600000", self.reconcile_ms)
         if not 0 < self.process.window_ms <= 10_000:

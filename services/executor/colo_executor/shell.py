@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
@@ -17,7 +17,9 @@ from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
 from colo_common.ports import Clock, SpanSink
 from colo_common.runtime.metrics import Metrics
+from colo_executor.cgroup import CgroupError
 from colo_executor.local import (
+    CeilingFound,
     CeilingMoved,
     CeilingRefused,
     CeilingWritten,
@@ -38,8 +40,11 @@ from colo_executor.reflex import Reflex, ReflexEvent, ReflexPolicy
 from colo_executor.runtime import Runtime
 from colo_executor.suppress import bounds_mcpu
 
-__all__ = ["ExecutorShell", "no_span"]
+__all__ = ["OBSERVE_CEILING", "OBSERVE_DRIFT", "ExecutorShell", "no_span"]
 
+OBSERVE_CEILING: Final = "ceiling"
+OBSERVE_DRIFT: Final = "drift"
+_CHECK_EVERY_MS: Final = 1_000
 _RENEWALS_MOST: Final = 100
 _QUIET_PERIODS: Final = 5
 _NAMED_MOST: Final = 10
@@ -77,13 +82,23 @@ class ExecutorShell:
         metrics: Metrics,
         span: SpanSink = no_span,
         reconcile_ms: int = 10_000,
+        observes: Collection[str] = (),
+        beat: Callable[[], None] = lambda: None,
+        yields: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`observes` are rules that decide and write nothing. `beat` is called in each turn of the reflex thread. `yields`: whether
+        an operator holds the node, whose changes of kernel values are then left as they are.
+        """
         self._runtime = runtime
         self._clock = clock
         self._policy = policy
         self._period_ms = period_ms
         self._reconcile_ms = reconcile_ms
         self._span = span
+        self._observes = frozenset(observes)
+        self._beat = beat
+        self._yields = yields
+        self._checked_at_ms = 0
         self._reflex: Reflex | None = None
         self._renewals: deque[RenewLease] = deque(maxlen=_RENEWALS_MOST)
         self._to_tell: deque[Struct] = deque()
@@ -170,7 +185,7 @@ class ExecutorShell:
         ceiling_mcpu, now_ms = self._runtime.ceiling_mcpu, self._clock.now_ms()
         floor_mcpu, _ = bounds_mcpu(self._policy.suppress, self._runtime.capacity_mcpu)
         if self._runtime.has_batch and ceiling_mcpu is not None and ceiling_mcpu > floor_mcpu:
-            self._count(self._runtime.set_ceiling(floor_mcpu))
+            self._count(self._set_ceiling(floor_mcpu))
             news.append(self._left(now_ms, ceiling_mcpu, floor_mcpu))
         return news
 
@@ -257,14 +272,16 @@ class ExecutorShell:
 
     async def reconcile(self, inject: Inject) -> None:
         """Put back the kernel values that other programs changed, once, and inject the drift."""
-        drift = await self._runtime.reconcile()
+        is_held = self._yields()
+        drift = await self._runtime.reconcile(observes=is_held or OBSERVE_DRIFT in self._observes)
         # An empty drift tells the core that a failed correction is over.
         if drift is not None or self._has_drift:
             await inject(drift or Drift())
         self._has_drift = drift is not None
         if drift is None:
             return
-        self._drifts.labels("corrected").inc(len(drift.knobs))
+        outcome = "yielded" if is_held else "observed" if drift.observed else "corrected"
+        self._drifts.labels(outcome).inc(len(drift.knobs))
         self._drifts.labels("failed").inc(len(drift.failed))
         paths = [knob.path for knob in drift.knobs[:_NAMED_MOST]]
         self._log.warning("drift", corrected=len(drift.knobs), paths=paths, failed=drift.failed[:_NAMED_MOST])
@@ -282,6 +299,7 @@ class ExecutorShell:
         quiet_s = period_s * _QUIET_PERIODS
         next_s = time.monotonic()
         while not stop.is_set():
+            self._beat()
             if self._ready.is_set():
                 self.tick()
                 if self._to_tell or self._moved is not None:
@@ -300,6 +318,7 @@ class ExecutorShell:
             self._step(self._renewals.popleft(), self._clock.now_ms())
         started_s = time.perf_counter()
         now_ms = self._clock.now_ms()
+        self._check_ceiling(now_ms)
         reading = self._runtime.read_fast(now_ms)
         if reading is not None:
             self._reading = reading
@@ -310,6 +329,20 @@ class ExecutorShell:
             self._wake(now_ms)
         for exited in self._runtime.poll_exits():
             self._tell(exited)
+
+    def _check_ceiling(self, now_ms: int) -> None:
+        """Once a second: whether the kernel still has the ceiling that the reflex wrote."""
+        if self._reflex is None or self._observes or 0 <= now_ms - self._checked_at_ms < _CHECK_EVERY_MS:
+            return
+        self._checked_at_ms = now_ms
+        try:
+            found_mcpu = self._runtime.read_ceiling()
+        except (CgroupError, OSError):
+            return
+        written_mcpu = self._reflex.ceiling_mcpu
+        if found_mcpu != written_mcpu and not self._yields():
+            self._log.warning("ceiling-changed", written_mcpu=written_mcpu, found_mcpu=found_mcpu)
+            self._step(CeilingFound(ceiling_mcpu=found_mcpu), now_ms)
 
     def _wake(self, now_ms: int) -> None:
         """Wake the reflex at its deadline when there is no reading."""
@@ -332,13 +365,18 @@ class ExecutorShell:
             effect = effects.pop(0)
             match effect:
                 case SetCeiling():
-                    result = self._runtime.set_ceiling(effect.ceiling_mcpu)
+                    result = self._set_ceiling(effect.ceiling_mcpu)
                     wrote = wrote or isinstance(result, CeilingWritten)
                     self._count(result)
                     effects += self._reflex.handle(result, now_ms)
                 case CeilingMoved():
                     self._tell(effect)
         return wrote
+
+    def _set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten | CeilingRefused:
+        if OBSERVE_CEILING in self._observes:
+            return CeilingWritten(ceiling_mcpu=ceiling_mcpu, observed=True)
+        return self._runtime.set_ceiling(ceiling_mcpu)
 
     def _count(self, result: CeilingWritten | CeilingRefused) -> None:
         if isinstance(result, CeilingWritten):

@@ -295,7 +295,11 @@ class SimulatedRuntime:
         knob = KnobValue(path="simulated/batch_quota_mcpu", value=str(ceiling_mcpu), before=shown)
         return CeilingWritten(ceiling_mcpu=ceiling_mcpu, knobs=(knob,))
 
-    async def reconcile(self) -> None:
+    def read_ceiling(self) -> int | None:
+        """The machine's quota of batch work."""
+        return self._machine.batch_quota_mcpu
+
+    async def reconcile(self, *, observes: bool = False) -> None:
         """Do nothing: no other program writes to a simulated machine."""
 
     async def restore(self) -> tuple[ReplicaExited, ...]:

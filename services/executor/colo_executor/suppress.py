@@ -79,7 +79,11 @@ def bounds_mcpu(policy: SuppressPolicy, capacity_mcpu: int) -> tuple[int, int]:
 
 
 def target_mcpu(policy: SuppressPolicy, capacity_mcpu: int, online_used_mcpu: int, system_used_mcpu: int) -> int:
-    """The CPU that batch work may use now: capacity x threshold_pct // 100 - online used - system used, within floor and cap."""
+    """The CPU that batch work may use now: capacity x threshold_pct // 100 - online used - system used, within floor and cap.
+
+    The larger of what the system uses and what the node reserves for it is the system's use here
+    (suppress(BE) = node.total x SLO % - LS.used - max(system.used, reserved)).
+    """
     floor, cap = bounds_mcpu(policy, capacity_mcpu)
     return max(floor, min(cap, cap - online_used_mcpu - system_used_mcpu))
 

@@ -119,6 +119,11 @@ class Suspension:
         self.suspended.discard((replica, number))
         self._failed.pop((replica, number), None)
 
+    def is_held(self) -> bool:
+        """Whether an operator has paused this node, and works on it by hand."""
+        found = self.restrictions.suspension_of(self.node)
+        return found is not None and found.kind is RestrictionKind.PAUSE
+
     def refusal(self, placement: Placement) -> tuple[Reason, str] | None:
         """Why the placement is not started now: the reason, and who forbade it and why."""
         if is_online(placement):

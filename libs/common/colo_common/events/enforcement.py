@@ -75,9 +75,11 @@ class PlacementRefused(Fact, frozen=True, kw_only=True):
 class EnforcementChanged(Fact, frozen=True, kw_only=True):
     """The batch tier's CPU ceiling of a node changed, and why, with everything from which it can be computed again.
 
-    `rule` `usage`: target = capacity_mcpu * threshold_pct // 100 - online_cpu_used_mcpu - system_cpu_used_mcpu, within the floor
-    and the cap; the ceiling falls to it at once and rises to it in steps. `rule` `stall`: `stall_group` is the control group of
-    online work that waited most for a CPU, for `stall_pct` percent of the time. `capacity_mcpu` 0: an older executor sent the fact.
+    `rule` `usage`: target = capacity_mcpu * threshold_pct // 100 - online_cpu_used_mcpu - max(system_cpu_used_mcpu,
+    reserved_cpu_mcpu), within the floor and the cap; the ceiling falls to it at once and rises to it in steps. `rule` `stall`:
+    `stall_group` is the control group of online work that waited most for a CPU, for `stall_pct` percent of the time.
+    `capacity_mcpu` and the use of online work leave out the CPUs of LSE work; 0: an older executor sent the fact. `observed`:
+    nothing was written, because the rule only observes.
     """
 
     node: NodeName
@@ -93,19 +95,23 @@ class EnforcementChanged(Fact, frozen=True, kw_only=True):
     system_cpu_used_mcpu: Mcpu = 0
     stall_group: str = ""
     stall_pct: Number = 0
+    reserved_cpu_mcpu: Mcpu = 0
+    observed: bool = False
 
 
 class DriftCorrected(Fact, frozen=True, kw_only=True):
     """Another program changed kernel files that the executor keeps, and the executor restored them.
 
     `knobs` are the restored files; their `before` is the changed value. `failed` has a sentence for each file that could not be
-    restored. `count` is the number of changed files; `knobs` and `failed` together name at most 100 of them.
+    restored. `observed`: all were left as they are, because an operator holds the node or the rule only observes; `value` is what
+    would be written. `count` is the number of changed files; `knobs` and `failed` together name at most 100 of them.
     """
 
     node: NodeName
     count: Number
     knobs: tuple[KnobValue, ...] = ()
     failed: tuple[str, ...] = ()
+    observed: bool = False
 
 
 class NodeRecovered(Fact, frozen=True, kw_only=True):

@@ -4,18 +4,32 @@ import contextlib
 import os
 import time
 from collections import deque
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
+from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_executor.local import FastReading
+from colo_executor.process.exclusive_use import ExclusiveUse
 from colo_executor.process.machine import interrupt_ticks, online_cpus
 from colo_executor.process.sibling_cgroups import SiblingCgroups
 from colo_executor.process.stall_reader import StallReader
 
-__all__ = ["FastReader"]
+__all__ = ["NOT_CLOSED", "ClosedCpus", "FastReader"]
 
 _SLOW_NS: Final = 1_000_000_000
 _SAMPLES_MOST: Final = 512
+
+
+class ClosedCpus(NamedTuple):
+    """CPUs that batch work never gets: those of LSE work, with the files of its CPU time, and those that rules withhold."""
+
+    exclusive: CpuSet
+    usage_paths: tuple[str, ...]
+    withheld: CpuSet
+
+
+NOT_CLOSED: Final = ClosedCpus(CpuSet(), (), CpuSet())
 
 
 class FastReader:
@@ -25,6 +39,8 @@ class FastReader:
     exactly, and the larger of the two answers counts. Interrupts and stolen time are in neither counter: they come from /proc/stat
     once a second, because reading it every time costs too much on a large machine. `idle_path` is the file that shows whether the
     kernel runs batch work only where nothing else runs; it is read once a second, too. `stalls` reads what online work waits for.
+    `closed` returns the CPUs that LSE work holds, the files with its CPU time, and the CPUs that the node's rules withhold; it is
+    asked once a second.
     """
 
     def __init__(
@@ -39,6 +55,7 @@ class FastReader:
         siblings: SiblingCgroups | None = None,
         idle_path: str = "",
         stalls: StallReader | None = None,
+        closed: Callable[[], ClosedCpus] = lambda: NOT_CLOSED,
     ) -> None:
         self._paths = (total_path, batch_path)
         self._fds: list[int] = []
@@ -50,7 +67,10 @@ class FastReader:
         self._idle_path = idle_path
         self._is_idle = False
         self._stalls = stalls
-        self._samples: deque[tuple[int, int, int, int]] = deque(maxlen=_SAMPLES_MOST)
+        self._closed = closed
+        self._exclusive = ExclusiveUse(unit_ns)
+        self._reserved_mcpu = 0
+        self._samples: deque[tuple[int, int, int, int, int]] = deque(maxlen=_SAMPLES_MOST)
         self._slow_at_ns = 0
         self._ticks: int | None = None
         self._system_mcpu = 0
@@ -58,7 +78,7 @@ class FastReader:
 
     @property
     def capacity_mcpu(self) -> int:
-        """The capacity of the machine: 1000 mcpu for each online CPU."""
+        """The capacity of the machine: 1000 mcpu for each online CPU that no LSE work holds."""
         return self._capacity_mcpu
 
     def read(self, at_ms: int) -> FastReading | None:
@@ -71,24 +91,27 @@ class FastReader:
             if at_ns - self._slow_at_ns >= _SLOW_NS:
                 self._read_slow(at_ns)
             siblings = 0 if self._siblings is None else self._siblings.used_ns()
+            exclusive = self._exclusive.used_ns()
         except (OSError, ValueError, InvalidInput):
             self.close()
             return None
-        self._samples.append((at_ns, total, batch, siblings))
+        self._samples.append((at_ns, total, batch, siblings, exclusive))
         while len(self._samples) > 2 and at_ns - self._samples[1][0] >= self._window_ns:
             self._samples.popleft()
-        first_ns, first_total, first_batch, first_siblings = self._samples[0]
+        first_ns, first_total, first_batch, first_siblings, first_exclusive = self._samples[0]
         span_ns = at_ns - first_ns
         if span_ns <= 0:
             return None
         batch_ns = max(0, batch - first_batch)
         online_ns = max(0, total - first_total - batch_ns, siblings - first_siblings)
+        online_ns = max(0, online_ns - (exclusive - first_exclusive))
         return FastReading(
             at_ms=at_ms,
             capacity_mcpu=self._capacity_mcpu,
             online_used_mcpu=-(-online_ns * 1_000 // span_ns),
             batch_used_mcpu=batch_ns * 1_000 // span_ns,
             system_used_mcpu=self._system_mcpu,
+            reserved_mcpu=self._reserved_mcpu,
             is_idle=self._is_idle,
             stalls=None if self._stalls is None else self._stalls.read(at_ms),
         )
@@ -99,6 +122,7 @@ class FastReader:
             with contextlib.suppress(OSError):
                 os.close(fd)
         self._fds = []
+        self._exclusive.close()
         if self._siblings is not None:
             self._siblings.close()
         if self._stalls is not None:
@@ -122,7 +146,11 @@ class FastReader:
         self._ticks, self._slow_at_ns = ticks, at_ns
         if self._siblings is not None:
             self._siblings.refresh()
-        self._capacity_mcpu = len(online_cpus(self._sys_root)) * 1_000
+        closed = self._closed()
+        online = online_cpus(self._sys_root)
+        self._exclusive.watch(closed.usage_paths)
+        self._reserved_mcpu = len(online & closed.withheld) * 1_000
+        self._capacity_mcpu = len(online - closed.exclusive) * 1_000
         self._is_idle = bool(self._idle_path) and _is_one(self._idle_path)
 
 

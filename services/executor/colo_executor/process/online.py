@@ -7,6 +7,7 @@ from colo_common.events.enforcement import KnobValue
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
+from colo_common.model.qos import QosClass
 from colo_common.model.reasons import Reason
 from colo_executor.cgroup import CgroupError
 from colo_executor.desired import DesiredPolicy, MachineFacts
@@ -25,6 +26,7 @@ from colo_executor.online import (
     pools_of,
 )
 from colo_executor.order import KnobWrite
+from colo_executor.process.fast import ClosedCpus
 from colo_executor.process.reconcile import put_back
 from colo_executor.process.tier import Tier
 
@@ -75,6 +77,15 @@ class OnlineTier:
     def batch_cpus(self, cpus: CpuSet) -> CpuSet:
         """The CPUs of `cpus` that are left to batch work."""
         return pools_of(cpus, self._holds.values(), self._withheld).be
+
+    def closed(self) -> ClosedCpus:
+        """The CPUs that are closed to batch work. Takes no lock: the reflex asks."""
+        holds = {token: hold for token, hold in self._holds.copy().items() if hold.qos is QosClass.LSE}
+        cpus = CpuSet()
+        for hold in holds.values():
+            cpus = cpus | hold.cpus
+        paths = tuple(self.tree.usage_path(online_group(hold.qos, token)) for token, hold in holds.items())
+        return ClosedCpus(cpus, paths, self._withheld)
 
     def add(self, token: str, placement: Placement) -> tuple[KnobValue, ...]:
         """Clear the attempt's CPUs of other work and make its group with all its values; a failure changes nothing."""

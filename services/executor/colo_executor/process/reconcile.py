@@ -10,7 +10,7 @@ from colo_executor.knobs import Knob, text_of
 from colo_executor.local import Drift
 from colo_executor.order import KnobWrite, cpuset_writes, quota_writes
 
-__all__ = ["put_back"]
+__all__ = ["foreign", "put_back"]
 
 _SETS: Final = (Knob.CPUSET_CPUS, Knob.CPUSET_MEMS)
 _ORDERED: Final = (*_SETS, Knob.CPU_QUOTA)
@@ -42,6 +42,15 @@ def put_back(tree: CgroupTree, drifted: tuple[Drifted, ...]) -> Drift:
         if drift.file in still
     ]
     return Drift(knobs=corrected, failed=tuple(failed or lost))
+
+
+def foreign(tree: CgroupTree) -> Drift:
+    """The values that another program changed, and what would be written in their place; nothing is written."""
+    return Drift(
+        knobs=tuple(
+            KnobValue(path=drift.file, value=_text(tree, drift), before=drift.shown) for drift in tree.drifted()
+        )
+    )
 
 
 def _text(tree: CgroupTree, drift: Drifted) -> str:

@@ -58,6 +58,7 @@ from colo_executor.process.launch import (
 from colo_executor.process.machine import account_of_name, boot_id, is_same_process, start_ticks
 from colo_executor.process.online import OnlineTier
 from colo_executor.process.output import rotate
+from colo_executor.process.reconcile import foreign
 from colo_executor.process.run_as import NO_NEW_PRIVS, UserIds, account_of, prefix_of
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.sibling_cgroups import SiblingCgroups
@@ -343,13 +344,25 @@ class ProcessRuntime:
         """Write the batch tier's quota; takes tens of microseconds."""
         return self._tier.set_ceiling(ceiling_mcpu)
 
-    async def reconcile(self) -> Drift | None:
-        """Read every kept file and put back the values that another program changed; None when nothing changed."""
-        return await asyncio.to_thread(self._reconcile)
+    def read_ceiling(self) -> int | None:
+        """The ceiling that the kernel shows; quotas that another program changed are known from then on."""
+        return self._tier.read_ceiling()
+
+    @property
+    def quota_path(self) -> str:
+        """The file with the quota of batch work."""
+        return self._tier.tree.quota_path(BATCH)
+
+    async def reconcile(self, *, observes: bool = False) -> Drift | None:
+        """Read every kept file and put back the values that another program changed; None when nothing changed.
+
+        `observes`: they are found and left as they are.
+        """
+        return await asyncio.to_thread(self._reconcile, observes)
 
     # ------------------------------------------------------------ inside
 
-    def _reconcile(self) -> Drift | None:
+    def _reconcile(self, observes: bool) -> Drift | None:
         with self._reconciling:
             if self._is_over:
                 return None
@@ -357,12 +370,12 @@ class ProcessRuntime:
             found: list[Drift] = []
             for tier in (self._tier, self._online):
                 try:
-                    found.append(tier.reconcile())
+                    found.append(foreign(tier.tree) if observes else tier.reconcile())
                 except (CgroupError, OSError) as error:
                     found.append(Drift(failed=(str(error),)))
         knobs = tuple(knob for drift in found for knob in drift.knobs)
         failed = tuple(sentence for drift in found for sentence in drift.failed)
-        return Drift(knobs=knobs, failed=failed) if knobs or failed else None
+        return Drift(knobs=knobs, failed=failed, observed=observes) if knobs or failed else None
 
     def _restore(self) -> tuple[str, ...]:
         # A reconcile at the same time would write kept values over the old ones.
@@ -408,6 +421,7 @@ class ProcessRuntime:
             sys_root=self._policy.sys_root,
             siblings=SiblingCgroups(tree.root, tree.name) if tree.version == 2 else None,
             idle_path=tree.idle_path,
+            closed=self._online.closed,
             stalls=StallReader(unified, own, proc_root=self._policy.proc_root) if unified else None,
         )
 

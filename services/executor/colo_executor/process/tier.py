@@ -291,6 +291,18 @@ class Tier:
             self.ceiling_mcpu = ceiling_mcpu
             return CeilingWritten(ceiling_mcpu=ceiling_mcpu, knobs=tuple(knobs))
 
+    def read_ceiling(self) -> int | None:
+        """The ceiling that the kernel shows. Where somebody changed it, the quotas of capped replicas are read again, too."""
+        with self._turn:
+            quota = self.tree.quota_us(BATCH)
+            if quota != self._quotas.get(BATCH, quota):
+                self.ceiling_mcpu = None if quota == UNLIMITED else quota * 1_000 // PERIOD_US
+                self._quotas[BATCH] = quota
+                for group in self._limits:
+                    with contextlib.suppress(FileNotFoundError):
+                        self._quotas[group] = self.tree.quota_us(group)
+            return self.ceiling_mcpu
+
     def restore(self) -> tuple[str, ...]:
         """Remove the executor's groups and put every old value back. Returns one sentence for each failure."""
         failures = []

@@ -1,0 +1,68 @@
+"""A second process that gives batch work the floor when the reflex has not run for a second: it died, or stands still.
+
+It imports nothing of colo, so that it is small and begins at once. Its arguments are BEAT PARENT QUOTA FLOOR AFTER_MS: BEAT is the
+descriptor of 8 bytes of shared memory in which the reflex writes the monotonic time of each turn in ns, and 0 when the executor
+leaves in order; PARENT is the executor's pid, QUOTA the batch group's quota file, FLOOR the quota in us.
+"""
+
+import contextlib
+import mmap
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Final
+
+__all__ = ["BEAT_BYTES", "main", "step_down"]
+
+BEAT_BYTES: Final = 8
+_LOOKS_PER_LIMIT: Final = 5
+_ENDIAN: Final = "little"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Watch until the executor leaves in order, or is gone and batch work has the floor. Returns the exit code."""
+    beat_fd, parent, quota_path, floor_us, after_ms = int(argv[0]), int(argv[1]), argv[2], int(argv[3]), int(argv[4])
+    beat = mmap.mmap(beat_fd, BEAT_BYTES, mmap.MAP_SHARED, mmap.PROT_READ)
+    is_down = False
+    while True:
+        at_ns = int.from_bytes(beat[:BEAT_BYTES], _ENDIAN)
+        if not at_ns:
+            return 0
+        is_late = time.monotonic_ns() - at_ns > after_ms * 1_000_000
+        if is_late and not is_down:
+            step_down(quota_path, floor_us)
+        is_down = is_late
+        if is_down and os.getppid() != parent:
+            return 0
+        time.sleep(after_ms / 1_000 / _LOOKS_PER_LIMIT)
+
+
+def step_down(quota_path: str, floor_us: int) -> None:
+    """Lower the quotas of the batch group and of the groups in it to the floor, the inner ones first, as cgroup v1 demands.
+
+    A quota that is lower stays, and so does one that cannot be written: nobody is there who could be told.
+    """
+    directory, name = os.path.split(quota_path)
+    inner: list[str] = []
+    with contextlib.suppress(OSError), os.scandir(directory) as entries:
+        inner = sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+    for group in (*inner, directory):
+        with contextlib.suppress(OSError, ValueError):
+            _lower(os.path.join(group, name), floor_us)
+
+
+def _lower(path: str, floor_us: int) -> None:
+    fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        words = os.read(fd, 64).decode("ascii").split()
+        if words[0] not in ("max", "-1") and int(words[0]) <= floor_us:
+            return
+        # "quota period" under v2, the quota alone under v1.
+        os.pwrite(fd, " ".join([str(floor_us), *words[1:]]).encode(), 0)
+    finally:
+        os.close(fd)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

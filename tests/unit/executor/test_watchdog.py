@@ -1,0 +1,85 @@
+"""The watchdog: an executor that stands still or dies leaves batch work at the floor."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from colo_common.model.workload import ResourceLimits, RunSpec
+from colo_executor.cgroup import CgroupTree
+from colo_executor.local import CeilingWritten, ReplicaLaunched
+from colo_executor.process.machine import start_ticks
+from colo_executor.process.settings import ProcessPolicy
+from colo_executor.process.watched import Watched
+from tests.support.adopted import adopted
+from tests.support.builders import a_placement
+from tests.support.waiting import eventually, eventually_blocking
+
+ROOT = "/sys/fs/cgroup"
+FLOOR_US = 20_000
+
+
+@pytest.mark.kernel
+async def test_who_stands_still_loses_the_ceiling_and_grows_again_from_the_floor(tmp_path: Path) -> None:
+    policy = ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=f"colo-watched-{os.getpid()}")
+    async with adopted(policy) as runtime:
+        run = RunSpec(command=("sleep", "60"), limits=ResourceLimits(cpu_mcpu=1_000))
+        launched = await runtime.launch(replace(a_placement(mcpu=500), run=run), 1)
+        assert isinstance(launched, ReplicaLaunched)
+        assert isinstance(runtime.set_ceiling(1_500), CeilingWritten)
+        tree = CgroupTree(ROOT, policy.subtree)
+        watched = Watched(runtime.quota_path, FLOOR_US, 500)
+
+        async def is_down() -> bool:
+            # Nobody beats: cgroup v1 takes no quota below that of a group inside, so these go first.
+            return tree.quota_us("batch") == FLOOR_US == tree.quota_us("batch/job.main.0@1")
+
+        await eventually(is_down, "the floor")
+        assert runtime.read_ceiling() == 200
+        # It looks no more, and writes no more.
+        await watched.leave()
+        assert isinstance(runtime.set_ceiling(1_200), CeilingWritten)
+        assert (tree.quota_us("batch"), tree.quota_us("batch/job.main.0@1")) == (120_000, 100_000)
+
+
+BEATS = """
+import sys, time
+from colo_executor.process.watched import Watched
+watched = Watched(sys.argv[1], 20000, 500)
+print(watched._process.pid, flush=True)
+while True:
+    watched.beat()
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"), [("cpu.max", "max 100000", "20000 100000"), ("cpu.cfs_quota_us", "-1", "20000")]
+)
+def test_who_is_killed_is_followed_by_the_floor_and_nobody_stays(
+    tmp_path: Path, name: str, before: str, after: str
+) -> None:
+    inner = tmp_path / "job.main.0@1"
+    lower = tmp_path / "job.main.1@1"
+    for directory, text in (
+        (tmp_path, before),
+        (inner, before),
+        (lower, before.replace(before.split(maxsplit=1)[0], "5000")),
+    ):
+        directory.mkdir(exist_ok=True)
+        (directory / name).write_text(f"{text}\n")
+    executor = subprocess.Popen([sys.executable, "-c", BEATS, str(tmp_path / name)], stdout=subprocess.PIPE, text=True)
+    assert executor.stdout is not None
+    pid = int(executor.stdout.readline())
+    executor.send_signal(signal.SIGKILL)
+    executor.wait()
+    executor.stdout.close()
+    eventually_blocking(lambda: start_ticks("/proc", pid) is None, "the watchdog to end")
+    assert [(directory / name).read_text().strip() for directory in (tmp_path, inner)] == [after, after]
+    assert (lower / name).read_text().startswith("5000")
