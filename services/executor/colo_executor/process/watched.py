@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from colo_executor import watchdog
+from colo_executor.process import watchdog
 
 __all__ = ["Watched"]
 
