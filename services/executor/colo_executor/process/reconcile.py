@@ -10,7 +10,7 @@ from colo_executor.knobs import Knob, text_of
 from colo_executor.local import Drift
 from colo_executor.order import KnobWrite, cpuset_writes, quota_writes
 
-__all__ = ["foreign", "put_back"]
+__all__ = ["changed_values", "put_back"]
 
 _SETS: Final = (Knob.CPUSET_CPUS, Knob.CPUSET_MEMS)
 _ORDERED: Final = (*_SETS, Knob.CPU_QUOTA)
@@ -44,7 +44,7 @@ def put_back(tree: CgroupTree, drifted: tuple[Drifted, ...]) -> Drift:
     return Drift(knobs=corrected, failed=tuple(failed or lost))
 
 
-def foreign(tree: CgroupTree) -> Drift:
+def changed_values(tree: CgroupTree) -> Drift:
     """The values that another program changed, and what would be written in their place; nothing is written."""
     return Drift(
         knobs=tuple(

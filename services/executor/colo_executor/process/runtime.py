@@ -58,7 +58,7 @@ from colo_executor.process.launch import (
 from colo_executor.process.machine import account_of_name, boot_id, is_same_process, start_ticks
 from colo_executor.process.online import OnlineTier
 from colo_executor.process.output import rotate
-from colo_executor.process.reconcile import foreign
+from colo_executor.process.reconcile import changed_values
 from colo_executor.process.run_as import NO_NEW_PRIVS, UserIds, account_of, prefix_of
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.sibling_cgroups import SiblingCgroups
@@ -370,7 +370,7 @@ class ProcessRuntime:
             found: list[Drift] = []
             for tier in (self._tier, self._online):
                 try:
-                    found.append(foreign(tier.tree) if observes else tier.reconcile())
+                    found.append(changed_values(tier.tree) if observes else tier.reconcile())
                 except (CgroupError, OSError) as error:
                     found.append(Drift(failed=(str(error),)))
         knobs = tuple(knob for drift in found for knob in drift.knobs)

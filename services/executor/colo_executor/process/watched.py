@@ -15,7 +15,7 @@ from colo_executor.process import watchdog
 
 __all__ = ["Watched"]
 
-_PATIENCE_S: Final = 30.0
+_LIMIT_S: Final = 30.0
 _PROGRAM: Final = watchdog.__file__
 
 
@@ -56,7 +56,7 @@ class Watched:
         if self._process is None:
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_PATIENCE_S)
+            self._process.wait(_LIMIT_S)
         if self._process.returncode is None:
             self._process.kill()
             self._process.wait()
