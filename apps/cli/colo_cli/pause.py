@@ -94,7 +94,7 @@ def _found(client: Client, name: str) -> tuple[str, str]:
     found = []
     if any(each["node"] == name for each in client.pages("/v1/nodes", "nodes")["nodes"]):
         found.append(("node", name))
-    if any(each["queue"] == name for each in client.get("/v1/queues")["queues"]):
+    if any(each["queue"] == name for each in client.pages("/v1/queues", "queues")["queues"]):
         found.append(("queue", name))
     try:
         found.append(("job", _job_id(client, name)))

@@ -6,7 +6,7 @@ import msgspec
 
 from colo_cli.client import Client
 from colo_cli.event_lines import print_clock
-from colo_cli.output import ListOutput, bytes_text, counted, cpu_text, print_list, print_text, share_text, span_text
+from colo_cli.output import ListOutput, bytes_text, cpu_text, print_list, print_text, share_text, span_text
 from colo_cli.watching import Watch, watched
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def queues(*, output: ListOutput = "table", watch: Watch = False, api: str | Non
     def show() -> int:
         from colo_gateway.state_replies import QueuesReply
 
-        answer = client.get("/v1/queues")
+        answer = client.pages("/v1/queues", "queues")
         found = msgspec.convert(answer, QueuesReply)
         if print_list(
             answer,
@@ -62,7 +62,7 @@ def tenants(*, output: ListOutput = "table", watch: Watch = False, api: str | No
     def show() -> int:
         from colo_gateway.state_replies import TenantsReply
 
-        answer = client.get("/v1/tenants")
+        answer = client.pages("/v1/tenants", "tenants")
         found = msgspec.convert(answer, TenantsReply)
         if print_list(
             answer,
@@ -71,8 +71,6 @@ def tenants(*, output: ListOutput = "table", watch: Watch = False, api: str | No
             lambda: [_tenant_row(each, found.fleet) for each in found.tenants],
             "no tenant has a job now",
         ):
-            if found.total > len(found.tenants):
-                print(f"and {counted(found.total - len(found.tenants), 'tenant')} more")
             _print_fleet(found.fleet, found.missing)
             print_clock(client.clock_speed)
         return 0

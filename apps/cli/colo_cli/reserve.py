@@ -82,7 +82,7 @@ def reservations(
     client = Client(api)
 
     def show() -> int:
-        answer = client.get("/v1/reservations", phase=phase, offset=offset, limit=limit)
+        answer = client.pages("/v1/reservations", "reservations", limit, phase=phase, offset=offset)
         rows = _rows(answer)
         more = answer["total"] - offset - len(rows)
         if print_list(answer, output, _COLUMNS, lambda: rows, "no reservations") and more > 0:

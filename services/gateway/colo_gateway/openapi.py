@@ -59,6 +59,7 @@ def _query(name: str, about: str, kind: str = "string") -> Parameter:
 
 _RESERVATION: Final = _path("name", "the reservation's name")
 _LETTER: Final = _path("seq", "the number of the dead letter")
+_PAGE: Final = (_query("limit", "1 to 1000, 1000 when absent", "integer"), _query("cursor", _CURSOR))
 _JOB: Final = _path("job", "the job's id, as the submission answered it")
 _FACTS: Final = (
     _query("types", "only these fact types, separated by commas"),
@@ -167,6 +168,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             _query("phase", "only these: Pending, Available, Succeeded, Failed, separated by commas"),
             _query("offset", "leave out so many, 0 when absent", "integer"),
             _query("limit", "1 to 1000, 100 when absent", "integer"),
+            _query("cursor", "the `next` of the page before, in place of the offset"),
         ),
     ),
     Route(
@@ -304,7 +306,8 @@ ROUTES: Final[tuple[Route, ...]] = (
         name="listTenants",
         about="Tenants with what they hold of the fleet's batch allocatable.",
         reply=TenantsReply,
-        problems=(503,),
+        problems=(400, 503),
+        parameters=_PAGE,
     ),
     Route(
         method="get",
@@ -312,7 +315,8 @@ ROUTES: Final[tuple[Route, ...]] = (
         name="listQueues",
         about="Queues with counts and what they hold of the fleet's batch allocatable.",
         reply=QueuesReply,
-        problems=(503,),
+        problems=(400, 503),
+        parameters=_PAGE,
     ),
     Route(
         method="post",

@@ -49,8 +49,9 @@ class ReservationRoutes:
             limit = integer_of(request.query, "limit", 100, 1, 1000)
         except InvalidInput as error:
             return invalid_of(error)
-        phases = names_of(request.query, "phase")
-        return answer_of(await self._asker.ask(rq.ListReservations(phases=phases, offset=offset, limit=limit)))
+        phases, cursor = names_of(request.query, "phase"), request.query.get("cursor", "")
+        asked = rq.ListReservations(phases=phases, offset=offset, limit=limit, cursor=cursor)
+        return answer_of(await self._asker.ask(asked))
 
     async def get_one(self, request: web.Request) -> web.Response:
         """GET /v1/reservations/{name}."""

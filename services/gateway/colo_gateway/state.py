@@ -23,6 +23,7 @@ from colo_common.events.kernel import ListKernelGroups
 from colo_common.events.subjects import encode_node
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.label_selector import parse_selector
+from colo_common.model.paging import PAGE_MOST
 from colo_common.model.restriction import restriction_text
 from colo_gateway.ask import Asker
 from colo_gateway.body import BODY_BYTES_MAX, TooLarge, read_mapping
@@ -199,19 +200,33 @@ class StateRoutes:
 
     async def tenants(self, request: web.Request) -> web.Response:
         """GET /v1/tenants."""
-        del request
-        found, fleet = await asyncio.gather(self._asker.ask(ListTenants()), self._part(GetFleet(), FleetTotals))
+        try:
+            limit, cursor = _page_of(request)
+        except InvalidInput as error:
+            return invalid_of(error)
+        asked = ListTenants(limit=limit, cursor=cursor)
+        found, fleet = await asyncio.gather(self._asker.ask(asked), self._part(GetFleet(), FleetTotals))
         if not isinstance(found, TenantList):
             return answer_of(found)
-        return json_of(TenantsReply(tenants=found.tenants, total=found.total, fleet=fleet, missing=_without(fleet)))
+        missing = _without(fleet)
+        return json_of(
+            TenantsReply(tenants=found.tenants, total=found.total, next=found.next, fleet=fleet, missing=missing)
+        )
 
     async def queues(self, request: web.Request) -> web.Response:
         """GET /v1/queues."""
-        del request
-        found, fleet = await asyncio.gather(self._asker.ask(rq.ListQueues()), self._part(GetFleet(), FleetTotals))
+        try:
+            limit, cursor = _page_of(request)
+        except InvalidInput as error:
+            return invalid_of(error)
+        asked = rq.ListQueues(limit=limit, cursor=cursor)
+        found, fleet = await asyncio.gather(self._asker.ask(asked), self._part(GetFleet(), FleetTotals))
         if not isinstance(found, rq.QueueList):
             return answer_of(found)
-        return json_of(QueuesReply(queues=found.queues, fleet=fleet, missing=_without(fleet)))
+        missing = _without(fleet)
+        return json_of(
+            QueuesReply(queues=found.queues, total=found.total, next=found.next, fleet=fleet, missing=missing)
+        )
 
     async def fits(self, request: web.Request) -> web.Response:
         """POST /v1/fits."""
@@ -238,3 +253,8 @@ class StateRoutes:
 
 def _without(fleet: FleetTotals | None) -> tuple[str, ...]:
     return () if fleet is not None else ("shares of the fleet: overcommit does not answer",)
+
+
+def _page_of(request: web.Request) -> tuple[int, str]:
+    """How many values of a list are asked for, and after which."""
+    return integer_of(request.query, "limit", PAGE_MOST, 1, PAGE_MOST), request.query.get("cursor", "")

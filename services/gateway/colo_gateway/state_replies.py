@@ -97,20 +97,29 @@ class NodeReply(Struct, frozen=True, kw_only=True):
 
 
 class TenantsReply(Struct, frozen=True, kw_only=True):
-    """Tenants with what they hold; `fleet` is what all could hold, None when the overcommit service does not answer."""
+    """Tenants with what they hold; `fleet` is what all could hold, None when the overcommit service does not answer.
+
+    `total` counts all tenants, `next` is the cursor of the next page, "" at the end.
+    """
 
     tenants: tuple[TenantSummary, ...]
     total: int
     fleet: FleetTotals | None
     missing: tuple[str, ...] = ()
+    next: str = ""
 
 
 class QueuesReply(Struct, frozen=True, kw_only=True):
-    """Queues with what they hold; `fleet` is what all could hold, None when the overcommit service does not answer."""
+    """Queues with what they hold; `fleet` is what all could hold, None when the overcommit service does not answer.
+
+    `total` counts all queues, `next` is the cursor of the next page, "" at the end.
+    """
 
     queues: tuple[QueueSummary, ...]
     fleet: FleetTotals | None
     missing: tuple[str, ...] = ()
+    total: int = 0
+    next: str = ""
 
 
 class TaskFits(Struct, frozen=True, kw_only=True):

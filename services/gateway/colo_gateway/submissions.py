@@ -28,6 +28,7 @@ from colo_gateway.ask import Asker
 from colo_gateway.body import BODY_BYTES_MAX, TooLarge, read_mapping
 from colo_gateway.door.door import note_tenant, principal_of
 from colo_gateway.job_diff import compare
+from colo_gateway.queue_list import all_queues
 from colo_gateway.replies import PlanReply, Submitted
 from colo_gateway.responses import answer_of, integer_of, invalid_of, json_of, problem_of
 
@@ -120,7 +121,7 @@ class SubmissionRoutes:
         refused_here = principal_of(request).refusal_of_job(read.spec.tenant, read.spec.queue)
         if refused_here is not None:
             return answer_of(refused_here)
-        queues = await self._asker.ask(rq.ListQueues())
+        queues = await all_queues(self._asker)
         if not isinstance(queues, rq.QueueList):
             return answer_of(queues)
         names = sorted(queue.queue for queue in queues.queues)

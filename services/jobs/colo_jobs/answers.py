@@ -100,10 +100,10 @@ class Answers:
                 return get_job(self._index.jobs, body)
             case ListJobs():
                 return list_jobs(self._index, body)
-            case ListQueues():
-                return list_queues(self._index, now_ms)
-            case ListTenants():
-                return list_tenants(self._index)
+            case ListQueues() as asked:
+                return list_queues(self._index, asked, now_ms)
+            case ListTenants() as asked_tenants:
+                return list_tenants(self._index, asked_tenants)
             case ListNodeReplicas():
                 return on_node(self._index, body, now_ms)
             case PendingReplicas(offset=offset, limit=limit):

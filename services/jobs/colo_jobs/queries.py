@@ -10,6 +10,7 @@ from colo_common.events.requests import (
     JobList,
     JobSummary,
     ListJobs,
+    ListQueues,
     QueueList,
     QueueSummary,
     Refusal,
@@ -20,7 +21,7 @@ from colo_common.events.trace import placement_trace, trace_of
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.lifecycle import JOB, REPLICA
 from colo_common.model.nearest import hint
-from colo_common.model.paging import cut_to_page
+from colo_common.model.paging import cut_to_page, limit_of, page_of
 from colo_common.model.plain_values import name_among
 from colo_jobs.index import Index
 from colo_jobs.job import HOLDING, WAITING, Job
@@ -105,8 +106,8 @@ def _before(cursor: str) -> tuple[int, str] | None:
     return int(moment), job
 
 
-def list_queues(index: Index, now_ms: int) -> QueueList:
-    """All queues by name, each with the wait of its oldest waiting replica."""
+def list_queues(index: Index, request: ListQueues, now_ms: int) -> QueueList | Refusal:
+    """A page of the queues by name, each with the wait of its oldest waiting replica."""
     oldest: dict[str, int] = {}
     not_found = {name for name, queue in index.queues.items() if queue.waiting}
     for job, number in index.pending():
@@ -116,25 +117,30 @@ def list_queues(index: Index, now_ms: int) -> QueueList:
             oldest[job.spec.queue] = job.waits_since_ms(number)
             not_found.discard(job.spec.queue)
     used = use_by_queue(index.jobs.values())
-    return QueueList(
-        queues=tuple(
-            QueueSummary(
-                queue=name,
-                waiting=queue.waiting,
-                running=queue.running,
-                capacity=queue.limits.max_waiting,
-                oldest_wait_ms=max(now_ms - oldest.get(name, now_ms), 0),
-                jobs=queue.jobs,
-                held_cpu_mcpu=(use := used.get(name, _NO_USE)).held_cpu_mcpu,
-                held_memory_bytes=use.held_memory_bytes,
-                waiting_cpu_mcpu=use.waiting_cpu_mcpu,
-                waiting_memory_bytes=use.waiting_memory_bytes,
-                online_cpu_mcpu=use.online_cpu_mcpu,
-                online_memory_bytes=use.online_memory_bytes,
-            )
-            for name, queue in sorted(index.queues.items())
+
+    def summary(name: str) -> QueueSummary:
+        queue, use = index.queues[name], used.get(name, _NO_USE)
+        return QueueSummary(
+            queue=name,
+            waiting=queue.waiting,
+            running=queue.running,
+            capacity=queue.limits.max_waiting,
+            oldest_wait_ms=max(now_ms - oldest.get(name, now_ms), 0),
+            jobs=queue.jobs,
+            held_cpu_mcpu=use.held_cpu_mcpu,
+            held_memory_bytes=use.held_memory_bytes,
+            waiting_cpu_mcpu=use.waiting_cpu_mcpu,
+            waiting_memory_bytes=use.waiting_memory_bytes,
+            online_cpu_mcpu=use.online_cpu_mcpu,
+            online_memory_bytes=use.online_memory_bytes,
         )
-    )
+
+    names = sorted(index.queues)
+    try:
+        page, following = page_of(names, str, summary, request.cursor, limit_of(request.limit))
+    except InvalidInput as error:
+        return Refusal(code=400, field=error.field, rule=error.rule, got=error.value)
+    return QueueList(queues=page, total=len(names), next=following)
 
 
 def started_of(index: Index, request: StartedReplicas) -> StartedReply | Refusal:

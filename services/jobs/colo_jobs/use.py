@@ -7,18 +7,21 @@ from msgspec import Struct, field
 
 from colo_common.events.fleet import (
     ListNodeReplicas,
+    ListTenants,
     NodeReplicas,
     PlacedReplica,
     TenantList,
     TenantSummary,
 )
+from colo_common.events.requests import Refusal
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.paging import limit_of, page_of
 from colo_common.model.qos import PriorityBand
 from colo_jobs.index import Index
 from colo_jobs.job import HOLDING, WAITING, Job
 
 __all__ = ["Use", "list_tenants", "on_node", "use_by_queue"]
 
-TENANTS_MAX: Final = 1_000
 NODE_REPLICAS_MAX: Final = 1_000
 
 
@@ -64,31 +67,34 @@ def use_by_queue(jobs: Iterable[Job]) -> dict[str, Use]:
     return found
 
 
-def list_tenants(index: Index) -> TenantList:
-    """The tenants that have a job which has not ended, at most 1,000, the one that holds most CPU first."""
+def list_tenants(index: Index, request: ListTenants) -> TenantList | Refusal:
+    """A page of the tenants that have a job which has not ended, the one that holds most CPU first."""
     found: dict[str, Use] = {}
     for job in index.jobs.values():
         if not job.is_ended:
             found.setdefault(job.spec.tenant, Use()).add(job)
     ordered = sorted(found.items(), key=lambda item: (-item[1].held_cpu_mcpu, item[0]))
-    return TenantList(
-        tenants=tuple(
-            TenantSummary(
-                tenant=tenant,
-                jobs=use.jobs,
-                waiting=use.waiting,
-                running=use.running,
-                held_cpu_mcpu=use.held_cpu_mcpu,
-                held_memory_bytes=use.held_memory_bytes,
-                waiting_cpu_mcpu=use.waiting_cpu_mcpu,
-                waiting_memory_bytes=use.waiting_memory_bytes,
-                online_cpu_mcpu=use.online_cpu_mcpu,
-                online_memory_bytes=use.online_memory_bytes,
-                queues=tuple(sorted(use.queues)),
-            )
-            for tenant, use in ordered[:TENANTS_MAX]
-        ),
-        total=len(ordered),
+    try:
+        page, following = page_of(ordered, lambda item: item[0], _tenant_of, request.cursor, limit_of(request.limit))
+    except InvalidInput as error:
+        return Refusal(code=400, field=error.field, rule=error.rule, got=error.value)
+    return TenantList(tenants=page, total=len(ordered), next=following)
+
+
+def _tenant_of(item: tuple[str, Use]) -> TenantSummary:
+    tenant, use = item
+    return TenantSummary(
+        tenant=tenant,
+        jobs=use.jobs,
+        waiting=use.waiting,
+        running=use.running,
+        held_cpu_mcpu=use.held_cpu_mcpu,
+        held_memory_bytes=use.held_memory_bytes,
+        waiting_cpu_mcpu=use.waiting_cpu_mcpu,
+        waiting_memory_bytes=use.waiting_memory_bytes,
+        online_cpu_mcpu=use.online_cpu_mcpu,
+        online_memory_bytes=use.online_memory_bytes,
+        queues=tuple(sorted(use.queues)),
     )
 
 

@@ -9,7 +9,7 @@ from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.nearest import hint
 from colo_common.model.node_selector import check_requirements, meets
-from colo_common.model.paging import PAGE_MOST, page_by_name
+from colo_common.model.paging import limit_of, page_by_name
 from colo_common.model.qos import PriorityBand
 from colo_common.model.topology import NodeTopology
 from colo_overcommit.allocatable import Limit
@@ -48,9 +48,8 @@ def list_nodes(nodes: Mapping[str, KnownNode], asked: ListNodes, now_ms: int) ->
     # Sorting is stable: the last key first, so that the first one decides before the others.
     for key, is_reversed in reversed(keys):
         found.sort(key=key, reverse=is_reversed)
-    limit = min(asked.limit, PAGE_MOST) if asked.limit > 0 else PAGE_MOST
     try:
-        page, following = page_by_name(found, lambda one: one.node, asked.cursor, limit)
+        page, following = page_by_name(found, lambda one: one.node, asked.cursor, limit_of(asked.limit))
     except InvalidInput as error:
         return Refusal(code=400, field=error.field, rule=error.rule, got=error.value)
     return NodeList(nodes=page, total=len(found), next=following)

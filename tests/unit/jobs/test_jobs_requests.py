@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from colo_common.events.fleet import ListTenants
 from colo_common.events.requests import (
     KEY_TAKEN,
     CancelJob,
@@ -13,6 +14,7 @@ from colo_common.events.requests import (
     ListNodes,
     ListQueues,
     PendingReplicas,
+    QueueList,
     Refusal,
 )
 from colo_common.events.started import StartedReplicas, StartedReply
@@ -291,3 +293,29 @@ def test_a_policy_of_the_task_goes_before_one_of_the_job_and_the_default_is_firs
     )
     with pytest.raises(InvalidInput, match="action"):
         with_default((LifecyclePolicy(event="TaskFailed", action="explode"),))  # type: ignore[arg-type]
+
+
+def test_queues_and_tenants_come_in_pages_that_miss_none() -> None:
+    names = [f"q{number:03d}" for number in range(250)]
+    world = JobsWorld(JobsPolicy(queues={name: QueueLimits() for name in names}))
+    for number in range(30):
+        world.submit(structs.replace(a_spec(queue=names[number]), tenant=f"t{number % 25}"), job=f"j{number}")
+
+    def all_of(asked: ListQueues | ListTenants) -> list[str]:
+        found: list[str] = []
+        while True:
+            page = world.ask(asked)
+            found += (
+                [each.queue for each in page.queues]
+                if isinstance(page, QueueList)
+                else [each.tenant for each in page.tenants]
+            )
+            if not page.next:
+                assert page.total == len(found)
+                return found
+            asked = structs.replace(asked, cursor=page.next)
+
+    assert all_of(ListQueues(limit=100)) == names
+    assert all_of(ListQueues()) == names
+    assert sorted(all_of(ListTenants(limit=7))) == sorted(f"t{number}" for number in range(25))
+    assert (world.ask(ListTenants(cursor="x")).code, world.ask(ListQueues(cursor="x")).field) == (400, "cursor")

@@ -133,7 +133,13 @@ class NodeReplicas(Struct, frozen=True, kw_only=True):
 
 
 class ListTenants(Struct, frozen=True, kw_only=True):
-    """Ask for all tenants that have a job which has not ended."""
+    """Ask for the tenants that have a job which has not ended, at most `limit` (0: as many as a page may have).
+
+    `cursor` is the `next` of the page before ("": the first page). A value that is no cursor is refused (400).
+    """
+
+    limit: int = 0
+    cursor: str = ""
 
 
 class TenantSummary(Struct, frozen=True, kw_only=True):
@@ -157,7 +163,8 @@ class TenantSummary(Struct, frozen=True, kw_only=True):
 
 
 class TenantList(Struct, frozen=True, kw_only=True):
-    """At most 1,000 tenants, the one that holds most CPU first; `total` counts all."""
+    """Tenants, the one that holds most CPU first; `total` counts all, `next` is the cursor of the next page, "" at the end."""
 
     tenants: tuple[TenantSummary, ...]
     total: int
+    next: str = ""

@@ -207,7 +207,13 @@ class JobList(Struct, frozen=True, kw_only=True):
 
 
 class ListQueues(Struct, frozen=True, kw_only=True):
-    """Ask for all queues."""
+    """Ask for the queues by name: at most `limit` (0: as many as a page may have), fewer where they are large.
+
+    `cursor` is the `next` of the page before ("": the first page). A value that is no cursor is refused (400).
+    """
+
+    limit: int = 0
+    cursor: str = ""
 
 
 class QueueSummary(Struct, frozen=True, kw_only=True):
@@ -232,9 +238,11 @@ class QueueSummary(Struct, frozen=True, kw_only=True):
 
 
 class QueueList(Struct, frozen=True, kw_only=True):
-    """Every queue that jobs may name, by name in ascending order."""
+    """Queues that jobs may name, by name in ascending order; `total` counts all, `next` is the next page's cursor, or ""."""
 
     queues: tuple[QueueSummary, ...]
+    total: int = 0
+    next: str = ""
 
 
 class PendingReplicas(Struct, frozen=True, kw_only=True):
@@ -527,11 +535,15 @@ class GetReservation(Struct, frozen=True, kw_only=True):
 
 
 class ListReservations(Struct, frozen=True, kw_only=True):
-    """Reservations by name, from `offset`, at most `limit` (1..1000), in the given phases (empty: all)."""
+    """Reservations by name, from `offset`, at most `limit` (1..1000), in the given phases (empty: all); fewer where they are large.
+
+    `cursor` is the `next` of the page before, and takes the place of the offset.
+    """
 
     phases: tuple[str, ...] = ()
     offset: int = 0
     limit: int = 100
+    cursor: str = ""
 
 
 class ReservationUse(Struct, frozen=True, kw_only=True):
@@ -582,7 +594,8 @@ class ReservationDetail(Struct, frozen=True, kw_only=True):
 
 
 class ReservationList(Struct, frozen=True, kw_only=True):
-    """One page of reservations. `total` counts all reservations in the requested phases."""
+    """One page of reservations. `total` counts all in the requested phases; `next` is the next page's cursor, or ""."""
 
     reservations: tuple[ReservationDetail, ...]
     total: int
+    next: str = ""

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["PAGE_BYTES", "PAGE_MOST", "cut_to_page", "page_by_name"]
+__all__ = ["PAGE_BYTES", "PAGE_MOST", "cut_to_page", "limit_of", "page_by_name", "page_of"]
 
 #: The bytes of the values of a page, as JSON: half of what a NATS server takes by itself, so that the rest of an answer fits too.
 PAGE_BYTES: Final = 512 * 1024
@@ -34,10 +34,24 @@ def cut_to_page(items: Iterable[Item], value_of: Callable[[Item], Value], limit:
     return tuple(values)
 
 
+def limit_of(asked: int) -> int:
+    """How many values a page may have for who asked for so many; 0 and less: as many as may be."""
+    return min(asked, PAGE_MOST) if asked > 0 else PAGE_MOST
+
+
 def page_by_name(
     values: Sequence[Value], name_of: Callable[[Value], str], cursor: str, limit: int
 ) -> tuple[tuple[Value, ...], str]:
+    """`page_of` a list of the values themselves."""
+    return page_of(values, name_of, lambda value: value, cursor, limit)
+
+
+def page_of(
+    items: Sequence[Item], name_of: Callable[[Item], str], value_of: Callable[[Item], Value], cursor: str, limit: int
+) -> tuple[tuple[Value, ...], str]:
     """One page of a sorted list whose order may change between two questions, and the cursor of the next; "" at its end.
+
+    Only the values of the page are made.
 
     A cursor is "<position>:<name of the last value>". The page begins after that value wherever it stands now; where it is gone,
     at that position. Raises InvalidInput for what is no cursor.
@@ -47,7 +61,7 @@ def page_by_name(
         position, colon, name = cursor.partition(":")
         if not (colon and name and position.isdigit()) or len(cursor) > _CURSOR_MOST:
             raise InvalidInput("cursor", _RULE, cursor[:80])
-        start = next((at + 1 for at, value in enumerate(values) if name_of(value) == name), int(position[:9]))
-    found = cut_to_page(values[start:], lambda value: value, limit)
+        start = next((at + 1 for at, item in enumerate(items) if name_of(item) == name), int(position[:9]))
+    found = cut_to_page(items[start:], value_of, limit)
     end = start + len(found)
-    return found, f"{end}:{name_of(found[-1])}" if found and end < len(values) else ""
+    return found, f"{end}:{name_of(items[end - 1])}" if found and end < len(items) else ""

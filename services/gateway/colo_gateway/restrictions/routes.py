@@ -19,6 +19,7 @@ from colo_gateway.ask import Asker
 from colo_gateway.body import BODY_BYTES_MAX, TooLarge, read_mapping
 from colo_gateway.door.door import principal_of
 from colo_gateway.door.principal import Principal
+from colo_gateway.queue_list import all_queues
 from colo_gateway.responses import answer_of, invalid_of, json_of, names_of, problem_of
 from colo_gateway.restrictions.preview import DrainPreview, LeavingReplica, leaves, leaving, part_on_node
 from colo_gateway.restrictions.rules import FOR_MOST_MS, GRACE_MOST_MS
@@ -143,7 +144,7 @@ class RestrictionRoutes:
                 found = await self._asker.ask(rq.GetJob(job=restriction.target))
                 return None if isinstance(found, rq.JobDetail) else answer_of(found)
             case RestrictionScope.QUEUE:
-                queues = await self._asker.ask(rq.ListQueues())
+                queues = await all_queues(self._asker)
                 if not isinstance(queues, rq.QueueList):
                     return answer_of(queues)
                 names = [queue.queue for queue in queues.queues]

@@ -1,6 +1,5 @@
 """Requests about reservations, answered from the book."""
 
-from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -19,6 +18,7 @@ from colo_common.events.requests import (
     ReservationUse,
 )
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.paging import PAGE_MOST, page_of
 from colo_common.model.placement import Placement
 from colo_common.model.plain_values import name_among
 from colo_scheduler.placement.records import Records
@@ -31,7 +31,6 @@ from colo_scheduler.reservations.reservation import Reservation, attempt_of
 __all__ = ["QUESTIONS", "answer", "is_reservation_request"]
 
 QUESTIONS: Final = (CreateReservation, DeleteReservation, GetReservation, ListReservations)
-_PAGE_MAX: Final = 1_000
 
 
 def is_reservation_request(body: Struct) -> bool:
@@ -73,22 +72,30 @@ def _answer(reserve: ReservationController, records: Records, body: Struct, now_
                 return [], _unknown(name)
             before = _detail(reserve, records, found, now_ms)
             return reserve.delete(name, now_ms), before
-        case ListReservations(phases=phases, offset=offset, limit=limit):
-            return [], _listed(reserve, records, phases, offset, limit, now_ms)
+        case ListReservations():
+            return [], _listed(reserve, records, body, now_ms)
         case _:
             return [], Refusal(code=404, field="request", rule="is not about reservations", got=type(body).__name__)
 
 
 def _listed(
-    reserve: ReservationController, records: Records, phases: Sequence[str], offset: int, limit: int, now_ms: int
+    reserve: ReservationController, records: Records, request: ListReservations, now_ms: int
 ) -> ReservationList:
-    if offset < 0 or not 1 <= limit <= _PAGE_MAX:
-        rule = f"offset is at least 0 and limit from 1 to {_PAGE_MAX}"
+    offset, limit = request.offset, request.limit
+    if offset < 0 or not 1 <= limit <= PAGE_MOST:
+        rule = f"offset is at least 0 and limit from 1 to {PAGE_MOST}"
         raise InvalidInput("limit", rule, f"offset {offset}, limit {limit}")
-    wanted = {name_among(phase, ReservationPhase, "phases") for phase in phases}
+    wanted = {name_among(phase, ReservationPhase, "phases") for phase in request.phases}
     found = [row for row in reserve.book.rows() if not wanted or row.phase in wanted]
-    page = found[offset : offset + limit]
-    return ReservationList(reservations=tuple(_detail(reserve, records, row, now_ms) for row in page), total=len(found))
+    page, following = page_of(
+        found,
+        lambda row: row.spec.name,
+        lambda row: _detail(reserve, records, row, now_ms),
+        # An offset is a cursor without a name.
+        request.cursor or (f"{offset}:-" if offset else ""),
+        limit,
+    )
+    return ReservationList(reservations=page, total=len(found), next=following)
 
 
 def _unknown(name: str) -> Refusal:
