@@ -11,6 +11,7 @@ from colo_cli.client import Client
 from colo_cli.event_lines import moment, print_clock
 from colo_cli.holds import holds_text
 from colo_cli.output import Format, bytes_text, counted, cpu_text, print_data, print_table, print_text, span_text
+from colo_cli.risk_text import risk_lines
 from colo_cli.which_job import ask_job, split_replica
 
 if TYPE_CHECKING:
@@ -106,6 +107,11 @@ def overcommit(node: str, /, *, output: Output = "table", api: str | None = None
     print()
     for prefix, show in (("cpu", cpu_text), ("memory", bytes_text)):
         _print_terms(published, prefix, show)
+    for term in published.explanation.terms:
+        if term.zone is None:
+            print_text(f"{term.name} {_term_text(term, str)} ({term.source}); shown beside the formula")
+    for line in risk_lines(published.risk) if published.risk is not None else ():
+        print_text(line)
     return 0
 
 
