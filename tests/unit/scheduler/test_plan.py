@@ -175,18 +175,13 @@ def test_the_node_whose_victims_matter_least_is_chosen() -> None:
     assert {victim.replica for victim in plan.victims} == {"y/t/0", "y/t/1"}
 
 
-def test_work_that_is_not_placed_here_does_not_fit() -> None:
-    plan = planned(a_bench((8000,)), a_job(("a", 1, 1000), qos=QosClass.SYSTEM, band=PriorityBand.PROD))
-    assert not plan.fits
-    assert [count.reason for count in plan.tasks[0].counts] == [Reason.QOS_NOT_ADMITTED]
-
-
 @pytest.mark.parametrize(
     ("body", "field"),
     [
         (PlanJob(spec=a_job(("a", 1, 1)), most=1), "tasks[0].cpu"),
         (PlanJob(spec=a_job(("a", 1, 1000)), most=1001), "most"),
         (PlanJob(spec=a_job(("a", 0, 1000))), "tasks[0].replicas"),
+        (PlanJob(spec=a_job(("a", 1, 1000), qos=QosClass.SYSTEM, band=PriorityBand.PROD)), "qos"),
     ],
 )
 def test_a_plan_that_breaks_a_rule_is_refused_by_its_field(body: PlanJob, field: str) -> None:
