@@ -72,7 +72,7 @@ chart:
 
 # ---------------------------------------------------------------- test
 
-[doc('who may say and hear what: every pair of role and subject tried on real servers, counted')]
+[doc('who may say and hear what: the matrix of roles and subjects, every pair tried on real servers')]
 [group('test')]
 permissions:
     {{ python }} -m pytest -q -s -n 0 tests/contract/test_permissions.py
@@ -191,6 +191,18 @@ lock:
 [group('release')]
 wheel:
     {{ python }} -m pip wheel --no-deps --wheel-dir dist .
+
+# It asks the index's database of advisories; one that has none says so for every package.
+[doc('known holes in what the image installs')]
+[group('release')]
+scan:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    {{ python }} -m venv "$work/venv"
+    "$work/venv/bin/pip" install --quiet --disable-pip-version-check pip-audit
+    "$work/venv/bin/pip-audit" --requirement image/requirements.lock --no-deps --disable-pip --progress-spinner off
 
 # BASE is any Debian-like image with Python; CA, if set, is the bundle of an index behind a certificate of your own.
 [doc('build the image colo:local: BASE=python:3.13-slim just image')]

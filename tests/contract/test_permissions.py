@@ -24,6 +24,8 @@ pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="module")]
 MINE: Final = "node-1"
 OTHER: Final = "node-2"
 EVERYBODY: Final = (*((role, "") for role in ROLES), *((role, MINE) for role in NODE_ROLES))
+#: User -> subject -> what the servers let him do there.
+TRIED: Final[dict[str, dict[str, str]]] = {}
 _SERVICES: Final = ("jobs", "gateway", "restrictions", "collector", "executor")
 _VIOLATION: Final = re.compile(r"permissions violation for (publish|subscription) to \"([^\"]+)\"", re.IGNORECASE)
 
@@ -32,6 +34,24 @@ _VIOLATION: Final = re.compile(r"permissions violation for (publish|subscription
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     with secured(tmp_path_factory.mktemp("secured"), (MINE, OTHER)) as found:
         yield found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _matrix() -> Iterator[None]:
+    """Print at the end what the servers let each user publish (P) and subscribe to (S), when every one was tried here."""
+    yield
+    names = [user_of(*each) for each in EVERYBODY]
+    if not TRIED.keys() >= set(names):
+        return
+    lines = [f"{number:>3} {user}" for number, user in enumerate(names, 1)]
+    lines += ["", " ".join(f"{number:>2}" for number in range(1, len(names) + 1))]
+    for subject in subjects():
+        marks = [TRIED[user][subject] or "." for user in names]
+        lines.append(f"{' '.join(f'{mark:>2}' for mark in marks)}  {subject}")
+    for verb, mark in (("publish", "P"), ("subscribe", "S")):
+        pairs = [mark in TRIED[user][subject] for user in names for subject in subjects()]
+        lines.append(f"{verb}: {sum(pairs)} pairs allowed, {len(pairs) - sum(pairs)} refused, all of them tried")
+    print("\n" + "\n".join(lines))  # noqa: T201
 
 
 def subjects() -> list[str]:
@@ -109,9 +129,12 @@ async def test_every_pair_is_allowed_or_refused_as_the_rights_say(servers: Secur
         (verb, each.lower()) for verb in ("publish", "subscription") for each in tried if not may(rights, verb, each)
     }
     assert refused == forbidden
-    for verb in ("publish", "subscription"):
-        count = sum(each[0] == verb for each in forbidden)
-        print(f"{user_of(role, node):<18} {verb:<12} {len(tried) - count:>4} allowed {count:>4} refused")  # noqa: T201
+    TRIED[user_of(role, node)] = {
+        each: "".join(
+            mark for verb, mark in (("publish", "P"), ("subscription", "S")) if (verb, each.lower()) not in refused
+        )
+        for each in tried
+    }
 
 
 async def test_what_the_rights_must_never_say(servers: Secured) -> None:
