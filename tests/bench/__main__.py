@@ -29,6 +29,7 @@ QUICK: Final[dict[str, tuple[str, ...]]] = {
     "placement": ("--jobs", "200"),
     "reflex": ("--rounds", "4"),
     "scheduler": ("--quick",),
+    "secured": ("--quick",),
     "store": ("--seconds", "0.5"),
 }
 #: How people call a benchmark besides.

@@ -12,6 +12,7 @@ from typing import Final
 
 from colo_cli.lab_processes import LabProcesses
 from colo_common.adapters.bus_nats import NatsBus
+from colo_common.adapters.nats_access import NatsAccess
 from tests.bench.stand_in import Fleet, FleetCore
 from tests.support.servers import NatsServer, RedisServer
 
@@ -53,10 +54,13 @@ async def running_cluster(
     schedulers: int = 1,
     core: FleetCore | None = None,
     environment: Mapping[str, str] | None = None,
+    access: NatsAccess | None = None,
+    environments: Mapping[str, Mapping[str, str]] | None = None,
 ) -> AsyncIterator[Cluster]:
     """The services of SERVICES, and nodes that are fresh and sampled every `period_s`. Everything is stopped at the end.
 
-    Schedulers after the first are named scheduler-2 and so on.
+    Schedulers after the first are named scheduler-2 and so on. `access` is how the load reaches NATS where it lets in nobody who is
+    nobody, `environments` what each service is told besides.
     """
     processes = LabProcesses(
         directory,
@@ -71,7 +75,7 @@ async def running_cluster(
             **(environment or {}),
         },
     )
-    bus = NatsBus(nats.url, name="bench-fleet")
+    bus = NatsBus(access or nats.url, name="bench-fleet")
     core = core or FleetCore()
     fleet: asyncio.Task[None] | None = None
     bus.start()
@@ -81,7 +85,8 @@ async def running_cluster(
         modules |= {f"scheduler-{number}": "colo_scheduler" for number in range(2, schedulers + 1)}
         for name, module in modules.items():
             # The address of the health page is said at level info.
-            await processes.start(name, module, {"COLO_LOG_LEVEL": "info"})
+            own = (environments or {}).get(module.removeprefix("colo_"), {})
+            await processes.start(name, module, {"COLO_LOG_LEVEL": "info", **own})
         await processes.wait_ready(list(modules))
         fleet = asyncio.create_task(Fleet(bus, core, nodes, period_s).run())
         if not await wait_until(lambda: len(core.fresh) >= len(nodes), FRESH_LIMIT_S):
