@@ -24,6 +24,7 @@ IMPURE: Final = {
     "http": "answers HTTP",
     "journal": "keeps the old values of kernel files on disk",
     "kubelet_client": "asks a kubelet",
+    "metric_scraper": "asks workloads over HTTP",
     "kernel_triggers": "waits for the kernel in a thread",
     "machine": "reads the files of this machine",
     "main": "composition root",

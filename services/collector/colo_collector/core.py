@@ -165,6 +165,7 @@ class CollectorCore:
             missing=event.missing,
             classes=event.classes,
             detail=event.detail,
+            windows=event.windows,
         )
         effects.append(Publish(fact=sample))
         return effects

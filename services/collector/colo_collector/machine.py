@@ -41,8 +41,9 @@ from colo_collector.rules import fitting_rules
 from colo_collector.sample import Sample, WatchedGroup, read_sample, sample_paths
 from colo_collector.topology import read_topology, topology_paths
 from colo_collector.usage import Unknown
+from colo_collector.usage_windows import UsageWindows
 from colo_collector.workload_turns import WorkloadTurns
-from colo_common.events.node import Capability
+from colo_common.events.node import BusinessMetric, Capability
 from colo_common.model.constraints import Taint
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
@@ -136,6 +137,8 @@ class Machine:
         self._pod_roots = tuple(pod_roots)
         self._has_containers = containers
         self._pods: Mapping[str, Pod] = {}
+        self._business: Mapping[str, tuple[BusinessMetric, int]] = {}
+        self._windows = UsageWindows()
         self._has_tier = False
         self._clock = clock
         self._user_hz = user_hz or os.sysconf("SC_CLK_TCK")
@@ -207,6 +210,10 @@ class Machine:
         """Take what a kubelet says of the pods, by uid; the next observation uses it."""
         self._pods = pods
 
+    def set_business(self, metrics: Mapping[str, BusinessMetric], at_ms: int) -> None:
+        """Take what workloads say of themselves, by name or pod; `at_ms` is the monotonic time at which its ages were counted."""
+        self._business = {name: (metric, at_ms) for name, metric in metrics.items()}
+
     def close(self) -> None:
         """Close every file."""
         with self._turn:
@@ -248,8 +255,11 @@ class Machine:
             turned=turned,
         )
         self._previous = current
+        event = measurement.event
+        if isinstance(event, SampleRead):
+            event = structs.replace(event, windows=self._windows.take(event))
         return Observation(
-            event=measurement.event,
+            event=event,
             left_out=measurement.left_out,
             faults=tuple(faults),
             workloads=len(current.reading.groups),
@@ -291,7 +301,9 @@ class Machine:
         caches = self._caches.take(self._reader, faults) if has_monitors else ()
         detail = node_detail_between(self._node_reading, node, caches)
         self._node_reading = node
-        return Turned(details=details, stalls=self._turns.stalls(current.reading.at_ns), node=detail)
+        return Turned(
+            details=details, stalls=self._turns.stalls(current.reading.at_ns), node=detail, business=self._business
+        )
 
     def _refresh_topology(self) -> None:
         """Read the topology. Raises InvalidInput, and keeps the last topology, when its files contradict each other."""

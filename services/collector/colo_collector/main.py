@@ -9,6 +9,7 @@ from colo_collector.assembly import machine_of
 from colo_collector.core import CollectorCore
 from colo_collector.kernel_triggers import KernelTriggers, may_set_triggers
 from colo_collector.kubelet_client import KubeletClient
+from colo_collector.metric_scraper import MetricScraper
 from colo_collector.settings import CollectorSettings
 from colo_collector.shell import CollectorShell, group_performer
 from colo_common.events.kernel import ListKernelGroups
@@ -68,6 +69,16 @@ async def build(process: ServiceProcess, settings: CollectorSettings) -> None:
     access = settings.kubelet()
     if access.url:
         process.background(KubeletClient(access, machine.set_pods, process.metrics).run())
+    rules = settings.metric_rules()
+    if rules:
+        scraper = MetricScraper(
+            rules,
+            machine.set_business,
+            process.metrics,
+            period_ms=settings.business_period_ms,
+            timeout_ms=settings.business_timeout_ms,
+        )
+        process.background(scraper.run())
     process.at_close(lambda: asyncio.to_thread(machine.close))
     process.at_close(lambda: asyncio.to_thread(triggers.close))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from colo_collector.discover import Workload
 from colo_collector.readings import SampleRead, Skip, Unreadable
@@ -12,7 +12,15 @@ from colo_collector.sample import Sample
 from colo_collector.stall import pressure_readings, stalls_between
 from colo_collector.usage import GroupRate, MachineRates, Rate, Unknown, rates_between
 from colo_collector.workload_turns import WorkloadStall
-from colo_common.events.node import ClassUsage, MachineDetail, PressureReading, WorkloadDetail, WorkloadUsage, ZoneUsage
+from colo_common.events.node import (
+    BusinessMetric,
+    ClassUsage,
+    MachineDetail,
+    PressureReading,
+    WorkloadDetail,
+    WorkloadUsage,
+    ZoneUsage,
+)
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.qos import QosClass
 from colo_common.model.stall import RunTimes, StallShare, stall_share, waited_share
@@ -22,6 +30,7 @@ __all__ = ["Measurement", "Turned", "measure"]
 
 _NS_PER_MS = 1_000_000
 _MISSING_MAX = 50
+_SILENT_MS = 60_000
 
 
 class Measurement(Struct, frozen=True, kw_only=True):
@@ -32,11 +41,15 @@ class Measurement(Struct, frozen=True, kw_only=True):
 
 
 class Turned(Struct, frozen=True, kw_only=True):
-    """What the turns of this pass and the ones before it gave, by workload, and the detail of the node."""
+    """What the turns of this pass and the ones before it gave, by workload, and the detail of the node.
+
+    `business` has what workloads say of themselves, by name or pod, with the monotonic time (ms) of its ages.
+    """
 
     details: Mapping[str, WorkloadDetail] = {}
     stalls: Mapping[str, WorkloadStall] = {}
     node: MachineDetail | None = None
+    business: Mapping[str, tuple[BusinessMetric, int]] = {}
 
 
 def measure(
@@ -212,10 +225,24 @@ def _workloads(
             cpu_some_us=rate.stalled_us,
             detail=turned.details.get(workload.name),
             pod=workload.pod,
+            business=_business(workload, turned.business, current.reading.at_ns // _NS_PER_MS),
         )
         listed.append(usage)
         sums.setdefault(workload.qos, _Sum()).add(usage, stall)
     return tuple(listed), tuple(left_out), tuple(sums[qos].usage(qos) for qos in QosClass if qos in sums)
+
+
+def _business(
+    workload: Workload, metrics: Mapping[str, tuple[BusinessMetric, int]], now_ms: int
+) -> BusinessMetric | None:
+    """What the workload said of itself, older by the time since; None after a minute without a word."""
+    found = metrics.get(workload.pod) if workload.pod else None
+    found = found or metrics.get(workload.name) or (metrics.get(workload.replica) if workload.replica else None)
+    if found is None:
+        return None
+    metric, at_ms = found
+    age_ms = metric.age_ms + max(now_ms - at_ms, 0)
+    return structs.replace(metric, age_ms=age_ms) if age_ms <= _SILENT_MS else None
 
 
 def _share(rate: GroupRate, stall: WorkloadStall | None, interval_ns: int) -> StallShare | None:

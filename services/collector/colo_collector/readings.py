@@ -7,7 +7,15 @@ from enum import StrEnum
 from msgspec import Struct
 
 from colo_collector.usage import Unknown
-from colo_common.events.node import Capability, ClassUsage, MachineDetail, PressureReading, WorkloadUsage, ZoneUsage
+from colo_common.events.node import (
+    Capability,
+    ClassUsage,
+    MachineDetail,
+    PressureReading,
+    UsageWindow,
+    WorkloadUsage,
+    ZoneUsage,
+)
 from colo_common.model.constraints import Taint
 from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.model.topology import NodeTopology
@@ -64,6 +72,7 @@ class SampleRead(Struct, frozen=True, kw_only=True):
     missing: tuple[str, ...] = ()
     classes: tuple[ClassUsage, ...] = ()
     detail: MachineDetail | None = None
+    windows: tuple[UsageWindow, ...] = ()
 
 
 class PressureRaised(Struct, frozen=True, kw_only=True):

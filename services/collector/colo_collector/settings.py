@@ -7,6 +7,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
+from colo_collector.business import MetricRule, parse_business_metrics
 from colo_collector.device_rules import DeviceLabel, parse_device_labels, parse_gpu_partitions
 from colo_collector.devices import KindRule, parse_device_kinds
 from colo_collector.discover import Workload, parse_online_groups
@@ -76,6 +77,10 @@ class CollectorSettings(Struct, frozen=True, kw_only=True):
     kubelet_period_ms: int = 10_000
     online_groups: tuple[str, ...] = ()
     topology_again_ms: int = 3_600_000
+    business_metrics: tuple[str, ...] = ()
+    business_period_ms: int = 5_000
+    business_timeout_ms: int = 2_000
+    online_latency_slo_ms: int = 100
     pressure_window_ms: int = 10_000
     pressure_triggers: bool = True
     cpu_some_above_pct: int = 60
@@ -113,6 +118,12 @@ class CollectorSettings(Struct, frozen=True, kw_only=True):
                 raise InvalidInput(f"attribute_paths.{name}", 'must be below /sys or /dev and have no part ".."', path)
         check_pod_roots(self.pod_roots)
         check_access(self.kubelet())
+        if self.online_latency_slo_ms < 1:
+            raise InvalidInput("online_latency_slo_ms", "must be at least 1", self.online_latency_slo_ms)
+        for name in ("business_period_ms", "business_timeout_ms"):
+            if not PERIOD_MS_MIN <= getattr(self, name) <= _PERIOD_MS_MAX:
+                raise InvalidInput(name, f"must be {PERIOD_MS_MIN} to {_PERIOD_MS_MAX}", getattr(self, name))
+        self.metric_rules()
         self.labels_of_devices()
         self.groups_of_gpus()
         self.watched()
@@ -134,6 +145,10 @@ class CollectorSettings(Struct, frozen=True, kw_only=True):
             ca_file=self.kubelet_ca_file,
             period_ms=self.kubelet_period_ms,
         )
+
+    def metric_rules(self) -> tuple[MetricRule, ...]:
+        """The metrics that workloads offer. Raises InvalidInput that names the entry."""
+        return parse_business_metrics(self.business_metrics, self.online_latency_slo_ms)
 
     def node_rules(self) -> NodeRules:
         """The operator's rules, with what `reservation` reserves. Raises InvalidInput that names the field."""

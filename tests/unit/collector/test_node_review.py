@@ -20,6 +20,7 @@ from colo_common.model.qos import QosClass
 from colo_common.model.stall import worst_online_stall
 from tests.support.machine_tree import GIB, MachineSpec, MachineTree
 from tests.support.manual_clock import ManualClock
+from tests.support.waiting import eventually_blocking
 from tests.unit.collector.test_machine import REPLICA, WEB, Bench, sample
 
 THREADS = ((101, 0, 0, 0), (102, 0, 0, 0))
@@ -157,8 +158,7 @@ def test_a_read_that_hangs_is_given_up_delays_nothing_and_is_read_again_when_it_
         assert reader.hung == (path,)
         HangingReader.hanging = {}
         released.set()
-        while reader.hung:
-            threading.Event().wait(0.001)
+        eventually_blocking(lambda: not reader.hung, "the read returns", limit_s=60)
         assert reader.read_all((path,)).texts[path] == "0\n"
     finally:
         released.set()

@@ -15,6 +15,7 @@ from colo_common.model.units import Bytes, Mcpu, Ms, NodeName, Number, ReplicaNa
 
 __all__ = [
     "AllocatableChanged",
+    "BusinessMetric",
     "CacheUse",
     "Capability",
     "ClassUsage",
@@ -33,7 +34,9 @@ __all__ = [
     "PressureReading",
     "PromiseRisk",
     "ResourceRisk",
+    "SloViolations",
     "Term",
+    "UsageWindow",
     "WorkloadDetail",
     "WorkloadUsage",
     "ZoneAllocatable",
@@ -122,6 +125,48 @@ class WorkloadDetail(Struct, frozen=True, kw_only=True, omit_defaults=True):
     oom_kill_events: Number | None = None
 
 
+class SloViolations(Struct, frozen=True, kw_only=True):
+    """How many values of a metric broke its SLO in a window: the violation rate is above / samples."""
+
+    window_ms: Ms
+    samples: Number
+    above: Number
+
+
+class BusinessMetric(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a workload says of itself, in thousandths, and how old that is.
+
+    `slowdown_pct` compares it with the declared baseline, else with the median of its own last half hour: 100 is as good, 150
+    half as slow again. `violations` are of `slo_milli`; None: the metric has no SLO.
+    """
+
+    metric: str
+    value_milli: Signed
+    age_ms: Ms
+    baseline_milli: Signed | None = None
+    slowdown_pct: Number | None = None
+    slo_milli: Signed | None = None
+    violations: tuple[SloViolations, ...] = ()
+
+
+class UsageWindow(Struct, frozen=True, kw_only=True):
+    """The distribution of one number over a window that ends at the sample; percentiles are within two percent.
+
+    `of` is "node" or a QoS class, `what` is "cpu_mcpu", "memory_bytes" or "stall_pct".
+    """
+
+    of: str
+    what: str
+    window_ms: Ms
+    samples: Number
+    average: Number
+    p50: Number
+    p90: Number
+    p95: Number
+    p99: Number
+    largest: Number
+
+
 class WorkloadUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One workload of the node. Replicas that colo runs have `replica` and `attempt`; `zones` are the zones it may use.
 
@@ -146,6 +191,7 @@ class WorkloadUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cpu_some_us: Us | None = None
     detail: WorkloadDetail | None = None
     pod: str = ""
+    business: BusinessMetric | None = None
 
 
 class ClassUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -203,7 +249,8 @@ class NodeUsageSampled(Fact, frozen=True, kw_only=True):
     online work waited for a CPU (`some` of cpu.pressure, the largest of all its control groups); None: not measured.
     `monotonic_ms` is the machine's monotonic clock at `at_ms`, 0 where nobody said. `missing` names what could not be read or
     has no rate in this sample ("steal", "pressure-io"). `pressure` is of the whole node: under colocation it is high because batch
-    work waits, so it is shown and decides nothing.
+    work waits, so it is shown and decides nothing. `windows` come with one sample in thirty
+    seconds.
     """
 
     node: NodeName
@@ -222,6 +269,7 @@ class NodeUsageSampled(Fact, frozen=True, kw_only=True):
     missing: tuple[str, ...] = ()
     classes: tuple[ClassUsage, ...] = ()
     detail: MachineDetail | None = None
+    windows: tuple[UsageWindow, ...] = ()
 
 
 class PressureCrossed(Fact, frozen=True, kw_only=True):
