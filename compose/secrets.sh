@@ -39,7 +39,10 @@ give_all() {
     for role in collector executor; do give "$(user_of $role "$node")" $role; done
     put $users/nats-users.conf /secrets/nats/nats-users.conf
     put $users/redis-users.acl /secrets/redis/redis-users.acl
-    # For its own health check.
+    # For its own health check; and the one before, which the server knows until it reads the users again.
+    if [ -e /secrets/redis/admin-password ] && ! cmp -s $users/admin.redis-password /secrets/redis/admin-password; then
+        mv /secrets/redis/admin-password /secrets/redis/admin-password-before
+    fi
     put $users/admin.redis-password /secrets/redis/admin-password
 }
 

@@ -184,6 +184,32 @@ def test_nobody_has_the_key_of_another_and_nothing_was_refused(containers: Conta
     assert not [line for line in logged.splitlines() if "ermissions" in line and "_inbox." not in line.lower()][:3]
 
 
+def test_all_keys_and_passwords_are_rotated_without_a_stop(containers: Containers):
+    def keys() -> dict[str, str]:
+        return {name: containers.compose("exec", "-T", name, "cat", "/etc/colo/nkey").split()[0] for name in CONTROL}
+
+    def all_ready() -> bool:
+        services = containers.get("API_PORT", "/v1/services")["services"]
+        return bool(services) and all(each["is_ready"] for each in services)
+
+    def read_again() -> None:
+        containers.compose("kill", "-s", "HUP", "nats")
+        assert containers.compose("exec", "-T", "redis", "sh", "/etc/redis/admin.sh", "ACL", "LOAD").strip() == "OK"
+
+    before = keys()
+    for words in (("rotate",), ("rotate", "--finish")):
+        containers.compose("run", "--rm", "--no-deps", "secrets", *words)
+        read_again()
+        # Connections are made anew with what the files have now.
+        assert eventually_blocking(lambda: answered(all_ready), "every service is ready", limit_s=90)
+    after = keys()
+    assert not set(before.values()) & set(after.values())
+    # Who still had an old password would not be let in any more.
+    clients = ("exec", "-T", "redis", "sh", "/etc/redis/admin.sh", "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    assert int(containers.compose(*clients)) > 0
+    assert eventually_blocking(lambda: answered(all_ready), "every service is ready again", limit_s=90)
+
+
 def test_log_lines_are_json(containers: Containers):
     for name in ("jobs", "scheduler", "gateway", "sim"):
         text = containers.compose("logs", "--no-log-prefix", name)
