@@ -20,6 +20,7 @@ _ARMED_MS: Final = 3_000
 _NODES_LEFT: Final = 2
 _LOST_MS: Final = 1_000
 _PUT_BACK_WITHIN_MS: Final = 10_000
+_FOUND_OUT_MS: Final = 10_000
 _STEP_MOST_MS: Final = 3_600_000
 
 
@@ -81,6 +82,9 @@ class FaultInjector:
                 self._cut((rng.choice(world.services),), self._away_ms())
             case "cut-node":
                 self._cut(self._node().processes, self._away_ms())
+            case "cut-one-way":
+                node = self._node()
+                self._cut_one_way(rng.choice((*world.services, *node.processes)), self._away_ms())
             case "lose-node":
                 self._lose(self._node())
             case "crash-replica":
@@ -154,6 +158,19 @@ class FaultInjector:
             self._world.note(f"the clock of {process.key} is right again")
 
         self._world.event_queue.after(_ARMED_MS + self._plan.down_most_ms + span_ms, set_right)
+
+    def _cut_one_way(self, process: SimProcess[Any], span_ms: int) -> None:
+        """Cut the link in one direction. A client that hears no answers of its server for ten seconds gives the connection up."""
+        if not (process.link.passes_in and process.link.passes_out):
+            return
+        process.cut_one_way(is_deaf=bool(self._world.rng.randrange(2)))
+
+        def found_out() -> None:
+            process.heal_one_way()
+            if span_ms > _FOUND_OUT_MS:
+                self._cut((process,), span_ms - _FOUND_OUT_MS)
+
+        self._world.event_queue.after(min(span_ms, _FOUND_OUT_MS), found_out)
 
     def _cut(self, processes: tuple[SimProcess[Any], ...], span_ms: int) -> None:
         if any(process.is_cut for process in processes):

@@ -63,6 +63,7 @@ FaultKind = Literal[
     "crash-collector",
     "cut-service",
     "cut-node",
+    "cut-one-way",
     "lose-node",
     "crash-replica",
     "store-away",
@@ -77,7 +78,8 @@ class FaultPlan(Struct, frozen=True, kw_only=True):
 
     A crashed process starts again after at most `down_most_ms`. A cut link, a lost node, an unavailable server, a stopped process
     and a wrong clock last up to `away_most_ms`, and in `long_permille` of the cases up to ten times that. A stopped process
-    continues with its state from before the stop. A clock is set forward or back by up to an hour while a process of its machine
+    continues with its state from before the stop. A link that is cut one way only, to the process or from it, is found broken after
+    ten seconds, and is cut in both directions then. A clock is set forward or back by up to an hour while a process of its machine
     starts again, and is right at the first start after that time.
     """
 
@@ -113,9 +115,10 @@ HARSH = FaultPlan(
         ("stop-service", 4),
         ("stop-node", 4),
         ("step-clock", 8),
+        ("cut-one-way", 6),
     ),
 )
-"""More kinds of faults: also frozen services and agents, and clocks that are wrong by up to an hour."""
+"""More kinds of faults: also frozen services and agents, clocks that are wrong by up to an hour, and links that pass one way."""
 
 FORGETFUL = FaultPlan(
     quiet_after_ms=60_000, every_ms=(4_000, 9_000), weights=(("redis-forgets", 3), ("redis-emptied", 1))

@@ -15,10 +15,26 @@ __all__ = ["Boot", "Link"]
 
 
 class Link:
-    """The network link of a process, which outlives restarts. While `is_cut` no message passes in either direction."""
+    """The network link of a process, which outlives restarts. While `is_cut` no message passes, and the process knows it.
+
+    While it `is_deaf` nothing arrives at the process, and while it `is_mute` nothing that it sends arrives anywhere: the connection
+    seems to stand.
+    """
 
     def __init__(self) -> None:
         self.is_cut = False
+        self.is_deaf = False
+        self.is_mute = False
+
+    @property
+    def passes_in(self) -> bool:
+        """Whether messages to the process arrive."""
+        return not (self.is_cut or self.is_deaf)
+
+    @property
+    def passes_out(self) -> bool:
+        """Whether messages of the process arrive."""
+        return not (self.is_cut or self.is_mute)
 
 
 class Boot:

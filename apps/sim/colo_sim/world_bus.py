@@ -77,7 +77,7 @@ class Consumer:
 
     def resume(self) -> None:
         """Send the messages that waited for a reader with a link."""
-        if all(reader.boot.link.is_cut for reader in self.readers):
+        if not any(reader.boot.link.passes_in for reader in self.readers):
             return
         unsent, self._unsent = sorted(self._unsent), {}
         for seq in unsent:
@@ -102,7 +102,7 @@ class Consumer:
             self._send(seq)
 
     def _send(self, seq: int) -> None:
-        readers = [reader for reader in self.readers if not reader.boot.link.is_cut]
+        readers = [reader for reader in self.readers if reader.boot.link.passes_in]
         if not readers:
             self._unsent[seq] = None
             return
@@ -126,7 +126,7 @@ class Consumer:
         if message is None:
             self.unacked.pop(seq, None)
             return
-        if reader not in self.readers or reader.boot.link.is_cut or seq not in self.unacked:
+        if reader not in self.readers or not reader.boot.link.passes_in or seq not in self.unacked:
             return
         self.unacked[seq] += 1
         reader.deliver(message, self.unacked[seq], self, seq)
@@ -176,7 +176,7 @@ class WorldBus:
                 self.event_queue.after(chance.latency_ms() + chance.late_ms(), self._arrive_live, reader, message)
 
     def _arrive_live(self, reader: Reader, message: Outgoing) -> None:
-        if not reader.boot.is_over and not reader.boot.link.is_cut:
+        if not reader.boot.is_over and reader.boot.link.passes_in:
             reader.deliver(message, 1, None, 0)
 
     # ------------------------------------------------------------ listening

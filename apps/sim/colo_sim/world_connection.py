@@ -38,6 +38,8 @@ class Connection:
         if any(message.durable for message in messages):
             await asyncio.sleep(boot.chance.latency_ms() / 1_000)
             self._check()
+            link = self._boot.link
+            is_acked = is_acked and link.passes_in and link.passes_out
         if not is_acked:
             raise Unavailable("an acknowledgement was lost")
 
@@ -47,7 +49,8 @@ class Connection:
         for message in messages:
             await self._boot.step("publish")
             self._check()
-            is_acked = self._bus.publish(self._boot.key, message) and is_acked
+            if self._boot.link.passes_out:
+                is_acked = self._bus.publish(self._boot.key, message) and is_acked
         return is_acked
 
     async def listen(self, source: Source, sink: Sink, missed: Missed | None = None) -> None:

@@ -100,6 +100,18 @@ class SimProcess(Generic[Role_co]):
         self.link.is_cut = True
         self._note("is cut off")
 
+    def cut_one_way(self, *, is_deaf: bool) -> None:
+        """Let nothing arrive at the process, or nothing that it sends arrive, until `heal_one_way`."""
+        self.link.is_deaf, self.link.is_mute = is_deaf, not is_deaf
+        self._note("hears nothing" if is_deaf else "is heard nowhere")
+
+    def heal_one_way(self) -> None:
+        """Let messages pass in both directions."""
+        self.link.is_deaf = self.link.is_mute = False
+        self._note("hears and is heard")
+        if self.boot is not None:
+            self._bus.resume(self.boot)
+
     def heal(self) -> None:
         """Restore the link."""
         self.link.is_cut = False

@@ -49,12 +49,12 @@ class Reader:
         boot = self.boot
         await boot.step("acknowledge")
         if settlement is Settlement.NAK:
-            if not boot.link.is_cut:
+            if boot.link.passes_out:
                 boot.event_queue.after(round(delay_s * 1_000), consumer.redeliver, seq)
             return
         if boot.link.is_cut:
             raise Unavailable("the process is cut off")
-        if not boot.chance.strikes("ack_lost"):
+        if boot.link.passes_out and not boot.chance.strikes("ack_lost"):
             consumer.ack(seq)
 
     async def take(self) -> Delivery:

@@ -59,7 +59,7 @@ class RequestRouter:
         answer: asyncio.Future[bytes],
     ) -> None:
         boot = responder.boot
-        if not boot.is_over and not boot.link.is_cut:
+        if not boot.is_over and boot.link.passes_in and asker.link.passes_out:
             boot.note(f"is asked  {subject}")
             boot.spawn(self._answer(asker, boot, responder.answerers[subject], data, headers, answer))
 
@@ -74,10 +74,10 @@ class RequestRouter:
     ) -> None:
         body = await answerer(data, headers)
         await boot.step("answer")
-        if not boot.link.is_cut:
+        if boot.link.passes_out:
             self._event_queue.after(self._chance.latency_ms(), self._deliver_reply, asker, answer, body)
 
     @staticmethod
     def _deliver_reply(asker: Boot, answer: asyncio.Future[bytes], body: bytes) -> None:
-        if not asker.is_over and not asker.link.is_cut and not answer.done():
+        if not asker.is_over and asker.link.passes_in and not answer.done():
             answer.set_result(body)
