@@ -20,16 +20,20 @@ from pathlib import Path
 
 from colo_collector.files import FileReader
 from colo_collector.hierarchy import parse_hierarchy, unified_point
+from colo_collector.machine import Machine
 from colo_collector.parse_cgroup import group_files
+from colo_collector.pods import POD_ROOTS
 from colo_collector.sample import Sample, WatchedGroup, read_sample, sample_paths
 from colo_collector.stall import stalls_between
 from colo_collector.usage import rates_between
+from colo_common.adapters.clock import SystemClock
 from colo_common.model.cpuset import CpuSet
 from tests.support.machine_tree import FakeWorkload, MachineSpec, MachineTree
 
 BUDGET_CORE_PCT = 2.0
 BUDGET_RSS_BYTES = 64 * 2**20
 PERIOD_S = 1.0
+SCALE = (25, 100, 250, 500, 1_000)
 
 
 @contextlib.contextmanager
@@ -123,6 +127,52 @@ def measure(root: str, groups: list[WatchedGroup], zones: dict[int, CpuSet], sam
     return spent
 
 
+def whole(workloads: int, samples: int) -> tuple[float, float]:
+    """CPU milliseconds of one whole observation with that many pods of two threads, and the longest, after the first two."""
+    spec = MachineSpec(
+        sockets=2,
+        zones_per_socket=2,
+        cores_per_zone=16,
+        threads=2,
+        workloads=tuple(
+            FakeWorkload(
+                f"w{n}",
+                f"/kubepods/burstable/pod{n:08x}-0000-0000-0000-000000000000",
+                threads=((100_000 + 2 * n, 1, 1, 1), (100_001 + 2 * n, 1, 1, 1)),
+                cpus="0-31",
+            )
+            for n in range(workloads)
+        ),
+    )
+    with tempfile.TemporaryDirectory() as root:
+        MachineTree(spec, Path(root)).write()
+        machine = Machine(
+            FileReader(root), subtree="colo", online=(), labels={}, clock=SystemClock(), pod_roots=POD_ROOTS
+        )
+        spent = []
+        for _ in range(samples + 2):
+            began = time.process_time()
+            observation = machine.observe()
+            spent.append((time.process_time() - began) * 1000)
+        if observation.workloads != workloads:
+            raise SystemExit(f"only {observation.workloads} of {workloads} pods were read: {observation.faults[:1]}")
+        machine.close()
+    return sum(spent[2:]) / samples, max(spent[2:])
+
+
+def growth(samples: int) -> bool:
+    """Print what an observation costs from 25 to 1,000 workloads; whether the growth is linear, within half as much again."""
+    found = {workloads: whole(workloads, samples) for workloads in SCALE}
+    for workloads, (mean_ms, most_ms) in found.items():
+        print(f"  whole observation of {workloads:>5} pods: {mean_ms:.2f} ms of CPU, at most {most_ms:.2f}")
+    few, middle, many = SCALE[0], 250, SCALE[-1]
+    few_ms, many_ms = found[few][0], found[many][0]
+    slope = (found[middle][0] - few_ms) / (middle - few)
+    straight_ms = few_ms + slope * (many - few)
+    print(f"  a straight line through {few} and {middle} gives {straight_ms:.2f} ms for {many}, measured {many_ms:.2f}")
+    return many_ms <= 1.5 * straight_ms
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Print the cost and compare it with the budget; 0 when it is kept, 1 when it is not."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -144,6 +194,7 @@ def main(arguments: list[str] | None = None) -> int:
             f" = read {spent['read']:.2f} + parse {spent['parse']:.2f} + rates {spent['rates']:.2f};"
             f" first {spent['first']:.2f}; {core_pct:.2f} % of a core (budget {BUDGET_CORE_PCT:g} %)"
         )
+    kept = growth(options.samples) and kept
     rss_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     kept = kept and rss_bytes <= BUDGET_RSS_BYTES
     print(f"  peak RSS of this process {rss_bytes / 2**20:.1f} MiB (budget {BUDGET_RSS_BYTES / 2**20:g} MiB)")

@@ -17,7 +17,7 @@ from colo_common.events.node import WorkloadDetail
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.stall import RunTimes
 
-__all__ = ["DetailReading", "detail_between", "run_times_between"]
+__all__ = ["DetailReading", "detail_between", "is_too_early", "run_times_between"]
 
 _NS_PER_US: Final = 1_000
 _NS_PER_MS: Final = 1_000_000
@@ -81,6 +81,11 @@ def detail_between(
     )
 
 
+def is_too_early(previous: DetailReading, now: DetailReading) -> bool:
+    """Whether two readings of one group are too close together to make a share of."""
+    return previous.identity == now.identity and 0 <= now.at_ns - previous.at_ns < _SHORTEST_NS
+
+
 def run_times_between(
     previous: DetailReading | None, now: DetailReading, *, cpus: CpuSet, user_hz: int
 ) -> RunTimes | None:
@@ -90,7 +95,7 @@ def run_times_between(
     readings count, so the share is theirs. The stolen time of the group's CPUs (all CPUs without a set) counts by the part of their
     busy time in which the group ran.
     """
-    if previous is None or previous.identity != now.identity or now.at_ns - previous.at_ns < _SHORTEST_NS:
+    if previous is None or previous.identity != now.identity or is_too_early(previous, now):
         return None
     run_ns = wait_ns = 0
     seen = False

@@ -6,7 +6,7 @@ Two pure steps: `class_paths` and `device_paths` name the files to read, `read_d
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -20,6 +20,7 @@ __all__ = [
     "PCI_ROOT",
     "KindRule",
     "class_paths",
+    "device_addresses",
     "device_links",
     "device_paths",
     "parse_device_kinds",
@@ -136,15 +137,8 @@ def read_devices(
     `refused` gets a sentence that names the file. `zones` must not be empty.
     """
     devices: list[Device] = []
-    numbers: dict[str, int] = {}
-    for one in _found(texts, rules, refused):
+    for one, number in _numbered(texts, rules, refused):
         root = f"{PCI_ROOT}/{one.address}"
-        if texts.get(f"{root}/physfn/class") is not None:
-            continue
-        if one.kind == "gpu" and (texts.get(f"{root}/vendor") or "").strip() in _NO_GPUS:
-            continue
-        number = numbers.get(one.kind, 0)
-        numbers[one.kind] = number + 1
         try:
             zone = _zone(f"{root}/numa_node", texts, zones)
             memory_bytes = _memory_bytes(f"{root}/mem_info_vram_total", texts)
@@ -158,6 +152,27 @@ def read_devices(
             Device(kind=one.kind, device=number, zone=zone, memory_bytes=memory_bytes, pcie=pcie, labels=labels)
         )
     return tuple(sorted(devices, key=lambda device: (device.kind, device.device)))
+
+
+def device_addresses(texts: Mapping[str, str | None], rules: Sequence[KindRule] = ()) -> dict[tuple[str, int], str]:
+    """The PCI address of each device by kind and number, as `read_devices` numbers them."""
+    return {(one.kind, number): one.address for one, number in _numbered(texts, rules, [])}
+
+
+def _numbered(
+    texts: Mapping[str, str | None], rules: Sequence[KindRule], refused: list[str]
+) -> Iterator[tuple[_Found, int]]:
+    """The devices with their numbers, without virtual functions and displays that are no GPUs."""
+    numbers: dict[str, int] = {}
+    for one in _found(texts, rules, refused):
+        root = f"{PCI_ROOT}/{one.address}"
+        if texts.get(f"{root}/physfn/class") is not None:
+            continue
+        if one.kind == "gpu" and (texts.get(f"{root}/vendor") or "").strip() in _NO_GPUS:
+            continue
+        number = numbers.get(one.kind, 0)
+        numbers[one.kind] = number + 1
+        yield one, number
 
 
 def _found(texts: Mapping[str, str | None], rules: Sequence[KindRule], refused: list[str]) -> list[_Found]:

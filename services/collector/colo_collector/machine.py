@@ -15,7 +15,16 @@ from colo_collector.bounded_files import BoundedReader
 from colo_collector.cache_monitor import CacheMonitor
 from colo_collector.capabilities import huge_pages_lacking
 from colo_collector.device_rules import DeviceLabel, with_declared
-from colo_collector.devices import PCI_ROOT, KindRule, class_paths, device_links, device_paths, read_devices
+from colo_collector.device_use import DeviceMonitor
+from colo_collector.devices import (
+    PCI_ROOT,
+    KindRule,
+    class_paths,
+    device_addresses,
+    device_links,
+    device_paths,
+    read_devices,
+)
 from colo_collector.discover import (
     CpusetFiles,
     Workload,
@@ -161,6 +170,7 @@ class Machine:
         self._turns = WorkloadTurns(self._user_hz)
         self._node_reading: NodeReading | None = None
         self._caches = CacheMonitor()
+        self._device_use = DeviceMonitor()
         self._network_path = "/proc/1/net/dev" if is_host_mounted else "/proc/net/dev"
 
     def observe(self) -> Observation:
@@ -299,7 +309,8 @@ class Machine:
         node = read_node({**batch.texts, "/proc/stat": stat}, batch.cut, faults, network=self._network_path)
         has_monitors = any(one.name == "resctrl-monitor" and one.present for one in self._capabilities or ())
         caches = self._caches.take(self._reader, faults) if has_monitors else ()
-        detail = node_detail_between(self._node_reading, node, caches)
+        devices = self._device_use.take(self._reader, faults)
+        detail = node_detail_between(self._node_reading, node, caches, devices)
         self._node_reading = node
         return Turned(
             details=details, stalls=self._turns.stalls(current.reading.at_ns), node=detail, business=self._business
@@ -375,6 +386,7 @@ class Machine:
             return ()
         texts = self._reader.read_all(class_paths(addresses), keep=False).texts
         texts |= self._reader.read_all(device_paths(texts, self._device_kinds), keep=False).texts
+        self._device_use.set_devices(device_addresses(texts, self._device_kinds))
         links = {path: self._reader.link(path) for path in device_links(texts, self._device_kinds)}
         return read_devices(texts, links, [zone.zone for zone in topology.zones], refused, self._device_kinds)
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from colo_collector.growth import growth, growth_of_pair
 from colo_collector.kernel_text import flat_keyed, unsigned
 from colo_collector.parse_tasks import parse_diskstats, parse_loadavg, parse_network, parse_run_queues
-from colo_common.events.node import CacheUse, MachineDetail
+from colo_common.events.node import CacheUse, DeviceUse, MachineDetail
 from colo_common.model.invalid import InvalidInput
 
 __all__ = ["NODE_PATHS", "NodeReading", "node_detail_between", "read_node"]
@@ -66,7 +66,10 @@ def read_node(
 
 
 def node_detail_between(
-    previous: NodeReading | None, now: NodeReading, caches: tuple[CacheUse, ...] = ()
+    previous: NodeReading | None,
+    now: NodeReading,
+    caches: tuple[CacheUse, ...] = (),
+    devices: tuple[DeviceUse, ...] = (),
 ) -> MachineDetail:
     """The detail of an interval; growth is unknown at the first reading and where a counter went back."""
     before = NodeReading() if previous is None else previous
@@ -84,6 +87,7 @@ def node_detail_between(
         oom_kill_events=growth(before.oom_kills, now.oom_kills),
         context_switches=growth(before.switches, now.switches),
         caches=caches,
+        devices=devices,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from colo_collector.detail import DetailReading, detail_between, run_times_between
+from colo_collector.detail import DetailReading, detail_between, is_too_early, run_times_between
 from colo_collector.detail_reader import DetailFiles, DetailSource, Due, detail_files, read_details
 from colo_collector.discover import Workload
 from colo_collector.hierarchy import Hierarchy
@@ -135,6 +135,9 @@ class WorkloadTurns:
 
     def _judged(self, name: str, reading: DetailReading, cpus: CpuSet, zones: Sequence[int]) -> WorkloadDetail:
         before = self._readings.get(name)
+        if before is not None and is_too_early(before, reading):
+            # Two samples close together (a start, a test): the earlier reading goes on, or no share would ever be known.
+            return detail_between(None, reading, zones=tuple(zones), times=None)
         times = run_times_between(before, reading, cpus=cpus, user_hz=self._user_hz)
         self._readings[name] = reading
         if times is not None:

@@ -1,10 +1,13 @@
 """GPUs and network cards from the files of a PCI bus, a row for each kind of machine and each absurd file."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from colo_collector.device_use import DeviceMonitor
 from colo_collector.devices import (
     KINDS,
     PCI_ROOT,
@@ -14,8 +17,10 @@ from colo_collector.devices import (
     parse_device_kinds,
     read_devices,
 )
+from colo_collector.files import FileReader
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.topology import Device, NodeTopology, uniform_topology
+from tests.support.machine_tree import MachineSpec, MachineTree
 
 
 def a_bus(**devices: dict[str, str]) -> dict[str, str | None]:
@@ -145,6 +150,42 @@ def test_an_operator_says_of_what_kind_a_vendors_devices_are() -> None:
     )
     rules = parse_device_kinds(("1ac1:0044=none", "1ac1=npu", "15b3/02=rdma-nic"))
     assert [(one.kind, one.device) for one in read_devices(texts, {}, (0,), [], rules)] == [("npu", 0), ("rdma-nic", 0)]
+
+
+def test_the_use_of_devices_is_in_one_sample_of_ten_and_counts_bytes(tmp_path: Path) -> None:
+    tree = MachineTree(MachineSpec(), tmp_path)
+    bus = f"{PCI_ROOT}/0000:0{{}}:00.0"
+    gpu, nic, ib = (bus.format(number) for number in (1, 2, 3))
+    tree.extra = {
+        **{f"{gpu}/{name}": text for name, text in GPU.items()},
+        **{f"{nic}/{name}": text for name, text in NIC.items()},
+        f"{ib}/class": "0x020700",
+        f"{gpu}/gpu_busy_percent": "37\n",
+        f"{gpu}/mem_info_vram_used": "4096\n",
+    }
+    tree.extra[f"{gpu}/numa_node"] = "0\n"
+
+    def count(received: int, words: int) -> None:
+        tree.extra |= {
+            f"{nic}/net/eth0/statistics/rx_bytes": f"{received}\n",
+            f"{nic}/net/eth0/statistics/tx_bytes": "7\n",
+            f"{ib}/infiniband/mlx5_0/ports/1/counters/port_rcv_data": f"{words}\n",
+            f"{ib}/infiniband/mlx5_0/ports/1/counters/port_xmit_data": "nonsense\n",
+        }
+        tree.write()
+
+    count(1_000, 10)
+    monitor = DeviceMonitor()
+    monitor.set_devices({("gpu", 0): "0000:01:00.0", ("ib", 0): "0000:03:00.0", ("nic", 0): "0000:02:00.0"})
+    faults: list[str] = []
+    with FileReader(str(tmp_path)) as reader:
+        first = monitor.take(reader, faults)
+        assert [(one.kind, one.busy_pct, one.memory_used_bytes) for one in first] == [("gpu", 37, 4096)]
+        count(3_500, 35)
+        assert [monitor.take(reader, faults) for _ in range(9)] == [()] * 9
+        last = {one.kind: (one.received_bytes, one.sent_bytes) for one in monitor.take(reader, faults)}
+    assert last == {"gpu": (None, None), "ib": (100, None), "nic": (2_500, 0)}
+    assert "port_xmit_data" in faults[0]
 
 
 @pytest.mark.parametrize("text", ["1ac1", "0x1ac1=npu", "1ac1=N P U", "1ac1:43=npu", "=npu"])

@@ -19,6 +19,7 @@ __all__ = [
     "CacheUse",
     "Capability",
     "ClassUsage",
+    "DeviceUse",
     "Explanation",
     "UnmanagedUse",
     "FreshnessChanged",
@@ -221,6 +222,21 @@ class CacheUse(Struct, frozen=True, kw_only=True, omit_defaults=True):
     local_bytes_per_s: Bytes | None = None
 
 
+class DeviceUse(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How much a device of the topology is used, in one sample of ten.
+
+    What grew covers `span_ms`; None: its driver does not say.
+    """
+
+    kind: str
+    device: Number
+    span_ms: Ms = 0
+    busy_pct: Number | None = None
+    memory_used_bytes: Bytes | None = None
+    received_bytes: Bytes | None = None
+    sent_bytes: Bytes | None = None
+
+
 class MachineDetail(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The whole machine beside its use, of the pass of the sample; growth covers its interval. None: the kernel does not say.
 
@@ -239,6 +255,7 @@ class MachineDetail(Struct, frozen=True, kw_only=True, omit_defaults=True):
     oom_kill_events: Number | None = None
     context_switches: Number | None = None
     caches: tuple[CacheUse, ...] = ()
+    devices: tuple[DeviceUse, ...] = ()
 
 
 class NodeUsageSampled(Fact, frozen=True, kw_only=True):

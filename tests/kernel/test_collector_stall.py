@@ -1,0 +1,52 @@
+"""A real replica beside busy processes: its stall by the run and wait times that this kernel keeps of its threads."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from colo_collector.files import FileReader
+from colo_collector.machine import Machine
+from colo_collector.readings import SampleRead
+from colo_common.adapters.clock import SystemClock
+from colo_common.events.node import WorkloadUsage
+from colo_common.model.workload import RunSpec
+from colo_executor.local import ReplicaLaunched
+from colo_executor.process.runtime import ProcessRuntime
+from colo_executor.process.settings import ProcessPolicy
+from tests.support.builders import a_placement
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.kernel
+
+SPIN = ("sh", "-c", "while :; do :; done")
+
+
+async def test_a_replica_beside_busy_processes_stalls(tmp_path: Path) -> None:
+    subtree = f"colo-test-{os.getpid()}"
+    runtime = ProcessRuntime(ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=subtree))
+    crowd = [await asyncio.create_subprocess_exec(*SPIN) for _ in range(2 * (os.cpu_count() or 1))]
+    machine = Machine(FileReader(), subtree=subtree, online=(), labels={}, clock=SystemClock())
+
+    async def look() -> WorkloadUsage | None:
+        event = (await asyncio.to_thread(machine.observe)).event
+        replicas = event.workloads if isinstance(event, SampleRead) else ()
+        return next((one for one in replicas if (one.stall_pct or 0) >= 20 and one.detail is not None), None)
+
+    try:
+        await runtime.adopt(1)
+        launched = await runtime.launch(replace(a_placement("job/main/0", attempt=3), run=RunSpec(command=SPIN)), 1)
+        assert isinstance(launched, ReplicaLaunched), launched
+        found = await eventually(look, "a stall of the replica", limit_s=60)
+        assert (found.replica, found.stall_gate) == ("job/main/0", "")
+    finally:
+        for one in crowd:
+            one.kill()
+            await one.wait()
+        await runtime.restore()
+        await runtime.close()
+        machine.close()
