@@ -56,6 +56,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "history": "colo history node node-03",
     "lab": "colo lab --nodes 12 --seed 1",
     "node": "colo node show --local",
+    "node restore": "colo node restore --config /etc/colo/colo.yaml --yes",
     "node show": "colo node show --local -o nrt",
     "pause": "colo pause node-03 --reason 'odd latency'",
     "plan": "colo plan -f examples/job.yaml",

@@ -99,6 +99,7 @@ _verbs(
 )
 _verbs(
     node,
+    ("node_restore:restore", "Take colo off this machine: end its replicas and put every kernel file back."),
     ("node_show:show", "Show a node; --local: this machine as the collector sees it, its topology and a live sample."),
 )
 _verbs(

@@ -20,7 +20,7 @@ from colo_common.events.enforcement import KnobValue
 from colo_executor.knobs import UNLIMITED, Knob, agrees, file_of, page_bytes_of, text_of
 from colo_executor.order import KnobWrite
 
-__all__ = ["CgroupError", "CgroupTree", "Drifted", "CgroupHierarchy", "find_hierarchy"]
+__all__ = ["CgroupError", "CgroupTree", "Drifted", "CgroupHierarchy", "check_file_system", "find_hierarchy"]
 
 _T = TypeVar("_T")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,230}")
@@ -78,6 +78,18 @@ def find_hierarchy(root: str) -> CgroupHierarchy:
     if lacking:
         raise CgroupError(f"cgroup v{hierarchy.version} below {root} lacks the controllers {', '.join(lacking)}")
     return hierarchy
+
+
+def check_file_system(directory: str, proc_root: str) -> None:
+    """Raise CgroupError unless the directory is of a control group file system, by the table of mounts of this process."""
+    found = os.stat(directory).st_dev
+    device = f"{os.major(found)}:{os.minor(found)}"
+    with open(os.path.join(proc_root, "self/mountinfo"), encoding="utf-8", errors="replace") as file:
+        # "36 35 98:0 /root /mount options - type source options"
+        kinds = {line.partition(" - ")[2].split(" ", 1)[0] for line in file if line.split(" ", 3)[2] == device}
+    if not kinds <= {"cgroup", "cgroup2"} or not kinds:
+        kind = " ".join(sorted(kinds)) or "of an unknown kind"
+        raise CgroupError(f"{directory} is {kind} and no control group file system")
 
 
 class CgroupTree:
@@ -473,8 +485,11 @@ class CgroupTree:
                 if not _NAME.fullmatch(part):
                     raise CgroupError(f"the group name {part!r} must be letters, digits and _ . @ -")
                 inner = os.open(part, _DIR_FLAGS, dir_fd=fd)
+                is_elsewhere = os.fstat(inner).st_dev != os.fstat(fd).st_dev
                 os.close(fd)
                 fd = inner
+                if is_elsewhere:
+                    raise CgroupError(f"{os.path.join(mount, self.name)}: {part} is another file system mounted there")
             yield fd
         finally:
             os.close(fd)

@@ -13,7 +13,7 @@ from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.process import ServiceProcess, run
 from colo_common.runtime.service import Service
 from colo_common.runtime.settings import load
-from colo_executor.cgroup import CgroupError
+from colo_executor.cgroup import CgroupError, check_file_system, find_hierarchy
 from colo_executor.core import Executor
 from colo_executor.journal import JournalBusy
 from colo_executor.knobs import quota_us
@@ -108,6 +108,8 @@ async def build(process: ServiceProcess, settings: ExecutorSettings) -> None:
 def open_runtime(settings: ExecutorSettings) -> ProcessRuntime:
     """The process runtime. Raises InvalidInput that names the setting when the machine refuses it or another executor runs."""
     try:
+        for mount in find_hierarchy(settings.process.cgroup_root).mounts.values():
+            check_file_system(mount, settings.process.proc_root)
         withheld = settings.withheld_cpus(cpu_index(settings.process.sys_root))
         return ProcessRuntime(settings.process, admits_online=settings.online, withheld=withheld)
     except JournalBusy as error:

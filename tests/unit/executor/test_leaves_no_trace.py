@@ -1,0 +1,150 @@
+"""Nothing outside the executor's groups is ever written, also while names are exchanged; and restore leaves the tree as it was."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from msgspec.structs import replace
+
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.workload import RunSpec
+from colo_executor.cgroup import CgroupError, CgroupTree, check_file_system, find_hierarchy
+from colo_executor.knobs import Knob
+from colo_executor.local import ReplicaLaunched
+from colo_executor.order import KnobWrite
+from colo_executor.process.runtime import ProcessRuntime
+from colo_executor.process.settings import ProcessPolicy
+from tests.support.builders import a_placement
+
+ROOT = "/sys/fs/cgroup"
+KNOBS = (
+    "cpu.shares", "cpu.idle", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpuset.cpus", "cpuset.mems", "cpu.weight", "cpu.max",
+    "memory.limit_in_bytes", "memory.max", "pids.max", "cgroup.subtree_control",
+)  # fmt: skip
+
+
+def texts(mounts: dict[str, str], names: tuple[str, ...]) -> dict[str, str]:
+    """Every knob of the roots and of these groups, and the names of all groups beside them."""
+    found = {}
+    for mount in set(mounts.values()):
+        for directory in (Path(mount), *(Path(mount, name) for name in names)):
+            for knob in KNOBS:
+                if (directory / knob).exists():
+                    found[str(directory / knob)] = (directory / knob).read_text()
+        found[mount] = " ".join(sorted(path.name for path in Path(mount).iterdir() if path.name.startswith(names[0])))
+        for name in names:
+            below = Path(mount, name)
+            found[str(below)] = " ".join(sorted(path.name for path in below.iterdir())) if below.exists() else "-"
+    return found
+
+
+@pytest.fixture
+def made_in_advance() -> Iterator[CgroupTree]:
+    """A subtree that an operator made and set before colo came."""
+    tree = CgroupTree(ROOT, f"colo-before-{os.getpid()}")
+    tree.make("")
+    tree.write(KnobWrite(path="", knob=Knob.CPU_WEIGHT, value=600))
+    yield tree
+    tree.kill("")
+    assert tree.remove("")
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("is_crash", [False, True], ids=["in order", "after a crash"])
+async def test_restore_leaves_the_tree_as_it_was(made_in_advance: CgroupTree, tmp_path: Path, is_crash: bool) -> None:
+    name = made_in_advance.name
+    mounts = made_in_advance.hierarchy.mounts
+    names = (name, f"{name}-online", f"{name}-leaving")
+    before = texts(mounts, names)
+    policy = ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=name)
+    runtime = ProcessRuntime(policy)
+    await runtime.adopt(1)
+    run = RunSpec(command=("sleep", "60"))
+    online = replace(a_placement("web/main/0"), qos=QosClass.LS, band=PriorityBand.PROD, run=run)
+    for placement in (replace(a_placement(), run=run), online):
+        assert isinstance(await runtime.launch(placement, 1), ReplicaLaunched)
+    runtime.set_ceiling(700)
+    assert texts(mounts, names) != before
+    if is_crash:
+        # As a kill -9 leaves it: another executor finds the groups, and the journal of this one.
+        await runtime.close()
+        runtime = ProcessRuntime(policy)
+    await runtime.restore()
+    await runtime.close()
+    assert texts(mounts, names) == before
+
+
+def test_while_names_are_exchanged_nothing_outside_is_written(tmp_path: Path) -> None:
+    """Somebody exchanges a group for a link to another place, again and again, while the executor writes."""
+    root, outside = tmp_path / "cgroup", tmp_path / "outside"
+    files = {"cgroup.controllers": "cpu memory\n", "cgroup.subtree_control": "cpu memory\n", "cpu.weight": "100\n"}
+    for directory in (root, root / "colo", root / "colo/batch", outside, outside / "batch"):
+        directory.mkdir(parents=True)
+        for file, text in files.items():
+            (directory / file).write_text(text)
+    tree = CgroupTree(str(root), "colo")
+    link, real, aside = tmp_path / "link", root / "colo/batch", tmp_path / "aside"
+    link.symlink_to(outside)
+    over = threading.Event()
+
+    def exchange() -> None:
+        while not over.is_set():
+            real.rename(aside)
+            link.rename(real)
+            real.rename(link)
+            aside.rename(real)
+
+    thread = threading.Thread(target=exchange)
+    thread.start()
+    refused = written = 0
+    try:
+        for _ in range(100_000):
+            if refused and written:
+                break
+            for value in (2_800, 3_000):
+                try:
+                    tree.write(KnobWrite(path="batch", knob=Knob.CPU_WEIGHT, value=value))
+                    written += 1
+                except (CgroupError, OSError):
+                    refused += 1
+    finally:
+        over.set()
+        thread.join()
+    assert refused
+    assert written
+    for directory in (outside, outside / "batch"):
+        assert {file: (directory / file).read_text() for file in files} == files
+
+
+def test_a_place_that_is_no_control_group_file_system_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CgroupError, match="lacks the controllers"):
+        find_hierarchy(str(tmp_path))
+    with pytest.raises(CgroupError, match="and no control group file system"):
+        check_file_system(str(tmp_path), "/proc")
+
+
+def test_another_file_system_inside_the_subtree_is_not_entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for directory in (tmp_path, tmp_path / "colo"):
+        directory.mkdir(exist_ok=True)
+        (directory / "cgroup.controllers").write_text("cpu memory\n")
+    tree = CgroupTree(str(tmp_path), "colo")
+    assert tree.exists("")
+    stat, inner = os.fstat, (tmp_path / "colo").stat().st_ino
+
+    def mounted(fd: int) -> object:
+        found = stat(fd)
+        return SimpleNamespace(st_dev=found.st_dev + (found.st_ino == inner))
+
+    said = ""
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fstat", mounted)
+        try:
+            tree.exists("")
+        except CgroupError as error:
+            said = str(error)
+    assert said.endswith("colo is another file system mounted there")
