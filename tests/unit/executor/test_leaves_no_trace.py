@@ -140,11 +140,11 @@ def test_another_file_system_inside_the_subtree_is_not_entered(tmp_path: Path, m
         found = stat(fd)
         return SimpleNamespace(st_dev=found.st_dev + (found.st_ino == inner))
 
-    said = ""
+    text = ""
     with monkeypatch.context() as patched:
         patched.setattr(os, "fstat", mounted)
         try:
             tree.exists("")
         except CgroupError as error:
-            said = str(error)
-    assert said.endswith("colo is another file system mounted there")
+            text = str(error)
+    assert text.endswith("colo is another file system mounted there")
