@@ -151,3 +151,16 @@ def test_a_copy_is_no_break() -> None:
     invariant_checker = judged(*QUEUED_AGAIN)
     invariant_checker.stored(QUEUED_AGAIN[1], "id-1")
     assert invariant_checker.counts["copies"] == 1
+
+
+@pytest.mark.parametrize(("boot_id", "is_found"), [("b1", True), ("b2", False)])
+def test_times_of_two_starts_do_not_compare_where_a_clock_was_set(boot_id: str, is_found: bool) -> None:
+    checker = judged(replace(a_request("e1", 9_000), boot_id="b1"), a_finish("e1"))
+    checker.has_set_clocks = True
+    second = replace(a_request("e2", 1_000), boot_id=boot_id)
+    if is_found:
+        with pytest.raises(InvariantBroken, match="cool-down"):
+            checker.stored(second, "id-9")
+    else:
+        checker.stored(second, "id-9")
+        assert checker.counts["evicted cpu-watermark"] == 2

@@ -150,6 +150,7 @@ class FaultInjector:
         if process.clock.ahead_ms:
             return
         process.clock.ahead_ms = self._world.rng.randint(-_STEP_MOST_MS, _STEP_MOST_MS)
+        self._world.invariant_checker.has_set_clocks = True
         self._world.note(f"the clock of {process.key} is set by {process.clock.ahead_ms} ms")
         self.kill(process)
 

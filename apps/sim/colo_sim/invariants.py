@@ -58,6 +58,8 @@ class InvariantChecker:
         self.reported: dict[Attempt, set[str]] = {}
         #: The ledger lost releases, so it may hold places of attempts that are over until they are released again.
         self.has_lost_releases = False
+        #: The wall clock of a machine was set: times that two starts of a service tell do not compare.
+        self.has_set_clocks = False
         self._nodes = nodes
         self._ledger = ledger
         self._policy = policy
@@ -185,6 +187,8 @@ class InvariantChecker:
             # By an operator's will: the cool-downs are between evictions by pressure.
             return
         last = self._last_eviction.get(fact.node)
+        if last is not None and self.has_set_clocks and last.boot_id != fact.boot_id:
+            last = None
         if last is not None and fact.at_ms < last.at_ms + self._cool_ms(last.reason):
             raise InvariantBroken("a node was not given its cool-down", node=fact.node, last=last, then=fact)
         self._last_eviction[fact.node] = fact
