@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from colo_common.model.workload import RunSpec
 from colo_executor.process.launch import exit_status, launch, make_attempt_dir
+from colo_executor.process.run_as import UserIds
 from tests.support.builders import a_placement
 
 PATH = "/usr/bin:/bin"
@@ -43,6 +44,21 @@ def test_without_a_signal_the_command_runs(tmp_path: Path) -> None:
     os.waitid(os.P_PID, gate.pid, os.WEXITED | os.WNOWAIT)
     assert exit_status(directory, gate.pid) == 3
     assert (directory / "stdout").read_text() == "ran\n"
+
+
+def test_who_may_give_no_files_away_leaves_the_directory_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "fchown", refused)
+    run = RunSpec(command=("/bin/sh", "-c", "echo ran"))
+    directory = make_attempt_dir(tmp_path, "job.main.0@1")
+    gate = launch(replace(a_placement(), run=run), run.command, directory, PATH, account=UserIds(65_534, 65_534))
+    gate.open()
+    os.waitid(os.P_PID, gate.pid, os.WEXITED | os.WNOWAIT)
+    assert (directory / "stdout").read_text() == "ran\n"
+    assert (directory / "work").stat().st_mode & 0o7777 == 0o1777
+    assert exit_status(directory, gate.pid) == 0
 
 
 def _caught(pid: int) -> int:

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -150,12 +151,8 @@ def launch(
         for name in ("stdout", "stderr", "status"):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
             opened.append(os.open(directory / name, flags, 0o600))
-            # Its own output, which a program may open again by /dev/stdout; the status is the executor's.
-            if account is not None and name != "status":
-                os.fchown(opened[-1], account.uid, account.gid)
         if account is not None:
-            os.chown(directory / "work", account.uid, account.gid, follow_symlinks=False)
-            (directory / "work").chmod(0o700)
+            _give(directory, opened[1:3], account)
         # Not where every distribution has it: in a small system it is beside the shell.
         env = shutil.which("env", path=path) or shutil.which("env", path="/usr/bin:/bin") or _ENV_PATH
         where = placement.run.directory or str(directory / "work")
@@ -184,6 +181,18 @@ def launch(
         for fd in opened:
             os.close(fd)
     return Gate(pid=pid, fd=gate_write)
+
+
+def _give(directory: Path, outputs: Sequence[int], account: UserIds) -> None:
+    """Make the outputs, which a program may open again by /dev/stdout, and the working directory the user's own.
+
+    An executor without the right to give files away leaves the directory open to everybody, as it was made.
+    """
+    with contextlib.suppress(PermissionError):
+        for fd in outputs:
+            os.fchown(fd, account.uid, account.gid)
+        os.chown(directory / "work", account.uid, account.gid, follow_symlinks=False)
+        (directory / "work").chmod(0o700)
 
 
 def _script(program: str, where: str, command: tuple[str, ...], env: dict[str, str]) -> int:
