@@ -216,6 +216,31 @@ def test_a_large_number_is_written_as_it_is():
     assert '{name: COLO_GATEWAY_X, value: "0.5"}' in text
 
 
+def test_a_gateway_with_a_certificate_is_asked_by_tls_everywhere():
+    text = rendered("1.31", "tls.existingSecret=gateway-tls", "monitoring.enabled=true")
+    found = [each for each in yaml.safe_load_all(text) if each]
+    pods_of = {
+        each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in found if each["kind"] == "Deployment"
+    }
+    for name, pod in pods_of.items():
+        is_gateway = name == "colo-gateway"
+        (container,) = pod["containers"]
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            assert container[probe]["httpGet"].get("scheme") == ("HTTPS" if is_gateway else None)
+        assert ("COLO_GATEWAY_TLS_CERT" in environment(pod)) == is_gateway
+        assert any(volume["name"] == "tls" for volume in pod["volumes"]) == is_gateway
+    schemes = {
+        each["metadata"]["name"]: each["spec"]["endpoints"][0].get("scheme")
+        for each in found
+        if each["kind"] == "ServiceMonitor"
+    }
+    assert {name for name, scheme in schemes.items() if scheme == "https"} == {"colo-gateway"}
+    (test,) = (each for each in found if each["kind"] == "Pod")
+    assert [word for word in test["spec"]["containers"][0]["command"] if word.startswith("tls:")] == [
+        "tls:colo-gateway:8088"
+    ]
+
+
 def test_the_servers_of_the_stack_let_in_the_users_of_the_credentials(tmp_path: Path):
     """The charts of NATS and Redis are stand-ins here, since they are fetched."""
     values = yaml.safe_load((K8S / "colo-stack" / "values.yaml").read_text())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -25,6 +27,7 @@ from tests.system.bad_input import RunningService, Servers, refused_start
 pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="session")]
 
 JOB: Final[dict[str, Any]] = {"name": "probe", "cpu": "1", "memory": "64Mi", "work": "10 cpu-s"}
+READY: Final = Path(__file__).parents[2] / "image" / "ready.py"
 Reply = tuple[int, Any, "aiohttp.typedefs.LooseHeaders"]
 
 
@@ -314,6 +317,10 @@ async def test_certificates_of_the_gateway_and_of_its_clients(
         assert "its certificate is not trusted" in capsys.readouterr().err
         with pytest.raises(OSError, match="HTTP|closed|reset|Remote|Empty"):
             await gateway.get("/livez")
+        # What the image asks with: the gateway answers, and is not ready without the other services.
+        command = [sys.executable, str(READY), gateway.address.replace("http://", "tls:")]
+        answer = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
+        assert (answer.returncode, "readyz check failed" in answer.stdout) == (1, True), answer
 
     async with (
         servers.service("gateway", **settings, COLO_GATEWAY_TLS_CLIENT_CA=paths["ca"]) as gateway,

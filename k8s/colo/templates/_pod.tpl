@@ -24,6 +24,10 @@ nats{{ if hasKey .root.Values.services .name }} redis{{ end }}
 {{ if and (kindIs "float64" .) (eq (floor .) .) }}{{ int64 . }}{{ else }}{{ toString . }}{{ end }}
 {{- end }}
 
+{{- define "colo.isTls" -}}
+{{- if and (eq .name "gateway") .root.Values.tls.existingSecret }}yes{{ end }}
+{{- end }}
+
 {{- define "colo.environment" -}}
 {{- $values := .root.Values -}}
 - {name: COLO_NATS_URL, value: {{ $values.nats.url | quote }}}
@@ -62,6 +66,10 @@ nats{{ if hasKey .root.Values.services .name }} redis{{ end }}
 {{- if and (eq $name "gateway") $values.tokens.existingSecret }}
 - {name: COLO_GATEWAY_TOKENS_FILE, value: /etc/colo/tokens/{{ $values.tokens.key }}}
 {{- end }}
+{{- if include "colo.isTls" . }}
+- {name: COLO_GATEWAY_TLS_CERT, value: /etc/colo/tls/{{ $values.tls.certKey }}}
+- {name: COLO_GATEWAY_TLS_KEY, value: /etc/colo/tls/{{ $values.tls.keyKey }}}
+{{- end }}
 {{- range $key, $value := .own.settings }}
 - {name: COLO_{{ upper $name }}_{{ upper $key }}, value: {{ include "colo.text" $value | quote }}}
 {{- end }}
@@ -84,6 +92,9 @@ nats{{ if hasKey .root.Values.services .name }} redis{{ end }}
 {{- if and (eq .name "gateway") .root.Values.tokens.existingSecret }}
 - {name: tokens, mountPath: /etc/colo/tokens, readOnly: true}
 {{- end }}
+{{- if include "colo.isTls" . }}
+- {name: tls, mountPath: /etc/colo/tls, readOnly: true}
+{{- end }}
 {{- range $server := include "colo.servers" . | splitList " " }}
 {{- if (index $.root.Values $server).existingSecret }}
 - {name: {{ $server }}, mountPath: /etc/colo/{{ $server }}, readOnly: true}
@@ -103,6 +114,9 @@ nats{{ if hasKey .root.Values.services .name }} redis{{ end }}
 {{- if and (eq .name "gateway") .root.Values.tokens.existingSecret }}
 - {name: tokens, secret: {secretName: {{ .root.Values.tokens.existingSecret }}, defaultMode: 0440}}
 {{- end }}
+{{- if include "colo.isTls" . }}
+- {name: tls, secret: {secretName: {{ .root.Values.tls.existingSecret }}, defaultMode: 0440}}
+{{- end }}
 {{- range $server := include "colo.servers" . | splitList " " }}
 {{- with (index $.root.Values $server).existingSecret }}
 - {name: {{ $server }}, secret: {secretName: {{ . }}, defaultMode: 0440}}
@@ -111,11 +125,12 @@ nats{{ if hasKey .root.Values.services .name }} redis{{ end }}
 {{- end }}
 
 {{- define "colo.probes" -}}
+{{- $scheme := "" }}{{ if include "colo.isTls" . }}{{ $scheme = ", scheme: HTTPS" }}{{ end -}}
 ports: [{name: http, containerPort: {{ include "colo.port" . }}}]
 # It loads what it owns before it is ready; a process that answers nothing is started again.
-startupProbe: {httpGet: {path: /livez, port: http}, periodSeconds: 2, failureThreshold: 60}
-livenessProbe: {httpGet: {path: /livez, port: http}, periodSeconds: 10, timeoutSeconds: 5, failureThreshold: 6}
-readinessProbe: {httpGet: {path: /readyz, port: http}, periodSeconds: 5, timeoutSeconds: 5, failureThreshold: 2}
+startupProbe: {httpGet: {path: /livez, port: http{{ $scheme }}}, periodSeconds: 2, failureThreshold: 60}
+livenessProbe: {httpGet: {path: /livez, port: http{{ $scheme }}}, periodSeconds: 10, timeoutSeconds: 5, failureThreshold: 6}
+readinessProbe: {httpGet: {path: /readyz, port: http{{ $scheme }}}, periodSeconds: 5, timeoutSeconds: 5, failureThreshold: 2}
 {{- end }}
 
 {{- define "colo.unprivileged" -}}
