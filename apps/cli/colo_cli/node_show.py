@@ -52,7 +52,8 @@ def show(
     if output == "nrt":
         from colo_collector.nrt import node_resource_topology
 
-        print_data(node_resource_topology(found.node, topology.topology, topology.rules), "yaml")
+        policy = _kubelet_policy(found.kubelet_state)
+        print_data(node_resource_topology(found.node, topology.topology, topology.rules, policy), "yaml")
         return 0
     if output != "table":
         import msgspec
@@ -69,6 +70,17 @@ def show(
         return 0
     _print_sample(sample)
     return 0
+
+
+def _kubelet_policy(path: str) -> str:
+    """The CPU policy of the kubelet's checkpoint file, "" without one."""
+    from colo_collector.files import FileReader
+    from colo_collector.kubelet import checkpoint_policy
+
+    if not path:
+        return ""
+    with FileReader() as reader:
+        return checkpoint_policy(reader.read(path) or "")
 
 
 def _observed(machine: Any) -> "tuple[TopologyRead | None, SampleRead | None, str]":

@@ -104,6 +104,11 @@ class BoundedReader:
         """As FileReader.list_directories."""
         return self._ask(path, lambda reader: reader.list_directories(path, limit), ())
 
+    def list_trees(self, paths: Sequence[str], *, depth: int, most: int) -> dict[str, tuple[str, ...]]:
+        """As FileReader.list_trees."""
+        unknown: dict[str, tuple[str, ...]] = {}
+        return self._ask("", lambda reader: reader.list_trees(paths, depth=depth, most=most), unknown)
+
     def list_names(self, path: str, limit: int = 10_000) -> tuple[str, ...]:
         """As FileReader.list_names."""
         return self._ask(path, lambda reader: reader.list_names(path, limit), ())

@@ -121,7 +121,7 @@ def run_times_between(
 def _steal_us(
     before: MachineCpuTicks | None, now: MachineCpuTicks | None, cpus: CpuSet, run_us: int, user_hz: int
 ) -> int:
-    if before is None or now is None:
+    if before is None or now is None or now.total.steal <= before.total.steal:
         return 0
     first = {one.cpu: one for one in before.cpus}
     steal = busy = 0

@@ -55,6 +55,7 @@ class DetailSource(Protocol):
     """Reads files and directories of the machine; a missing or refused one is None or empty."""
 
     def list_directories(self, path: str, limit: int = ...) -> tuple[str, ...]: ...
+    def list_trees(self, paths: Sequence[str], *, depth: int, most: int) -> dict[str, tuple[str, ...]]: ...
     def read_all(self, paths: Sequence[str], *, keep: bool = ...) -> _Batch: ...
 
 
@@ -119,7 +120,12 @@ def read_details(
     """The reading of every workload that is due. A malformed file costs its values only; `faults` gets a sentence for each."""
     listed = tuple(due)
     paths = [path for one in listed for path in one.files.all()]
-    lists = {one.workload.name: _task_lists(reader, one.files) for one in listed}
+    directories = [one.files.directory for one in listed if one.files.directory]
+    trees = reader.list_trees(directories, depth=_DEPTH_MAX, most=_GROUPS_MAX)
+    lists = {
+        one.workload.name: [f"{group}/{one.files.task_list}" for group in trees.get(one.files.directory, ())]
+        for one in listed
+    }
     paths += [path for found in lists.values() for path in found]
     batch = reader.read_all(tuple(dict.fromkeys(paths)), keep=False)
     tasks = _share({name: _tasks(found, batch.texts, faults) for name, found in lists.items()})
@@ -129,20 +135,6 @@ def read_details(
     # Threads last and together: their shares need one moment more than the rest does.
     times = reader.read_all(wanted, keep=False) if wanted else batch
     return {one.workload.name: _reading(one, batch, times, tasks[one.workload.name], ticks, faults) for one in listed}
-
-
-def _task_lists(reader: DetailSource, files: DetailFiles) -> list[str]:
-    """The files that list the threads of the group and of the groups below it."""
-    if not files.directory:
-        return []
-    found = [files.directory]
-    level = [files.directory]
-    for _ in range(_DEPTH_MAX):
-        level = [f"{directory}/{name}" for directory in level for name in reader.list_directories(directory)]
-        found += level
-        if not level or len(found) >= _GROUPS_MAX:
-            break
-    return [f"{directory}/{files.task_list}" for directory in found[:_GROUPS_MAX]]
 
 
 def _tasks(paths: Iterable[str], texts: Mapping[str, str | None], faults: list[str]) -> list[int]:

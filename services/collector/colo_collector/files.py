@@ -161,6 +161,19 @@ class FileReader:
             return ()
         return tuple(sorted(found))
 
+    def list_trees(self, paths: Sequence[str], *, depth: int, most: int) -> dict[str, tuple[str, ...]]:
+        """Each directory with those below it, as paths, the nearest first, down to `depth` levels and at most `most`."""
+        found: dict[str, tuple[str, ...]] = {}
+        for path in paths:
+            listed, level = [path], [path]
+            for _ in range(depth):
+                level = [f"{parent}/{name}" for parent in level for name in self.list_directories(parent)]
+                listed += level
+                if not level or len(listed) >= most:
+                    break
+            found[path] = tuple(listed[:most])
+        return found
+
     def list_names(self, path: str, limit: int = 10_000) -> tuple[str, ...]:
         """The names of all entries of a directory, links too, sorted; empty if the directory is missing or refused.
 

@@ -455,15 +455,18 @@ class Machine:
         """Read the zones of new groups, and of the older groups whose turn it is."""
         self._cpuset_rounds += 1
         topology = self._topology()
-        for index, group in enumerate(self._groups.values()):
-            if group.cpuset_reads >= _YOUNG_PERIODS and (index + self._cpuset_rounds) % _CPUSET_PERIODS:
-                continue
-            paths = [path for path in (group.cpuset.cpus, group.cpuset.mems) if path]
-            if not paths:
+        due = [
+            group
+            for index, group in enumerate(self._groups.values())
+            if group.cpuset_reads < _YOUNG_PERIODS or not (index + self._cpuset_rounds) % _CPUSET_PERIODS
+        ]
+        paths = [path for group in due for path in (group.cpuset.cpus, group.cpuset.mems) if path]
+        texts = self._reader.read_all(paths, keep=False).texts if paths else {}
+        for group in due:
+            if not (group.cpuset.cpus or group.cpuset.mems):
                 continue
             group.cpuset_reads += 1
             try:
-                texts = self._reader.read_all(paths, keep=False).texts
                 group.cpus, group.zones = allowed_by(topology, group.cpuset, texts)
             except InvalidInput as error:
                 faults.append(f"{group.workload.name}: {error}")

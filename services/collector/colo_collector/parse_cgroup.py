@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from colo_collector.kernel_text import cpu_list, flat_keyed, single_count, unsigned, where
+from colo_collector.kernel_text import cpu_list, flat_keyed, line_value, single_count
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 
@@ -92,8 +92,8 @@ def parse_throttled_us(path: str, text: str) -> int:
 
     v1 counts `throttled_time` in nanoseconds, rounded down here; v2 has `throttled_usec`.
     """
-    found = flat_keyed(path, text)
-    return found["throttled_usec"] if "throttled_usec" in found else found.get("throttled_time", 0) // 1000
+    throttled_us = line_value(path, text, "throttled_usec")
+    return throttled_us if throttled_us is not None else (line_value(path, text, "throttled_time") or 0) // 1000
 
 
 def parse_cpu_usage_ns(path: str, text: str) -> int:
@@ -103,8 +103,10 @@ def parse_cpu_usage_ns(path: str, text: str) -> int:
     """
     if text[:1].isdigit():
         return single_count(path, text)
-    usage_us = flat_keyed(path, text).get("usage_usec")
+    usage_us = line_value(path, text, "usage_usec")
     if usage_us is None:
+        # Names the line of a file that is malformed as a whole.
+        flat_keyed(path, text)
         raise InvalidInput(path, "must be one number or have a line usage_usec", text)
     return usage_us * 1000
 
@@ -117,21 +119,11 @@ def parse_group_memory(usage_path: str, usage: str, stat_path: str, stat: str | 
     """
     inactive_file_bytes = 0
     if stat is not None:
-        number = _line_value(stat_path, stat, "total_inactive_file")
+        number = line_value(stat_path, stat, "total_inactive_file")
         if number is None:
-            number = _line_value(stat_path, stat, "inactive_file")
+            number = line_value(stat_path, stat, "inactive_file")
         inactive_file_bytes = number or 0
     return GroupMemory(usage_bytes=single_count(usage_path, usage), inactive_file_bytes=inactive_file_bytes)
-
-
-def _line_value(path: str, text: str, key: str) -> int | None:
-    """The number of one key, None without it. Searches the text: parsing all forty lines of 250 groups a second costs more."""
-    begin = 0 if text.startswith(f"{key} ") else text.find(f"\n{key} ") + 1
-    if begin == 0 and not text.startswith(f"{key} "):
-        return None
-    end = text.find("\n", begin)
-    word = text[begin + len(key) + 1 : len(text) if end < 0 else end]
-    return unsigned(word, where(path, text.count("\n", 0, begin) + 1))
 
 
 def cpuset_of_group(path: str, text: str) -> CpuSet:

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from colo_collector.kernel_text import flat_keyed, numbered_lines, single_count, unsigned, where
+from colo_collector.kernel_text import flat_keyed, line_value, numbered_lines, single_count, unsigned, where
 from colo_common.model.invalid import InvalidInput
 
 __all__ = [
@@ -56,12 +56,10 @@ class QuotaPeriods(Struct, frozen=True, kw_only=True):
 
 def parse_memory_split(path: str, text: str) -> MemorySplit:
     """The kinds of memory.stat: `anon file shmem` on v2, `total_rss total_cache total_shmem` on v1."""
-    found = flat_keyed(path, text)
-    if "anon" in found:
-        return MemorySplit(anon_bytes=found["anon"], file_bytes=found.get("file"), shmem_bytes=found.get("shmem"))
-    return MemorySplit(
-        anon_bytes=found.get("total_rss"), file_bytes=found.get("total_cache"), shmem_bytes=found.get("total_shmem")
-    )
+    anon_bytes = line_value(path, text, "anon")
+    names = ("anon", "file", "shmem") if anon_bytes is not None else ("total_rss", "total_cache", "total_shmem")
+    anon, file, shmem = (line_value(path, text, name) for name in names)
+    return MemorySplit(anon_bytes=anon, file_bytes=file, shmem_bytes=shmem)
 
 
 def parse_numa_stat(path: str, text: str, page_bytes: int = _PAGE_BYTES) -> tuple[tuple[int, int], ...]:

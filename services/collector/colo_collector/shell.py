@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from colo_collector.kernel_groups import GroupsRead, ReadGroups
 from colo_collector.machine import Observation
-from colo_collector.readings import Skip, TopologyRead, Unreadable
+from colo_collector.readings import SampleRead, Skip, TopologyRead, Unreadable
 from colo_common.events.effects import Effect
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Clock
@@ -97,6 +97,10 @@ class CollectorShell:
         self._wakes = metrics.counter(
             "colo_collector_kernel_wakes_total", "times that the kernel told of pressure or memory events by itself"
         )
+        self._violations = metrics.gauge(
+            "openfuyao_qos_violation_rate",
+            "share of the values of workloads' own metrics that broke their SLO in five minutes, the worst of all workloads",
+        )
         self._hangs = metrics.gauge("colo_collector_hung_reads", "reads that were given up since the start")
         self._machine = machine
         self._inject = inject
@@ -168,6 +172,8 @@ class CollectorShell:
         for grown in observation.memory_events:
             await self._inject(grown)
         self._log_readable(observation)
+        if isinstance(observation.event, SampleRead):
+            self._violations.set(_worst_violation_ratio(observation.event))
         self._log_faults(frozenset(observation.faults))
         self._workloads.set(observation.workloads)
         self._spread_seconds.set(observation.spread_ns / 1e9)
@@ -216,3 +222,9 @@ class CollectorShell:
         if healed:
             self._log.info("file-faults-over", count=len(healed))
         self._faults = faults
+
+
+def _worst_violation_ratio(sample: SampleRead) -> float:
+    """The largest share of values above their SLO in the shortest window, over all workloads; 0 where nothing is measured."""
+    shortest = [one.business.violations[0] for one in sample.workloads if one.business and one.business.violations]
+    return max((one.above / one.samples for one in shortest if one.samples), default=0.0)

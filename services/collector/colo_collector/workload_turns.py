@@ -25,8 +25,8 @@ from colo_common.model.stall import RunTimes, StallShare, stall_share
 
 __all__ = ["GROUPS_A_PERIOD", "WorkloadStall", "WorkloadTurns", "next_turns"]
 
-GROUPS_A_PERIOD: Final = 25
-"""Workloads with a turn in one period: 250 workloads are round in ten periods, and those of a small node every period."""
+GROUPS_A_PERIOD: Final = 16
+"""Workloads with a turn in one period: 250 workloads are round in sixteen periods, and those of a small node every period."""
 _STALE_NS: Final = 60_000_000_000
 _NS_PER_MS: Final = 1_000_000
 
