@@ -18,7 +18,7 @@ from colo_common.events.enforcement import NodeRecovered
 from colo_common.events.fact import Fact
 from colo_common.model.invalid import InvariantBroken
 from colo_executor.suppress import SuppressPolicy, bounds_mcpu
-from colo_sim.faults import FORGETFUL, NO_NETWORK_FAULTS, STOPPING, FaultPlan
+from colo_sim.faults import FORGETFUL, FORGETFUL_STREAMS, NO_NETWORK_FAULTS, STOPPING, FaultPlan
 from colo_sim.quiescence import differences
 from colo_sim.world import Outcome, World, WorldSettings
 from tests.sim.command import command_of
@@ -194,3 +194,14 @@ def test_rows_and_holds_that_redis_lost_are_put_back() -> None:
     assert outcome.reached["fault redis-forgets"]
     assert outcome.reached["Redis lost rows"]
     assert outcome.reached["Redis lost holds"]
+
+
+def test_what_the_streams_lost_after_it_was_received_is_asked_for() -> None:
+    settings = WorldSettings(
+        seed=1, nodes=3, jobs=8, jobs_within_ms=60_000, schedulers=2, shards=4, faults=FORGETFUL_STREAMS
+    )
+    with World(settings) as world:
+        outcome = world.run()
+    assert outcome.reached["fault streams-forget"]
+    assert outcome.reached["streams lost messages"]
+    assert outcome.reached["readers found out"]

@@ -20,6 +20,7 @@ _ARMED_MS: Final = 3_000
 _NODES_LEFT: Final = 2
 _LOST_MS: Final = 1_000
 _PUT_BACK_WITHIN_MS: Final = 10_000
+_FORGETS_MS: Final = (500, 5_000, 120_000)
 _FOUND_OUT_MS: Final = 10_000
 _STEP_MOST_MS: Final = 3_600_000
 
@@ -97,6 +98,8 @@ class FaultInjector:
                 self._lose_redis(world.store.rows(), world.ledger.truth.state(), _LOST_MS)
             case "redis-emptied":
                 self._lose_redis({}, MemoryLedger().state(), 0)
+            case "streams-forget":
+                self._restore_streams(rng.choice(_FORGETS_MS))
             case _:
                 raise InvariantBroken("an unknown fault", kind=kind)
 
@@ -265,3 +268,11 @@ class FaultInjector:
             world.chance.reached["Redis lost holds"] += has_lost_holds
 
         world.event_queue.after(after_ms, start_again)
+
+    def _restore_streams(self, span_ms: int) -> None:
+        """The streams are as they were this long ago, and readers find out that they received what is gone."""
+        world = self._world
+        lost, found = world.bus.lose_since(world.event_queue.now_ms - span_ms)
+        world.note(f"the streams lose {lost} messages")
+        world.chance.reached["streams lost messages"] += lost > 0
+        world.chance.reached["readers found out"] += found

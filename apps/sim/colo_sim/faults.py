@@ -9,6 +9,7 @@ from msgspec import Struct
 __all__ = [
     "NO_NETWORK_FAULTS",
     "FORGETFUL",
+    "FORGETFUL_STREAMS",
     "HARSH",
     "ROUGH_NETWORK",
     "STOPPING",
@@ -70,6 +71,7 @@ FaultKind = Literal[
     "ledger-away",
     "redis-forgets",
     "redis-emptied",
+    "streams-forget",
 ]
 
 
@@ -124,3 +126,8 @@ FORGETFUL = FaultPlan(
     quiet_after_ms=60_000, every_ms=(4_000, 9_000), weights=(("redis-forgets", 3), ("redis-emptied", 1))
 )
 """A Redis that starts again and again without its last second, or empty, under services that live."""
+
+FORGETFUL_STREAMS = FaultPlan(
+    quiet_after_ms=60_000, every_ms=(6_000, 12_000), weights=(("streams-forget", 2), ("crash-replica", 1))
+)
+"""A NATS that is restored again and again as it was up to two minutes ago, under services that live."""

@@ -20,6 +20,7 @@ from colo_sim.world_reader import Reader
 
 __all__ = ["Consumer", "WorldBus"]
 
+_FOUND_OUT_MS: Final = 2_000
 _matches: Final = lru_cache(maxsize=100_000)(matches)
 
 
@@ -32,6 +33,8 @@ class SimStream:
         self.messages: dict[int, Outgoing] = {}
         self.last_seq = 0
         self.newest: dict[str, int] = {}
+        # When each message was stored, and under which id.
+        self._stored: dict[int, tuple[int, str]] = {}
         self._ids: OrderedDict[str, int] = OrderedDict()
 
     def append(self, message: Outgoing, now_ms: int) -> int:
@@ -47,7 +50,17 @@ class SimStream:
         if self.limits.max_msgs_per_subject == 1:
             self.messages.pop(self.newest.get(message.subject, 0), None)
         self.newest[message.subject] = self.last_seq
+        self._stored[self.last_seq] = now_ms, message.msg_id
         return self.last_seq
+
+    def lose_since(self, since_ms: int) -> set[int]:
+        """Lose the messages that were stored since then, and the knowledge of their ids; returns their numbers, used no more."""
+        lost = {seq for seq, (at_ms, _) in self._stored.items() if at_ms >= since_ms}
+        for seq in lost:
+            self._ids.pop(self._stored.pop(seq)[1], None)
+            self.messages.pop(seq, None)
+        self.newest = {message.subject: seq for seq, message in sorted(self.messages.items())}
+        return lost
 
 
 class Consumer:
@@ -60,6 +73,8 @@ class Consumer:
         self.source = source
         self.stream = stream
         self.unacked: dict[int, int] = {}
+        #: Every message of its subjects so far.
+        self.taken: set[int] = set()
         self.readers: list[Reader] = []
         self._event_queue = event_queue
         self._chance = chance
@@ -87,6 +102,7 @@ class Consumer:
         """Send a new message of the stream, if its subject matches."""
         if any(_matches(pattern, subject) for pattern in self.source.subjects):
             self.unacked[seq] = 0
+            self.taken.add(seq)
             self._send(seq)
 
     def ack(self, seq: int) -> None:
@@ -100,6 +116,18 @@ class Consumer:
         """Send the message once more, unless it is settled."""
         if seq in self.unacked and seq not in self._unsent:
             self._send(seq)
+
+    def lose(self, lost: set[int], why: str) -> int:
+        """The stream lost these messages. Readers to whom one of them was delivered find out; returns how many do."""
+        received = {seq for seq in lost & self.taken if self.unacked.get(seq, 1)}
+        for seq in lost:
+            self.ack(seq)
+        # Orders are given again by whoever misses their effect.
+        may_find = bool(received) and not self.stream.limits.work_queue
+        finders = [reader for reader in self.readers if may_find and reader.missed is not None]
+        for reader in finders:
+            self._event_queue.after(_FOUND_OUT_MS, reader.find_missed, why)
+        return len(finders)
 
     def _send(self, seq: int) -> None:
         readers = [reader for reader in self.readers if reader.boot.link.passes_in]
@@ -221,6 +249,19 @@ class WorldBus:
             for consumer in consumers:
                 if any(reader.boot is boot for reader in consumer.readers):
                     consumer.resume()
+
+    def lose_since(self, since_ms: int) -> tuple[int, int]:
+        """Lose what the streams that keep every message stored since then: how many messages, and how many readers find out."""
+        count = found = 0
+        for name, stream in self.streams.items():
+            # Of a subject's last message an older one would come back, which its owner publishes anew anyway.
+            if stream.limits.max_msgs_per_subject == 1:
+                continue
+            lost = stream.lose_since(since_ms)
+            count += len(lost)
+            for consumer in self._consumers[name]:
+                found += consumer.lose(lost, f"{name} lost {len(lost)} messages")
+        return count, found
 
     def undelivered(self) -> Mapping[str, int]:
         """The number of unacknowledged messages of each named consumer, where there are any."""

@@ -61,7 +61,7 @@ class Connection:
         while boot.link.is_cut:
             retry_s = rng.randint(*_RETRY_MS) / 1_000
             await asyncio.sleep(retry_s)
-        reader = Reader(boot, source)
+        reader = Reader(boot, source, missed)
         self._bus.attach(reader)
         while True:
             await sink(await reader.take())

@@ -103,12 +103,12 @@ class SimProcess(Generic[Role_co]):
     def cut_one_way(self, *, is_deaf: bool) -> None:
         """Let nothing arrive at the process, or nothing that it sends arrive, until `heal_one_way`."""
         self.link.is_deaf, self.link.is_mute = is_deaf, not is_deaf
-        self._note("hears nothing" if is_deaf else "is heard nowhere")
+        self._note("receives nothing" if is_deaf else "reaches nobody")
 
     def heal_one_way(self) -> None:
         """Let messages pass in both directions."""
         self.link.is_deaf = self.link.is_mute = False
-        self._note("hears and is heard")
+        self._note("is connected both ways")
         if self.boot is not None:
             self._bus.resume(self.boot)
 

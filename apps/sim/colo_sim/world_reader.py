@@ -8,7 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from colo_common.events.wire import event_at
-from colo_common.ports import Delivery, Outgoing, Settlement, Source, Unavailable
+from colo_common.ports import Delivery, Missed, Outgoing, Settlement, Source, Unavailable
 from colo_sim.world_boot import Boot
 
 __all__ = ["Acknowledged", "Reader"]
@@ -24,7 +24,8 @@ class Acknowledged(Protocol):
 class Reader:
     """The queue of arrived messages until the process takes them; a stopped process takes none."""
 
-    def __init__(self, boot: Boot, source: Source) -> None:
+    def __init__(self, boot: Boot, source: Source, missed: Missed | None = None) -> None:
+        self.missed = missed
         self.boot = boot
         self.source = source
         self._arrived: deque[Delivery] = deque()
@@ -43,6 +44,11 @@ class Reader:
         )
         self._arrived.append(delivery)
         self._filled.set()
+
+    def find_missed(self, why: str) -> None:
+        """Find out that the stream lost messages that were received from it."""
+        if self.missed is not None and not self.boot.is_over:
+            self.boot.spawn(_call(self.missed, why))
 
     async def _settle(self, consumer: Acknowledged, seq: int, settlement: Settlement, delay_s: float) -> None:
         """Settle a message at its consumer; the acknowledgement may be lost. Raises Unavailable while the link is cut."""
@@ -65,3 +71,7 @@ class Reader:
         delivery = self._arrived.popleft()
         self.boot.note(f"receives  {event_at(delivery.subject).body.__name__}")
         return delivery
+
+
+async def _call(missed: Missed, why: str) -> None:
+    await missed(why)

@@ -22,7 +22,7 @@ from colo_jobs.core import Event as JobsEvent
 from colo_jobs.core import JobsCore
 from colo_jobs.effects import LogRefused, LogUnreadable
 from colo_jobs.policy import JobsPolicy
-from colo_jobs.shell import jobs_service
+from colo_jobs.shell import JobsShell, jobs_service
 from colo_overcommit.core import Event as OvercommitEvent
 from colo_overcommit.core import OvercommitCore
 from colo_overcommit.policy import OvercommitPolicy
@@ -94,16 +94,19 @@ class JudgedOvercommit(OvercommitCore):
 def jobs(boot: Boot, connection: Connection, store: MemoryStore, metrics: Metrics) -> tuple[JobsCore, Works]:
     """The jobs service."""
     core = JudgedJobs(JobsPolicy(), boot)
+    stored = StoreConnection(boot, store)
+    shell = JobsShell(stored, boot.clock)
     service = jobs_service(
         core,
         bus=connection,
-        store=StoreConnection(boot, store),
+        store=stored,
         clock=boot.clock,
         metrics=metrics,
         boot_id=boot.boot_id,
         seed=boot.seed,
+        shell=shell,
     )
-    return core, (running(boot, service),)
+    return core, (running(boot, service), list_holds(connection, boot.clock, service, _PAGE, shell.holds_due))
 
 
 def overcommit(boot: Boot, connection: Connection, metrics: Metrics, judge: Promises) -> tuple[OvercommitCore, Works]:
