@@ -28,7 +28,7 @@ async def main(state_dir: str, subtree: str, mode: str, *scripts: str) -> None:
         launched = await runtime.launch(placement, 1)
         assert isinstance(launched, ReplicaLaunched), launched
     if mode == "stop":
-        intent = StopIntent(cause="stopped", reason="cancelled", kill_at_ms=12_345)
+        intent = StopIntent(cause="stopped", reason="cancelled", kill_at_ms=12_345, grace_ms=600_000)
         await runtime.signal(SignalReplica(replica="job/main/0", attempt=1, signal="term", intent=intent))
     print("started", flush=True)  # noqa: T201
     await asyncio.Event().wait()

@@ -24,7 +24,8 @@ __all__ = ["Gate", "attempt_dir", "check_run", "exit_status", "launch", "make_at
 # It waits for a line on its standard input; when the executor dies first, the input ends and the command never runs. A signal that
 # comes before the command has a process of its own ends the attempt, as it would have ended the command.
 # It may be root's, so a variable of the job (LD_PRELOAD, PATH, ENV) must not be in its environment: these come on descriptor 4.
-_SHELL: Final = """code=
+_SHELL: Final = """cd / || exit 125
+code=
 trap code=143 TERM
 trap code=130 INT
 trap code=129 HUP
