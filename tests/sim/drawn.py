@@ -32,6 +32,8 @@ def settings_from(seed: int) -> WorldSettings:
         skew_most_ms=rng.choice((0, 500, 5_000)),
         spikes=rng.randint(0, 4),
         faults=_faults(rng, within_ms + rng.choice((20, 60)) * SECOND_MS),
+        # Drawn last: what came before it is as it was.
+        restrictions=rng.choice((0, 0, 2, 6)),
     )
 
 
