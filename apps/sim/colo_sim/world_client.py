@@ -9,18 +9,16 @@ from typing import Final
 from msgspec import Struct
 
 from colo_common.events.requests import CancelJob, JobAccepted, Refusal, SubmitJob
-from colo_common.model.invalid import InvariantBroken
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSpec
-from colo_common.ports import Unavailable
-from colo_common.runtime.ask import ask
+from colo_sim.world_asking import ask_until_done
 from colo_sim.world_boot import Boot
 from colo_sim.world_connection import Connection
 from colo_sim.world_roles import Works
 
 __all__ = ["SimClient", "JobPlan", "plan_jobs", "plan_online_jobs"]
 
-_RETRY_MS: Final = (300, 3_000)
+_AGAIN: Final = frozenset({429})
 _MIB: Final = 1 << 20
 
 
@@ -95,26 +93,18 @@ class SimClient:
 
     async def _submit(self, plan: JobPlan, boot: Boot, connection: Connection) -> None:
         await asyncio.sleep(plan.at_ms / 1_000)
-        await self._until_accepted(SubmitJob(job=plan.job, spec=plan.spec), boot, connection)
+        await _until_accepted(SubmitJob(job=plan.job, spec=plan.spec), boot, connection)
         self.accepted.add(plan.job)
         if plan.cancel_after_ms is not None:
             await asyncio.sleep(plan.cancel_after_ms / 1_000)
             self.cancelled.add(plan.job)
-            await self._until_accepted(CancelJob(job=plan.job), boot, connection)
+            await _until_accepted(CancelJob(job=plan.job), boot, connection)
 
-    @staticmethod
-    async def _until_accepted(body: SubmitJob | CancelJob, boot: Boot, connection: Connection) -> None:
-        while True:
-            try:
-                answer = await ask(connection, body)
-            except Unavailable:
-                answer = None
-            match answer:
-                case JobAccepted():
-                    return
-                case Refusal(code=409) if isinstance(body, CancelJob):
-                    # The job ended before it was cancelled.
-                    return
-                case Refusal() if answer.code != 429:
-                    raise InvariantBroken("a good request was refused", body=body, answer=answer)
-            await asyncio.sleep(boot.chance.rng.randint(*_RETRY_MS) / 1_000)
+
+async def _until_accepted(body: SubmitJob | CancelJob, boot: Boot, connection: Connection) -> None:
+    def is_done(answer: Struct) -> bool:
+        # A job that ended before it was cancelled is cancelled.
+        has_ended = isinstance(body, CancelJob) and isinstance(answer, Refusal) and answer.code == 409
+        return has_ended or isinstance(answer, JobAccepted)
+
+    await ask_until_done(body, boot, connection, is_done=is_done, again=_AGAIN)

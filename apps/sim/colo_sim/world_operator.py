@@ -9,19 +9,15 @@ from typing import Final
 
 from msgspec import Struct
 
-from colo_common.events.requests import Refusal
 from colo_common.events.restriction import LiftRestrictions, RestrictionList, SetRestriction
-from colo_common.model.invalid import InvariantBroken
 from colo_common.model.restriction import Restriction, RestrictionKind, RestrictionScope
-from colo_common.ports import Unavailable
-from colo_common.runtime.ask import ask
+from colo_sim.world_asking import ask_until_done
 from colo_sim.world_boot import Boot
 from colo_sim.world_connection import Connection
 from colo_sim.world_roles import Works
 
 __all__ = ["Forbidden", "SimOperator", "plan_restrictions"]
 
-_RETRY_MS: Final = (300, 3_000)
 _FOR_MS: Final = (5_000, 60_000)
 _AGAIN: Final = frozenset({404, 429, 503})
 """A gateway that starts does not know all nodes yet, or has not read its table."""
@@ -105,14 +101,7 @@ class SimOperator:
 
 
 async def _until_done(body: SetRestriction | LiftRestrictions, boot: Boot, connection: Connection) -> None:
-    while True:
-        try:
-            answer = await ask(connection, body)
-        except Unavailable:
-            answer = None
-        match answer:
-            case RestrictionList():
-                return
-            case Refusal() if answer.code not in _AGAIN:
-                raise InvariantBroken("a good request was refused", body=body, answer=answer)
-        await asyncio.sleep(boot.chance.rng.randint(*_RETRY_MS) / 1_000)
+    def is_done(answer: Struct) -> bool:
+        return isinstance(answer, RestrictionList)
+
+    await ask_until_done(body, boot, connection, is_done=is_done, again=_AGAIN)
