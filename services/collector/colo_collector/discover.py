@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -42,6 +43,7 @@ _SUBTREE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,230}", re.ASCII)
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 _WORD: Final = re.compile(r"[A-Za-z_]+", re.ASCII)
 _ONLINE_MAX: Final = 1_000
+_REPLICAS_REMEMBERED: Final = 4_096
 _ONLINE_CLASSES: Final = {qos.value.lower(): qos for qos in (QosClass.LSE, QosClass.LSR, QosClass.LS)}
 
 
@@ -100,23 +102,25 @@ def batch_directory(hierarchy: Hierarchy, subtree: str) -> str:
 
 def batch_workloads(names: Iterable[str], subtree: str) -> tuple[Workload, ...]:
     """The batch replicas among the names of groups, in their order; every other name is skipped."""
-    found: list[Workload] = []
-    for name in names:
-        token = parse_replica_token(name)
-        if token is None:
-            continue
-        replica, attempt = token
-        found.append(
-            Workload(
-                name=attempt_key(replica, attempt),
-                path=f"/{subtree}/{BATCH}/{name}",
-                qos=QosClass.BE,
-                band=PriorityBand.BATCH,
-                replica=replica,
-                attempt=attempt,
-            )
-        )
-    return tuple(found)
+    found = (_batch_workload(name, subtree) for name in names)
+    return tuple(one for one in found if one is not None)
+
+
+@lru_cache(maxsize=_REPLICAS_REMEMBERED)
+def _batch_workload(name: str, subtree: str) -> Workload | None:
+    """The same names come every period."""
+    token = parse_replica_token(name)
+    if token is None:
+        return None
+    replica, attempt = token
+    return Workload(
+        name=attempt_key(replica, attempt),
+        path=f"/{subtree}/{BATCH}/{name}",
+        qos=QosClass.BE,
+        band=PriorityBand.BATCH,
+        replica=replica,
+        attempt=attempt,
+    )
 
 
 def online_directory(hierarchy: Hierarchy, subtree: str) -> str:

@@ -25,6 +25,7 @@ _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 # ENODEV is what a descriptor of a removed control group answers.
 _MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ESRCH})
 _OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
+_ONE_PIECE: Final = 1_024
 _DESCRIPTORS_SPARED: Final = 128
 """Descriptors that this reader leaves for the sockets and logs of its process."""
 
@@ -70,6 +71,7 @@ class FileReader:
         self._held: OrderedDict[str, int] = OrderedDict()
         self._batch = 0
         self._read_in: dict[str, int] = {}
+        self._kernel_inodes: dict[str, int] = {}
         self._at: tuple[str, int] | None = None
         self._is_abandoned = False
 
@@ -218,23 +220,30 @@ class FileReader:
         descriptor = self._held.get(path)
         if descriptor is not None:
             with contextlib.suppress(OSError):
-                status = os.fstat(descriptor)
-                if status.st_nlink:
+                known = self._kernel_inodes.get(path)
+                if known is None:
+                    status = os.fstat(descriptor)
+                    known = status.st_ino if status.st_nlink else None
+                if known is not None:
                     self._held.move_to_end(path)
                     self._read_in[path] = self._batch
-                    return self._bytes(descriptor), status.st_ino
+                    return self._bytes(descriptor), known
             # The file behind the descriptor was deleted; another file may have its name now.
             self._drop(path)
         descriptor = self._open(path)
         try:
             content = self._bytes(descriptor)
-            inode = os.fstat(descriptor).st_ino
+            status = os.fstat(descriptor)
+            inode = status.st_ino
         except BaseException:
             os.close(descriptor)
             raise
         if keep and not self._is_abandoned and self._has_place():
             self._held[path] = descriptor
             self._read_in[path] = self._batch
+            if content and not status.st_size:
+                # Content without a size is a control group's or the kernel's: once removed, its read fails (ENODEV) by itself.
+                self._kernel_inodes[path] = inode
         else:
             os.close(descriptor)
         return content, inode
@@ -267,10 +276,11 @@ class FileReader:
     def _bytes(self, descriptor: int) -> bytes:
         """The content from its start, at most one byte more than the limit.
 
-        The kernel may answer in pieces (seq_file returns whole records that fit its page), so only an empty answer is the end.
+        The kernel may answer in pieces (seq_file returns whole records that fit its page), so only an empty answer is the end; but
+        a quarter of a page that ends with a line is whole, because no file read here has a record of three quarters.
         """
         content = os.pread(descriptor, self._limit_bytes + 1, 0)
-        if not content:
+        if not content or (len(content) <= _ONE_PIECE and content.endswith(b"\n")):
             return content
         pieces = [content]
         size = len(content)
@@ -290,6 +300,7 @@ class FileReader:
     def _drop(self, path: str) -> None:
         descriptor = self._held.pop(path, None)
         self._read_in.pop(path, None)
+        self._kernel_inodes.pop(path, None)
         if descriptor is not None:
             with contextlib.suppress(OSError):
                 os.close(descriptor)

@@ -91,6 +91,7 @@ class CollectorShell:
     ) -> None:
         """`skipped` is the core's count, exported as it grows. `triggers` tell `wake` what the kernel tells them."""
         self._triggers = triggers
+        self._event_files: Mapping[str, tuple[str, str]] | None = None
         self._kernel = kernel
         self._woken = asyncio.Event()
         self._named: set[str] = set()
@@ -141,7 +142,8 @@ class CollectorShell:
             observation = await asyncio.to_thread(self._machine.observe)
             self._observation_seconds.observe(loop.time() - began_s)
             await self._deliver(observation)
-            if self._triggers is not None:
+            if self._triggers is not None and observation.event_files != self._event_files:
+                self._event_files = observation.event_files
                 await asyncio.to_thread(self._triggers.watch, observation.event_files)
             due = int((loop.time() - origin_s) / self._period_s) + 1
             if due > turn + 1:
