@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
+from msgspec import ValidationError
 
 from colo_cli.everywhere import take_everywhere
 from colo_cli.failure import Failure
@@ -162,6 +163,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Failure as error:
         sys.stderr.write(f"colo: {error}\n")
         return error.status
+    except ValidationError as error:
+        # What a person wrote is checked where it is read; what is left here came from a gateway.
+        sys.stderr.write(f"colo: the gateway's answer is of another version: {error}; see `colo version --check`\n")
+        return 1
     except ModuleNotFoundError as error:
         needed = (error.name or "").partition(".")[0]
         if needed not in _OF_SERVICES:

@@ -13,6 +13,7 @@ import pytest
 
 from colo_cli.client import Client
 from colo_cli.failure import CommandRefused, Failure
+from colo_cli.main import main
 from colo_cli.submit import submit
 from colo_common.model.submission import job_id
 
@@ -168,3 +169,12 @@ def test_a_refusal_that_settles_it_keeps_nothing(tmp_path: Any, monkeypatch: pyt
         submit(file=_job_file(tmp_path), check_index="0", api=gateway.api)
     assert refused.value.status == 1
     assert not (tmp_path / "state").exists()
+
+
+def test_an_answer_of_another_version_is_told_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    with a_gateway(unavailable=0) as gateway:
+        assert main(["history", "node", "n1", "--api", gateway.api]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("colo: the gateway's answer is of another version: Object missing required field")
+    assert told.err.count("\n") == 1
