@@ -40,7 +40,7 @@ ALL = (
     "nats.existingSecret=nats",
     "nats.caKey=ca.crt",
 )
-AGENT_CAPABILITIES = ["SETUID", "SETGID", "KILL", "DAC_OVERRIDE", "FOWNER", "SYS_NICE"]
+AGENT_CAPABILITIES = ["SETUID", "SETGID", "KILL", "CHOWN", "DAC_OVERRIDE", "FOWNER", "SYS_NICE"]
 
 
 def tool(name: str) -> str:

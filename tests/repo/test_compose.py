@@ -17,7 +17,7 @@ COMPOSE = yaml.safe_load((FOLDER / "compose.yaml").read_text())
 CONTAINERS = COMPOSE["services"]
 CAPABILITIES = {
     "secrets": {"CHOWN", "DAC_OVERRIDE", "FOWNER"},
-    "executor": {"SETUID", "SETGID", "KILL", "DAC_OVERRIDE", "FOWNER", "SYS_NICE"},
+    "executor": {"SETUID", "SETGID", "KILL", "CHOWN", "DAC_OVERRIDE", "FOWNER", "SYS_NICE"},
 }
 
 

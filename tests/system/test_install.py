@@ -344,8 +344,8 @@ def _run_and_leave(colo: Installed, network: Network, person: Person, states: Ma
         assert place.startswith(str(states[node]))
         assert dict(line.split() for line in status) == {
             "CapEff:": "0000000000000000",
-            # DAC_OVERRIDE 1, FOWNER 3, KILL 5, SETGID 6, SETUID 7, SYS_NICE 23: bounds, which nothing here can use.
-            "CapBnd:": f"{1 << 1 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 23:016x}",
+            # CHOWN 0, DAC_OVERRIDE 1, FOWNER 3, KILL 5, SETGID 6, SETUID 7, SYS_NICE 23: bounds, which nothing here can use.
+            "CapBnd:": f"{1 << 0 | 1 << 1 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 23:016x}",
             "NoNewPrivs:": "1",
         }
     # An upgrade of a node: the executor goes, its replica stays and is adopted.
