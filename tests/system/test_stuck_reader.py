@@ -28,8 +28,11 @@ async def test_a_reader_whose_connection_takes_nothing_is_cut_off() -> None:
     # More than the buffers of both ends of a connection hold.
     log, streams, ended = a_log(400), Streams(limit=1, queue_size=10, write_s=0.2), asyncio.Event()
 
+    async def holds() -> str:
+        return ""
+
     async def serve(request: web.Request) -> web.StreamResponse:
-        found = await stream_events(request, log, streams, Since(position=0), now_ms=0, speed=1.0)
+        found = await stream_events(request, log, streams, Since(position=0), now_ms=0, speed=1.0, why_ended=holds)
         assert found is not None
         ended.set()
         return found
