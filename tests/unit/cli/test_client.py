@@ -174,7 +174,7 @@ def test_a_refusal_that_settles_it_keeps_nothing(tmp_path: Any, monkeypatch: pyt
 def test_an_answer_of_another_version_is_told_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     with a_gateway(unavailable=0) as gateway:
         assert main(["history", "node", "n1", "--api", gateway.api]) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith("colo: the gateway's answer is of another version: Object missing required field")
-    assert told.err.count("\n") == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("colo: the gateway's answer is of another version: Object missing required field")
+    assert printed.err.count("\n") == 1
