@@ -37,7 +37,8 @@ class JournalFile:
     def __init__(self, directory: Path) -> None:
         directory.mkdir(mode=0o711, parents=True, exist_ok=True)
         # Other users pass through to the directories of their attempts; the journal itself is its owner's.
-        directory.chmod(0o711)
+        if directory.stat().st_mode & 0o011 != 0o011:
+            directory.chmod(0o711)
         self._directory = directory
         self._path = directory / "journal"
         self._mutex = threading.Lock()

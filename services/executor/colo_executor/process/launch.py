@@ -24,7 +24,9 @@ __all__ = ["Gate", "attempt_dir", "check_run", "exit_status", "launch", "make_at
 # It waits for a line on its standard input; when the executor dies first, the input ends and the command never runs. A signal that
 # comes before the command has a process of its own ends the attempt, as it would have ended the command.
 # It may be root's, so a variable of the job (LD_PRELOAD, PATH, ENV) must not be in its environment: these come on descriptor 4.
-_SHELL: Final = """cd / || exit 125
+# It enters the working directory as the executor, because the job's user may not be let through all directories above it.
+_SHELL: Final = """cd "$1" || exit 125
+shift
 code=
 trap code=143 TERM
 trap code=130 INT
@@ -156,8 +158,9 @@ def launch(
             _give(directory, opened[1:3], account)
         # Not where every distribution has it: in a small system it is beside the shell.
         env = shutil.which("env", path=path) or shutil.which("env", path="/usr/bin:/bin") or _ENV_PATH
-        where = placement.run.directory or str(directory / "work")
-        opened.append(_script(env, where, command, {**own, **placement.run.env, **environment_of(placement)}))
+        opened.append(
+            _script(env, placement.run.directory, command, {**own, **placement.run.env, **environment_of(placement)})
+        )
         # Targets 0-4 may collide with the numbers of the sources, so the sources are copied to higher numbers first.
         sources = [_above(fd) for fd in opened]
         try:
@@ -165,7 +168,7 @@ def launch(
             actions = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate(sources)]
             pid = os.posix_spawn(
                 _SHELL_PATH,
-                [_SHELL_PATH, "-c", _SHELL, "colo-replica", *inside],
+                [_SHELL_PATH, "-c", _SHELL, "colo-replica", str(directory / "work"), *inside],
                 own,
                 file_actions=actions,
                 setsid=True,
@@ -197,10 +200,10 @@ def _give(directory: Path, outputs: Sequence[int], account: UserIds) -> None:
 
 
 def _script(program: str, where: str, command: tuple[str, ...], env: dict[str, str]) -> int:
-    """A descriptor to read the line from that becomes the command with exactly these variables, in the directory `where`."""
+    """A descriptor to read the line from that becomes the command with exactly these variables, in the directory `where` if any."""
     given = (f"{name}={value}" for name, value in env.items())
     # As the job's user, who may not be let into every directory.
-    line = shlex.join(["cd", where]) + " || exit 125; "
+    line = shlex.join(["cd", where]) + " || exit 125; " if where else ""
     line += shlex.join(["exec", program, "-i", *given, *command]) + " </dev/null\n"
     fd = os.memfd_create("colo-run", os.MFD_CLOEXEC)
     try:
