@@ -103,9 +103,9 @@ def test_what_a_killed_executor_left_is_put_back() -> None:
         running.process.send_signal(signal.SIGINT)
         os.kill(executor, signal.SIGKILL)
         ended = running.end()
-        left = running.left_behind()
+        # The executor's watchdog outlives it by a second, and finds nothing to do.
+        eventually_blocking(lambda: not running.left_behind(), "nothing is left")
     assert ended.code == 0, ended.stderr
-    assert left == []
 
 
 def test_without_root_it_says_what_it_needs_and_goes_on() -> None:
