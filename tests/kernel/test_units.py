@@ -23,7 +23,10 @@ pytestmark = [
 ]
 
 AGENTS: Final = {"colo-collector": 9105, "colo-executor": 9106}
-CAPABILITIES: Final = {"colo-collector": 0, "colo-executor": 1 << 1 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 23}
+CAPABILITIES: Final = {
+    "colo-collector": 0,
+    "colo-executor": 1 << 0 | 1 << 1 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 23,
+}
 
 
 @pytest.fixture(scope="module")
