@@ -99,8 +99,8 @@ def test_the_machine_reaches_the_servers_named_and_nothing_else(story: StoryRun)
 
 
 def test_a_command_that_hangs_is_ended_with_the_machine(story: StoryRun) -> None:
-    # Twice as long as a boot and a short command took here.
-    limit_s = f"{min(60.0, max(15.0, round(2 * story.took_s))):g}"
+    # Three times as long as a boot and a short command took here: the host may give less to this machine than to the one before.
+    limit_s = f"{min(90.0, max(40.0, round(3 * story.took_s))):g}"
     done = lab("--timeout", limit_s, "sh", "-c", "echo begun; echo stuck > /dev/console; while :; do sleep 60; done")
     assert done.returncode == 124
     assert f"the command did not end within {limit_s} s; the machine was ended" in done.stderr
