@@ -213,7 +213,8 @@ async def _published(directory: Path) -> list[dict[str, Any]]:
                 if lab.returncode is None:
                     lab.terminate()
                     await lab.wait()
-            assert status == 0, delivered[-20:]
+            # Whole lines: what a shortened list leaves out is what went wrong.
+            assert status == 0, "\n".join(str(turn.get("said", turn)) for turn in delivered[-60:])
     return delivered
 
 
