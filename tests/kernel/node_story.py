@@ -62,8 +62,9 @@ def main() -> int:
         colo = CgroupTree(str(CGROUP_ROOT), "colo")
         _say(ask="batch")
         eventually_blocking(lambda: _busy(colo) == REPLICAS, "the replicas at work", limit_s=_LIMIT_S)
-        pids = _pids(colo)
         _say(phase="with batch", batch_mcpu=_batch_mcpu(colo), ceiling_mcpu=_ceiling_mcpu(colo), **_latencies())
+        # Not before: what starts a command has processes of its own for a moment.
+        pids = _pids(colo)
         _say(phase="beside", **_harm(pids))
         _spike(probe, colo)
         _say(ask="outage")
