@@ -34,22 +34,6 @@ async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
     await first.stop()
 
 
-@pytest.fixture
-async def bus(server: NatsServer) -> AsyncIterator[NatsBus]:
-    bus = NatsBus(server.url, name="contract")
-    bus.start()
-    await bus.connected(10)
-    yield bus
-    await bus.close()
-
-
-@pytest.fixture
-async def operator(server: NatsServer) -> AsyncIterator[JetStreamContext]:
-    client = await nats.connect(server.url)
-    yield client.jetstream()
-    await client.close()
-
-
 def many(name: str, subject: str = SUBJECT) -> list[Outgoing]:
     return [kept(subject, f"{name}-{index}", f"{name}-{index}", {"ce-type": name}) for index in range(MANY)]
 

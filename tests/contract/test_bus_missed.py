@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import nats
 import pytest
 from msgspec import structs
 from nats.js.client import JetStreamContext
@@ -63,22 +62,6 @@ async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
     await made_streams(found.url)
     yield found
     await found.stop()
-
-
-@pytest.fixture
-async def bus(server: NatsServer) -> AsyncIterator[NatsBus]:
-    bus = NatsBus(server.url, name="contract")
-    bus.start()
-    await bus.connected(10)
-    yield bus
-    await bus.close()
-
-
-@pytest.fixture
-async def operator(server: NatsServer) -> AsyncIterator[JetStreamContext]:
-    client = await nats.connect(server.url)
-    yield client.jetstream()
-    await client.close()
 
 
 @asynccontextmanager

@@ -11,12 +11,11 @@ from msgspec.structs import replace
 
 from colo_common.adapters.clock import SystemClock
 from colo_common.model.cpuset import CpuSet
-from colo_common.model.placement import Placement
 from colo_common.model.workload import RunSpec
 from colo_common.runtime.metrics import Metrics
 from colo_executor.cgroup import CgroupTree
 from colo_executor.knobs import Knob
-from colo_executor.local import CeilingWritten, ReplicaLaunched
+from colo_executor.local import CeilingWritten
 from colo_executor.order import KnobWrite, cpuset_writes, quota_writes
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
@@ -24,6 +23,7 @@ from colo_executor.reflex import ReflexPolicy
 from colo_executor.shell import ExecutorShell
 from tests.kernel.inside import CGROUP_ROOT, hogs, observed_topology, settings_of
 from tests.support.adopted import adopted
+from tests.support.attempts import start
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually, eventually_blocking
 
@@ -69,12 +69,6 @@ def status_of(pid: int, field: str) -> str:
     """A line of the kernel's own account of a process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(line.split(":", 1)[1].strip() for line in lines if line.startswith(f"{field}:"))
-
-
-async def start(runtime: ProcessRuntime, placement: Placement) -> ReplicaLaunched:
-    launched = await runtime.launch(placement, 1)
-    assert isinstance(launched, ReplicaLaunched), launched
-    return launched
 
 
 async def test_a_replica_may_use_the_cpus_and_the_memory_of_its_zone_and_no_other(runtime: ProcessRuntime) -> None:

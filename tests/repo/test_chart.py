@@ -169,7 +169,6 @@ def environment(pod: Any) -> dict[str, str]:
 
 
 def test_every_pod_is_the_user_of_its_role_and_sees_nobody_elses_key(tmp_path: Path):
-    pytest.importorskip("nkeys")
     folder = ["-d", str(tmp_path / "credentials")]
     assert main(["admin", "credentials", "init", *folder]) == 0
     assert main(["admin", "credentials", "add-node", "node-1.rack", *folder]) == 0

@@ -19,6 +19,8 @@ from typing import Any, Final
 
 import pytest
 import yaml
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from colo_cli.server_process import tied_command
 from tests.repo.tree import ROOT
@@ -106,8 +108,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     etcd, apiserver = program("etcd"), program("kube-apiserver")
     program("helm")
     folder = tmp_path_factory.mktemp("cluster")
-    rsa = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.rsa")
-    serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     (folder / "accounts.pem").write_bytes(
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())

@@ -24,7 +24,6 @@ from colo_executor.local import (
     LaunchFailed,
     RememberEnd,
     ReplicaExited,
-    ReplicaLaunched,
     SignalReplica,
     StopIntent,
 )
@@ -32,6 +31,7 @@ from colo_executor.process.machine import start_ticks
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from tests.support.adopted import adopted
+from tests.support.attempts import next_exit, start
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually
 
@@ -59,20 +59,6 @@ def a_run(script: str, replica: str = "job/main/0") -> Placement:
 
 def an_online_run(script: str, replica: str = "web/main/0") -> Placement:
     return replace(a_run(script, replica), qos=QosClass.LS, band=PriorityBand.PROD)
-
-
-async def start(runtime: ProcessRuntime, placement: Placement) -> ReplicaLaunched:
-    launched = await runtime.launch(placement, 1)
-    assert isinstance(launched, ReplicaLaunched), launched
-    return launched
-
-
-async def next_exit(runtime: ProcessRuntime) -> ReplicaExited:
-    async def look() -> tuple[ReplicaExited, ...]:
-        return runtime.poll_exits()
-
-    (exited,) = await eventually(look, "an exit")
-    return exited
 
 
 def kill(replica: str = "job/main/0") -> SignalReplica:

@@ -18,11 +18,12 @@ from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.workload import RunSpec
 from colo_executor.cgroup import CgroupTree
 from colo_executor.knobs import Knob
-from colo_executor.local import LaunchFailed, ReplicaExited, ReplicaLaunched, SignalReplica, StopIntent
+from colo_executor.local import LaunchFailed, ReplicaExited, SignalReplica, StopIntent
 from colo_executor.process.machine import online_cpus
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from tests.support.adopted import adopted
+from tests.support.attempts import start
 from tests.support.builders import a_placement
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import eventually
@@ -68,12 +69,6 @@ def placed(index: int, qos: QosClass, cpus: str = "", *, script: str = SLEEP) ->
     band = PriorityBand.BATCH if qos is QosClass.BE else PriorityBand.PROD
     run = RunSpec(command=("sh", "-c", script))
     return replace(a_placement(f"web/main/{index}"), qos=qos, band=band, cpus=cpus, run=run, memory_bytes=256 << 20)
-
-
-async def start(runtime: ProcessRuntime, placement: Placement) -> ReplicaLaunched:
-    launched = await runtime.launch(placement, 1)
-    assert isinstance(launched, ReplicaLaunched), launched
-    return launched
 
 
 async def end(runtime: ProcessRuntime, index: int) -> ReplicaExited:

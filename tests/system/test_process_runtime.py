@@ -23,8 +23,6 @@ from colo_executor.local import (
     CeilingWritten,
     LaunchFailed,
     RememberEnd,
-    ReplicaExited,
-    ReplicaLaunched,
     SignalReplica,
     StopIntent,
     SuspendReplicas,
@@ -35,6 +33,7 @@ from colo_executor.process.machine import start_ticks
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from tests.support.adopted import adopted
+from tests.support.attempts import next_exit, start
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually, eventually_blocking
 
@@ -80,20 +79,6 @@ def an_end(placement: Placement) -> ReplicaEnded:
         cause=EndCause.EXITED,
         exit_code=0,
     )
-
-
-async def start(runtime: ProcessRuntime, placement: Placement) -> ReplicaLaunched:
-    launched = await runtime.launch(placement, 1)
-    assert isinstance(launched, ReplicaLaunched), launched
-    return launched
-
-
-async def next_exit(runtime: ProcessRuntime) -> ReplicaExited:
-    async def look() -> tuple[ReplicaExited, ...]:
-        return runtime.poll_exits()
-
-    (exited,) = await eventually(look, "an exit")
-    return exited
 
 
 def signal(name: str, replica: str = "job/main/0") -> SignalReplica:

@@ -47,7 +47,7 @@ def _plan(rng: Random, nodes: Sequence[str], jobs: Sequence[str], within_ms: int
     at_ms, for_ms, node = rng.randint(1_000, within_ms), rng.randint(*_FOR_MS), rng.choice(nodes)
     kinds = ("cordon", "drain", "drain-batch", "pause-node", "pause-job", "pause-queue", "quiesce", "evict", "label")
     kind, on_node = rng.choice(kinds), RestrictionScope.NODE
-    found: Restriction | None = None
+    found: Restriction | None
     match kind:
         case "cordon":
             found = Restriction(kind=RestrictionKind.CORDON, scope=on_node, target=node)
@@ -67,8 +67,8 @@ def _plan(rng: Random, nodes: Sequence[str], jobs: Sequence[str], within_ms: int
         case "quiesce" | "evict":
             found = Restriction(kind=RestrictionKind.QUIESCE, scope=RestrictionScope.FLEET, evicts=kind == "evict")
         case _:
-            # A label.
-            pass
+            # The node's label is changed instead.
+            found = None
     label = "" if found is not None else rng.choice(("false", "offline"))
     return Forbidden(at_ms=at_ms, for_ms=for_ms, restriction=found, node=node, label=label)
 
