@@ -29,7 +29,7 @@ SPIN = ("sh", "-c", "while :; do :; done")
 async def test_a_replica_beside_busy_processes_stalls(tmp_path: Path) -> None:
     subtree = f"colo-test-{os.getpid()}"
     runtime = ProcessRuntime(ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=subtree))
-    crowd = [await asyncio.create_subprocess_exec(*SPIN) for _ in range(2 * (os.cpu_count() or 1))]
+    crowd: list[asyncio.subprocess.Process] = []
     machine = Machine(FileReader(), subtree=subtree, online=(), labels={}, clock=SystemClock())
 
     async def look() -> WorkloadUsage | None:
@@ -41,6 +41,9 @@ async def test_a_replica_beside_busy_processes_stalls(tmp_path: Path) -> None:
         await runtime.adopt(1)
         launched = await runtime.launch(replace(a_placement("job/main/0", attempt=3), run=RunSpec(command=SPIN)), 1)
         assert isinstance(launched, ReplicaLaunched), launched
+        # Started after the replica, so that what moves it into its group does not wait for CPU beside them.
+        for _ in range(2 * (os.cpu_count() or 1)):
+            crowd.append(await asyncio.create_subprocess_exec(*SPIN))
         found = await eventually(look, "a stall of the replica", limit_s=60)
         assert (found.replica, found.stall_gate) == ("job/main/0", "")
     finally:
