@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from colo_executor.local import (
     CeilingWritten,
     LaunchFailed,
     RememberEnd,
+    ReplicaLaunched,
     SignalReplica,
     StopIntent,
     SuspendReplicas,
@@ -425,6 +427,38 @@ async def test_what_somebody_else_changed_is_put_back_and_nothing_is_written_oth
         assert (Path(ROOT) / path).read_text().strip() == belongs
     assert await runtime.reconcile() is None
     assert launched.pid in tree.pids("batch/job.main.0@1")
+
+
+async def test_a_kernel_that_keeps_a_launch_waiting_delays_nothing_and_the_launch_is_undone(
+    policy, tmp_path, monkeypatch
+):
+    mark, may_go_on, attach = tmp_path / "mark", threading.Event(), CgroupTree.attach
+    late = a_run(f"echo ran > {mark}; sleep 60", replica="job/main/0")
+
+    def blocked(tree: CgroupTree, group: str, pid: int) -> None:
+        if "job.main.0" in group:
+            may_go_on.wait(60)
+        attach(tree, group, pid)
+
+    monkeypatch.setattr(CgroupTree, "attach", blocked)
+    async with adopted(replace(policy, launch_most_s=0.2)) as runtime:
+        refused = await runtime.launch(late, 1)
+        assert isinstance(refused, LaunchFailed)
+        assert (refused.reason, refused.detail) == (
+            Reason.CGROUP_REFUSED,
+            "the kernel did not take the process within 0.2 s: a write to a control group is blocked",
+        )
+        other = await start(runtime, a_run("sleep 60", replica="job/main/1"))
+        await runtime.signal(SignalReplica(replica=other.replica, attempt=1, signal="kill", intent=INTENT))
+        assert (await next_exit(runtime)).replica == "job/main/1"
+        may_go_on.set()
+
+        async def is_undone() -> bool:
+            return not list(Path(ROOT).glob(f"*/{policy.subtree}/batch/job.main.0@1"))
+
+        await eventually(is_undone, "the group of the late launch is gone")
+        assert not mark.exists()
+        assert isinstance(await runtime.launch(late, 1), ReplicaLaunched)
 
 
 async def test_restore_ends_everything_and_removes_every_group(policy):

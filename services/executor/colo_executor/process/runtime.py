@@ -104,6 +104,7 @@ class ProcessRuntime:
         self._exits: deque[ReplicaExited] = deque()
         self._ending = Ending(self._output_dir, self._kill_now, self._drop, self._ended)
         self._background: list[asyncio.Task[None]] = []
+        self._given_up: set[asyncio.Task[tuple[RunningAttempt, ReplicaLaunched]]] = set()
         self._fast: FastReader | None = None
         self._reconciling = threading.Lock()
         self._is_over = False
@@ -279,13 +280,27 @@ class ProcessRuntime:
     # ------------------------------------------------------------ replicas
 
     async def launch(self, placement: Placement, now_ms: int) -> ReplicaLaunched | LaunchFailed:
-        """Start the placement in a new group. The command runs only after its process is in the group and in the journal."""
+        """Start the placement in a new group. The command runs only after its process is in the group and in the journal.
+
+        A kernel that does not answer within `launch_most_s` fails the launch, so that the kills and stops that come after it are
+        not kept waiting; whatever it does later is undone, and the command never runs.
+        """
         token = replica_token(placement.replica, placement.attempt)
+        decision = threading.Lock()
         try:
             if token in self._running:
                 raise CgroupError(f"another attempt already has the name {token}")
             held = tuple(running.placement for running in self._running.values())
-            running, launched = await asyncio.to_thread(self._launch, placement, token, held, now_ms)
+            launching = asyncio.create_task(asyncio.to_thread(self._launch, placement, token, held, now_ms, decision))
+            done, _ = await asyncio.wait((launching,), timeout=self._policy.launch_most_s)
+            if not done and decision.acquire(blocking=False):
+                self._given_up.add(launching)
+                launching.add_done_callback(self._undone)
+                raise CgroupError(
+                    f"the kernel did not take the process within {self._policy.launch_most_s:g} s: "
+                    "a write to a control group is blocked"
+                )
+            running, launched = await launching
         except (CpusRefused, ShareRefused) as error:
             return _failed(placement, error.reason, str(error))
         except InvalidInput as error:
@@ -451,8 +466,9 @@ class ProcessRuntime:
         return self._tier.kill_now(running.token)
 
     def _launch(
-        self, placement: Placement, token: str, held: tuple[Placement, ...], now_ms: int
+        self, placement: Placement, token: str, held: tuple[Placement, ...], now_ms: int, decision: threading.Lock
     ) -> tuple[RunningAttempt, ReplicaLaunched]:
+        """Start the attempt up to its open gate. Whoever takes `decision` first, this thread or who waits for it, decides."""
         account = account_of(self._policy.users, placement.tenant, placement.job, account_of_name)
         prefix = self._prefix_of(account)
         command = check_run(placement, prefix, self._policy.path)
@@ -467,6 +483,8 @@ class ProcessRuntime:
             running.tree.attach(running.group, gate.pid)
             if gate.pid not in running.tree.pids(running.group):
                 raise CgroupError(f"process {gate.pid} is not in {running.group} after it was written there")
+            if not decision.acquire(blocking=False):
+                raise CgroupError("the launch was given up before the kernel took the process")
             ticks = start_ticks(self._policy.proc_root, gate.pid) or 0
             self._journal.append(Launched(placement=placement, pid=gate.pid, start_ticks=ticks, at_ms=now_ms))
         except BaseException:
@@ -477,6 +495,12 @@ class ProcessRuntime:
         gate.open()
         running.pid = gate.pid
         return running, ReplicaLaunched(replica=placement.replica, attempt=placement.attempt, pid=gate.pid, knobs=knobs)
+
+    def _undone(self, launching: asyncio.Task[tuple[RunningAttempt, ReplicaLaunched]]) -> None:
+        """Note how a launch that was given up ended: its thread has undone it."""
+        self._given_up.discard(launching)
+        error = None if launching.cancelled() else launching.exception()
+        self._log.warning("launch-undone", detail="cancelled" if error is None else str(error))
 
     def _prefix_of(self, account: UserIds | None) -> tuple[str, ...]:
         """What makes the command another user's: by the rule of users, else the prefix of the settings."""

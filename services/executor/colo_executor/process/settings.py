@@ -16,6 +16,7 @@ class ProcessPolicy(Struct, frozen=True, kw_only=True):
     (a name, a number, or a range of numbers, of which each job gets one) its replicas run instead; "*" is every other tenant, never
     root. Output, status and working directory of the last `attempts_kept` attempts that ended stay in `output_dir` ("":
     `state_dir`), which may be a file system of its own; each of the two outputs has at most twice `output_most_bytes`.
+    A launch that the kernel keeps waiting for `launch_most_s` has failed.
     """
 
     state_dir: str = "/var/lib/colo/executor"
@@ -30,5 +31,6 @@ class ProcessPolicy(Struct, frozen=True, kw_only=True):
     attempts_kept: int = 200
     output_dir: str = ""
     output_most_bytes: int = 64 << 20
+    launch_most_s: float = 30.0
     hygiene: Hygiene = Hygiene()
     desired: DesiredPolicy = DesiredPolicy()
