@@ -138,8 +138,8 @@ async def test_a_process_serves_tells_of_itself_and_leaves_on_sigterm(nats_url: 
             assert name in text
         before_s = time.monotonic()
         running.process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(running.process.wait(), 10) == 0
-        assert time.monotonic() - before_s < 5
+        assert await asyncio.wait_for(running.process.wait(), 30) == 0
+        assert time.monotonic() - before_s < 20
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other kernels have no such policy")
@@ -199,7 +199,7 @@ async def test_a_process_that_starts_before_nats_is_alive_says_why_it_is_not_rea
         try:
             await running.ready()
             running.process.send_signal(signal.SIGTERM)
-            assert await asyncio.wait_for(running.process.wait(), 10) == 0
+            assert await asyncio.wait_for(running.process.wait(), 30) == 0
         finally:
             await second.stop()
 

@@ -107,7 +107,7 @@ def lab(
         if process.poll() is None:
             process.terminate()
             try:
-                process.communicate(timeout=10)
+                process.communicate(timeout=30)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.communicate()

@@ -176,7 +176,7 @@ class RunningColo:
             waiting = (await reader.consumer_info()).num_pending
             found: list[F] = []
             while len(found) < waiting:
-                for message in await reader.fetch(min(_FETCH_MAX, waiting - len(found)), timeout=5):
+                for message in await reader.fetch(min(_FETCH_MAX, waiting - len(found)), timeout=30):
                     fact = decode(message.subject, message.data)
                     assert isinstance(fact, kind)
                     found.append(fact)

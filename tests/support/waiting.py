@@ -17,7 +17,7 @@ class NeverHappened(AssertionError):
     """The condition did not hold within the limit."""
 
 
-async def eventually(look: Callable[[], Awaitable[T]], what: str, *, limit_s: float = 10.0) -> T:
+async def eventually(look: Callable[[], Awaitable[T]], what: str, *, limit_s: float = 30.0) -> T:
     """Call `look` until it returns something true and return that; raise NeverHappened, naming `what`, at the limit."""
     deadline_s = time.monotonic() + limit_s
     while True:
@@ -29,7 +29,7 @@ async def eventually(look: Callable[[], Awaitable[T]], what: str, *, limit_s: fl
         await asyncio.sleep(POLL_S)
 
 
-def eventually_blocking(look: Callable[[], T], what: str, *, limit_s: float = 10.0) -> T:
+def eventually_blocking(look: Callable[[], T], what: str, *, limit_s: float = 30.0) -> T:
     """Do as eventually(), for a test without an event loop."""
     deadline_s = time.monotonic() + limit_s
     while True:

@@ -106,7 +106,7 @@ async def dead_letters_of(client: Client, service: str, count: int) -> list[Dead
     reader = await client.jetstream().pull_subscribe(f"colo.v1.evt.dead-letter.{service}", stream="COLO_DEAD")
     found: list[Fact] = []
     while len(found) < count:
-        found += [wire.decode(each.subject, each.data) for each in await reader.fetch(count - len(found), timeout=5)]
+        found += [wire.decode(each.subject, each.data) for each in await reader.fetch(count - len(found), timeout=30)]
     return [dead_letter for dead_letter in found if isinstance(dead_letter, DeadLettered)]
 
 
@@ -265,13 +265,13 @@ async def test_an_absurd_job_is_refused_alike_past_the_gateway(servers: Servers)
         for change, field in DIRECT_JOBS:
             bad = json.loads(json.dumps({**good, "job": "bad"}))
             bad["spec"]["tasks"][0].update(change)
-            reply = await client.request(subject, json.dumps(bad).encode(), timeout=5)
+            reply = await client.request(subject, json.dumps(bad).encode(), timeout=30)
             answer = wire.decode_reply(rq.SubmitJob, reply.data)
             assert isinstance(answer, rq.Refusal)
             assert (answer.code, answer.field) == (400, field)
             refused += 1
         for data in (b"not json", b"[]", b'{"job":1}', b'{"x":' + b"[" * 100_000):
-            answer = wire.decode_reply(rq.SubmitJob, (await client.request(subject, data, timeout=5)).data)
+            answer = wire.decode_reply(rq.SubmitJob, (await client.request(subject, data, timeout=30)).data)
             assert isinstance(answer, rq.Refusal)
             assert (answer.code, answer.field.split()[0]) == (400, subject)
             refused += 1

@@ -263,5 +263,5 @@ async def submitted(client: Client) -> list[str]:
     """Every job that the stream says was accepted."""
     reader = await client.jetstream().pull_subscribe("colo.v1.evt.job.submitted", stream="COLO_EVT")
     waiting = (await reader.consumer_info()).num_pending or 0
-    facts = [wire.decode(each.subject, each.data) for each in await reader.fetch(waiting, timeout=5)]
+    facts = [wire.decode(each.subject, each.data) for each in await reader.fetch(waiting, timeout=30)]
     return [fact.job for fact in facts if isinstance(fact, JobSubmitted)]

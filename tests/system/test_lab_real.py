@@ -70,7 +70,7 @@ def test_a_real_process_runs_in_a_control_group_with_the_values_that_are_reporte
         ended = running.interrupt()
         left = running.left_behind()
     assert ended.code == 0, ended.stderr
-    assert ended.took_s < 5
+    assert ended.took_s < 20
     real = ended.verdict["real"]
     assert real["replicas_run"] >= real["replicas_seen_in_the_kernel"] >= 1
     assert (real["subtree"], real["differs"]) == (running.subtree, [])
@@ -91,7 +91,7 @@ def test_an_interrupt_while_a_replica_runs_leaves_nothing() -> None:
         ended = running.interrupt()
         left = running.left_behind()
     assert ended.code == 0, ended.stderr
-    assert ended.took_s < 5
+    assert ended.took_s < 20
     assert ended.verdict["real"]["replicas_run"] >= 1
     assert left == []
 

@@ -156,7 +156,7 @@ async def test_a_stopped_service_is_named_by_status_services_and_readiness(busy:
         assert "not known: queues: jobs does not answer" in status.out
         # What can be printed without it is printed.
         assert "2: 2 fresh" in status.out
-        assert took_s < 5
+        assert took_s < 20
         services = await ask_json(busy, "get", "services")
         ready = {entry["service"]: entry["is_ready"] for entry in services["services"]}
         assert ready == {"gateway": True, "jobs": False, "scheduler": True, "overcommit": True, "evictor": True}

@@ -224,7 +224,7 @@ async def test_the_command_measures_this_machine_and_leaves_on_sigterm(
                 await eventually(listed, "a sample with the replica", limit_s=20)
                 assert ear.topologies()[0].capabilities
             process.send_signal(signal.SIGTERM)
-            assert await asyncio.wait_for(process.wait(), 10) == 0
+            assert await asyncio.wait_for(process.wait(), 30) == 0
         finally:
             if process.returncode is None:
                 process.kill()
