@@ -147,7 +147,7 @@ async def test_a_replica_gets_the_pages_it_asked_for_and_not_one_more(
 
     await eventually(reported, "what the replica says", limit_s=90)
     assert output(policy) == [f"touched {4 * PAGE}", "Cannot allocate memory"]
-    if qos is QosClass.BE and zone != other:
+    if zone != other:
         assert (free(zone), free(other)) == (SET_ASIDE - 4, SET_ASIDE), "they are of its own zone"
         assert status_of(launched.pid, "Mems_allowed_list") == str(zone)
 

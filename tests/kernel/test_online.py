@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from colo_common.adapters.clock import SystemClock
+from colo_common.model.constraints import CpuPolicy
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand, QosClass
@@ -16,6 +17,7 @@ from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.workload import RunSpec
 from colo_common.runtime.metrics import Metrics
 from colo_executor.cgroup import CgroupTree
+from colo_executor.kept_cpus import KeptCpus
 from colo_executor.knobs import Knob
 from colo_executor.local import LaunchFailed, SignalReplica, StopIntent
 from colo_executor.process.runtime import ProcessRuntime
@@ -87,9 +89,13 @@ async def test_own_cpus_come_with_the_memory_of_their_zone(runtime: ProcessRunti
             assert (CGROUP_ROOT / knob.path).read_text().strip() == knob.value
         assert status_of(launched.pid, "Cpus_allowed_list") == cpus.format()
         assert status_of(launched.pid, "Mems_allowed_list") == str(zone)
-    shared = await start(runtime, placed(2, QosClass.LS))
-    assert status_of(shared.pid, "Cpus_allowed_list") == (every_cpu() - first - second).format()
-    assert status_of(shared.pid, "Mems_allowed_list") == every_zone().format()
+    wide = await start(runtime, replace(placed(2, QosClass.LS), cpu_policy=CpuPolicy.NONE))
+    assert status_of(wide.pid, "Cpus_allowed_list") == (every_cpu() - first - second).format()
+    assert status_of(wide.pid, "Mems_allowed_list") == every_zone().format()
+    near = CpuSet.parse(observed_topology()[0].zones[-1].cpus)
+    shared = await start(runtime, placed(4, QosClass.LS, zone=zone))
+    assert status_of(shared.pid, "Cpus_allowed_list") == (near - first - second).format()
+    assert status_of(shared.pid, "Mems_allowed_list") == str(zone)
     across = CpuSet.from_iterable([min(every_cpu()), max(every_cpu() - first - second)])
     both = await start(runtime, placed(3, QosClass.LSR, across))
     zones = [zone.zone for zone in observed_topology()[0].zones if CpuSet.parse(zone.cpus) & across]
@@ -100,7 +106,7 @@ async def test_both_pools_are_rewritten_as_online_work_comes_and_goes(runtime: P
     (first, second, *_), zone = cores()
     every, near = every_cpu(), CpuSet.parse(observed_topology()[0].zones[-1].cpus)
     batch = await start(runtime, placed(0, QosClass.BE, zone=zone))
-    shared = await start(runtime, placed(1, QosClass.LS))
+    shared = await start(runtime, placed(1, QosClass.LS, zone=zone))
 
     def seen() -> tuple[str, ...]:
         tier, group = sets_of(BATCH, "batch")[0], sets_of(BATCH, "batch/web.main.0@1")[0]
@@ -109,20 +115,28 @@ async def test_both_pools_are_rewritten_as_online_work_comes_and_goes(runtime: P
         assert [status_of(one.pid, "Cpus_allowed_list") for one in (batch, shared)] == [group, pool]
         return tier, group, pool
 
-    untouched = (every.format(), near.format(), every.format())
+    untouched = (every.format(), near.format(), near.format())
     assert seen() == untouched
     await start(runtime, placed(2, QosClass.LSE, first))
-    assert seen() == ((every - first).format(), (near - first).format(), (every - first).format())
+    assert seen() == ((every - first).format(), (near - first).format(), (near - first).format())
     await start(runtime, placed(3, QosClass.LSR, second))
-    left = (every - first - second).format()
+    # The shared work of a zone whose CPUs are all somebody's own runs on those of the others.
+    left = (near - first - second or every - first - second).format()
     assert seen() == ((every - first).format(), (near - first).format(), left)
     await end(runtime, 2)
-    assert seen() == (every.format(), near.format(), (every - second).format())
+    assert seen() == (every.format(), near.format(), (near - second).format())
     # What was shared with batch work becomes exclusive, in the hands of another one.
     await end(runtime, 3)
     await start(runtime, placed(4, QosClass.LSE, second))
-    assert seen() == ((every - second).format(), (near - second).format(), (every - second).format())
+    assert seen() == ((every - second).format(), (near - second).format(), (near - second).format())
     await end(runtime, 4)
+    assert seen() == untouched
+    # CPUs that a kubelet pinned stay batch work's, and are no online work's.
+    assert await runtime.keep_cpus(KeptCpus(pinned=first)) == ""
+    assert seen() == (every.format(), near.format(), (near - first).format())
+    assert await runtime.keep_cpus(KeptCpus(withheld=second)) == ""
+    assert seen() == ((every - second).format(), (near - second).format(), (near - second).format())
+    assert await runtime.keep_cpus(KeptCpus()) == ""
     assert seen() == untouched
     # A whole zone of its own: batch work of that zone goes to the others rather than nowhere, and comes back.
     await start(runtime, placed(5, QosClass.LSE, near))
@@ -161,7 +175,8 @@ async def test_suppression_of_batch_work_leaves_online_work_alone(policy: Proces
     loops = f"for i in $(seq {count - 1}); do (while :; do :; done) & done; while :; do :; done"
     try:
         await start(runtime, placed(0, QosClass.BE, run=FOUR_LOOPS))
-        await start(runtime, placed(1, QosClass.LS, run=RunSpec(command=("sh", "-c", loops))))
+        anywhere = placed(1, QosClass.LS, run=RunSpec(command=("sh", "-c", loops)))
+        await start(runtime, replace(anywhere, cpu_policy=CpuPolicy.NONE))
         group = "ls.web.main.1@1"
 
         async def suppressed() -> bool:

@@ -32,6 +32,7 @@ from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.topology import NodeTopology
 from colo_executor.desired import MachineFacts as OnlineMachine
+from colo_executor.kept_cpus import KeptCpus
 from colo_executor.online import CpuHold, given_cpus
 from colo_scheduler.core import SchedulerCore
 from tests.props.test_scheduler_props import ended, placements_of
@@ -284,7 +285,7 @@ def taken_by_executor(topology: NodeTopology, online: list[Placement], kept: Cpu
     machine = OnlineMachine(cpus=cpus, mems=CpuSet.from_iterable(zones), zones=zones, has=frozenset())
     holds: tuple[CpuHold, ...] = ()
     for placement in online:
-        holds += (given_cpus(placement, placement.replica, machine, holds, kept),)
+        holds += (given_cpus(placement, placement.replica, machine, holds, KeptCpus(withheld=kept)),)
 
 
 def live(cluster: Sequence[Machine], story: Sequence[tuple[object, ...]]) -> Life:

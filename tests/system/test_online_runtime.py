@@ -17,6 +17,7 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.workload import RunSpec
 from colo_executor.cgroup import CgroupTree
+from colo_executor.kept_cpus import KeptCpus
 from colo_executor.knobs import Knob
 from colo_executor.local import LaunchFailed, ReplicaExited, SignalReplica, StopIntent
 from colo_executor.process.machine import online_cpus
@@ -176,6 +177,28 @@ async def test_the_next_executor_adopts_online_work_and_its_cpus(policy):
         assert isinstance(failed, LaunchFailed)
         await end(second, 1)
         assert allowed(batch.pid) == ALL
+    finally:
+        await second.restore()
+        await second.close()
+
+
+async def test_cpus_that_a_kubelet_pinned_are_only_batch_works_also_for_the_next_executor(policy):
+    first = ProcessRuntime(policy)
+    await first.adopt(1)
+    batch = await start(first, placed(0, QosClass.BE))
+    shared = await start(first, placed(1, QosClass.LS))
+    assert await first.keep_cpus(KeptCpus(pinned=FIRST)) == ""
+    assert (allowed(batch.pid), allowed(shared.pid)) == (ALL, REST)
+    await first.close()
+    second = ProcessRuntime(policy)
+    try:
+        await second.adopt(2)
+        assert (allowed(batch.pid), allowed(shared.pid)) == (ALL, REST)
+        assert await second.keep_cpus(KeptCpus(withheld=FIRST)) == ""
+        assert (allowed(batch.pid), allowed(shared.pid)) == (REST, REST)
+        assert "none would be left to batch work" in await second.keep_cpus(KeptCpus(withheld=ALL))
+        assert await second.keep_cpus(KeptCpus()) == ""
+        assert (allowed(batch.pid), allowed(shared.pid)) == (ALL, ALL)
     finally:
         await second.restore()
         await second.close()

@@ -10,6 +10,7 @@ from colo_collector.rules import fitting_rules
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.topology import uniform_topology
+from colo_executor.kept_cpus import KeptCpus
 from colo_executor.online import pools_of
 from colo_executor.process.machine import cpu_index
 from colo_executor.settings import ExecutorSettings
@@ -57,7 +58,10 @@ def test_all_four_withhold_the_same_cpus(rules: NodeRules, count: int, sys_root:
     index = cpu_index(str(sys_root))
     assert ExecutorSettings(rules=rules).withheld_cpus(index) == withheld
     machine = CpuSet(index.all_mask)
-    assert pools_of(machine, (), ExecutorSettings(rules=rules).withheld_cpus(index)).be == machine - withheld
+    assert (
+        pools_of(machine, (), KeptCpus(withheld=ExecutorSettings(rules=rules).withheld_cpus(index))).be
+        == machine - withheld
+    )
     kept = reserved_by_zone(TOPOLOGY, published)
     assert sum(zone.cpu_mcpu for zone in kept.values()) == count * 1_000
     assert {share.zone: share.cpu_mcpu for share in reserved_shares(TOPOLOGY, published) if share.cpu_mcpu} == {

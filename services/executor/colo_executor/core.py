@@ -10,7 +10,7 @@ from colo_common.events.enforcement import NodeRecovered, PlacementRefused, Repl
 from colo_common.events.eviction import EvictReplica
 from colo_common.events.fact import Fact
 from colo_common.events.job import StopReplicas
-from colo_common.events.node import LeaseRenewed
+from colo_common.events.node import LeaseRenewed, NodeTopologyReported
 from colo_common.events.placement import ApplyPlacements
 from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.invalid import InvalidInput, InvariantBroken
@@ -20,10 +20,12 @@ from colo_executor.attempt import KILL_RETRY_MS, KILLS_MOST, AttemptPhase, Repli
 from colo_executor.ceiling_publisher import CeilingPublisher
 from colo_executor.drift import DriftReporter
 from colo_executor.ended import Ended
+from colo_executor.kept_cpus import KeptCpus, kept_of
 from colo_executor.local import (
     Adopted,
     CeilingMoved,
     Drift,
+    KeepCpus,
     LaunchFailed,
     LaunchReplica,
     RememberEnd,
@@ -52,6 +54,7 @@ ExecutorEvent = (
     | Drift
     | Adopted
     | RestrictionsChanged
+    | NodeTopologyReported
     | ReplicasSuspended
     | Wake
 )
@@ -82,6 +85,7 @@ class Executor:
         self.active: dict[str, ReplicaAttempt] = {}
         self.waiting: dict[str, Placement] = {}
         self._generations: dict[type[Fact], int] = {}
+        self._kept: KeptCpus | None = None
         self.ended = Ended(policy.ended_kept)
         self.suspension = Suspension(node)
         self._drifts = DriftReporter(node)
@@ -123,6 +127,8 @@ class Executor:
                 return self._adopt(event, now_ms)
             case RestrictionsChanged():
                 return self.suspension.changed(event, self.active, now_ms)
+            case NodeTopologyReported():
+                return self._reported(event)
             case ReplicasSuspended():
                 return self.suspension.done(event, now_ms)
             case Wake():
@@ -154,6 +160,16 @@ class Executor:
                 raise InvariantBroken("an ended attempt is active", replica=replica, attempt=attempt.placement.attempt)
             if attempt.phase is AttemptPhase.STOPPING and attempt.stop is None:
                 raise InvariantBroken("an attempt stops without a cause", replica=replica)
+
+    def _reported(self, report: NodeTopologyReported) -> list[Effect]:
+        """Keep the CPUs that the collector says are kept, when they are others than before."""
+        if report.node != self.node:
+            return []
+        kept = kept_of(report)
+        if kept == self._kept:
+            return []
+        self._kept = kept
+        return [KeepCpus(kept=kept)]
 
     def _has_batch(self) -> bool:
         return any(not is_online(attempt.placement) for attempt in self.active.values())

@@ -18,6 +18,7 @@ __all__ = [
     "Entry",
     "EndedEntry",
     "JournalState",
+    "KeptCpusEntry",
     "Launched",
     "PreImage",
     "RefusedEntry",
@@ -90,7 +91,25 @@ class Restricted(Struct, frozen=True, kw_only=True, tag="restricted"):
     restrictions: tuple[Restriction, ...]
 
 
-Entry = Booted | PreImage | Created | Accepted | Launched | Stopping | EndedEntry | RefusedEntry | Restricted
+class KeptCpusEntry(Struct, frozen=True, kw_only=True, tag="kept-cpus"):
+    """CPUs that the collector said are given to nobody, as kernel lists, in place of those of an earlier entry."""
+
+    withheld: str
+    pinned: str
+
+
+Entry = (
+    Booted
+    | PreImage
+    | Created
+    | Accepted
+    | Launched
+    | Stopping
+    | EndedEntry
+    | RefusedEntry
+    | Restricted
+    | KeptCpusEntry
+)
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
@@ -141,6 +160,7 @@ class JournalState:
         self.stopping: dict[str, StopIntent] = {}
         self.ended: dict[str, EndedEntry | RefusedEntry] = {}
         self.restricted = Restricted(revision=0, restrictions=())
+        self.kept_cpus = KeptCpusEntry(withheld="", pinned="")
         self._kept = kept
         for entry in entries:
             self.add(entry)
@@ -168,6 +188,8 @@ class JournalState:
                 self.stopping[attempt_key(entry.replica, entry.attempt)] = entry.intent
             case Restricted():
                 self.restricted = entry
+            case KeptCpusEntry():
+                self.kept_cpus = entry
             case EndedEntry() | RefusedEntry():
                 self._end(attempt_key(entry.fact.replica, entry.fact.attempt), entry)
 
@@ -185,6 +207,8 @@ def compacted(state: JournalState) -> list[Entry]:
     entries: list[Entry] = [Booted(boot_id=state.boot_id)]
     if state.restricted.revision:
         entries.append(state.restricted)
+    if state.kept_cpus.withheld or state.kept_cpus.pinned:
+        entries.append(state.kept_cpus)
     entries += [Created(path=path) for path in state.created]
     entries += [PreImage(path=path, value=value) for path, value in state.pre_images.items()]
     entries += state.ended.values()

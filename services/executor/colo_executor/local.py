@@ -8,6 +8,7 @@ from colo_common.events.enforcement import KnobValue, PlacementRefused, ReplicaE
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.restriction import Restriction
+from colo_executor.kept_cpus import KeptCpus
 from colo_executor.stall import OnlineStalls
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "CeilingWritten",
     "Drift",
     "FastReading",
+    "KeepCpus",
     "LaunchFailed",
     "LaunchReplica",
     "RememberEnd",
@@ -186,6 +188,12 @@ class RememberRestrictions(Struct, frozen=True, kw_only=True):
 
     revision: int
     restrictions: tuple[Restriction, ...]
+
+
+class KeepCpus(Struct, frozen=True, kw_only=True):
+    """Effect: give these CPUs of the node to nobody from now on, and journal them. What cannot be written is tried again."""
+
+    kept: KeptCpus
 
 
 class LaunchFailed(Struct, frozen=True, kw_only=True):

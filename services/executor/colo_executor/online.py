@@ -4,11 +4,15 @@
 |---|---|---|
 | LSE | the CPUs it was given | nobody |
 | LSR | the CPUs it was given | BE |
-| LS | the LS pool: all CPUs but those of LSE and LSR; if CPUs were given, those of the pool | LS, BE |
+| LS | the LS pool of its zones: their CPUs but those of LSE and LSR; if CPUs were given, those of them | LS, BE |
 | BE | the BE pool: all CPUs but those of LSE | LSR, LS, BE |
 
+The zones are those that the scheduler chose; the CPU policy none asks for the LS pool of the whole node. A zone whose CPUs are all
+somebody's own has no LS pool, and its LS work runs in the LS pool of the node until the zone has one again.
+
 CPUs that the operator withholds (reserved, or exclusive to SYSTEM work) are in neither pool and no work gets them
-(koordinator-sh/koordinator:pkg/koordlet/statesinformer/impl/states_noderesourcetopology.go).
+(koordinator-sh/koordinator:pkg/koordlet/statesinformer/impl/states_noderesourcetopology.go). CPUs that a kubelet pinned to its
+Guaranteed pods are like those of LSR work: batch work may use what is idle of them, and nobody else.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,6 +20,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from colo_common.model.constraints import CpuPolicy
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
@@ -30,6 +35,7 @@ from colo_executor.desired import (
     most_memory_bytes,
     replica_quota_us,
 )
+from colo_executor.kept_cpus import KeptCpus
 from colo_executor.knobs import PERIOD_US, Knob, weight_v1
 from colo_executor.order import KnobWrite
 
@@ -39,6 +45,7 @@ __all__ = [
     "CpuPools",
     "CpusRefused",
     "given_cpus",
+    "hold_of",
     "is_online",
     "not_admitted",
     "online_group",
@@ -61,12 +68,16 @@ class CpusRefused(Exception):
 
 
 class CpuHold(Struct, frozen=True, kw_only=True):
-    """The hold of one online replica. `cpus` are its own for LSE and LSR; for LS they are CPUs of the pool, or empty for all."""
+    """The hold of one online replica. `cpus` are its own for LSE and LSR; for LS they are CPUs of the pool, or empty for all.
+
+    `zones` are the zones of LS work, empty for all of the node.
+    """
 
     owner: str
     qos: QosClass
     cpus: CpuSet
     cpu_mcpu: int
+    zones: CpuSet = CpuSet()
 
 
 class CpuPools(Struct, frozen=True, kw_only=True):
@@ -97,9 +108,9 @@ def online_group(qos: QosClass, token: str) -> str:
     return f"{qos.value.lower()}.{token}"
 
 
-def pools_of(cpus: CpuSet, holds: Iterable[CpuHold], withheld: CpuSet) -> CpuPools:
+def pools_of(cpus: CpuSet, holds: Iterable[CpuHold], kept: KeptCpus) -> CpuPools:
     """The shared CPUs that the holds leave of the machine's `cpus`. The order of holds does not matter."""
-    ls = be = cpus - withheld
+    ls, be = cpus - kept.taken, cpus - kept.withheld
     for hold in holds:
         if hold.qos.has_own_cpus:
             ls -= hold.cpus
@@ -108,53 +119,72 @@ def pools_of(cpus: CpuSet, holds: Iterable[CpuHold], withheld: CpuSet) -> CpuPoo
     return CpuPools(ls=ls, be=be)
 
 
+def hold_of(placement: Placement, owner: str) -> CpuHold:
+    """What the placement asks to hold. Raises InvalidInput for a list of CPUs that is none."""
+    cpus = CpuSet.parse(placement.cpus, "cpus")
+    is_anywhere = placement.cpu_policy is CpuPolicy.NONE
+    zones = CpuSet() if is_anywhere else CpuSet.from_iterable(share.zone for share in placement.zones)
+    return CpuHold(owner=owner, qos=placement.qos, cpus=cpus, cpu_mcpu=placement.cpu_mcpu, zones=zones)
+
+
 def given_cpus(
-    placement: Placement, owner: str, machine: MachineFacts, holds: Sequence[CpuHold], withheld: CpuSet
+    placement: Placement, owner: str, machine: MachineFacts, holds: Sequence[CpuHold], kept: KeptCpus
 ) -> CpuHold:
     """The hold of the placement. Raises CpusRefused when its CPUs are taken, or would leave other work without a CPU."""
     try:
-        cpus = CpuSet.parse(placement.cpus, "cpus")
+        hold = hold_of(placement, owner)
     except InvalidInput as error:
         raise CpusRefused(Reason.CPUS_SHORT, str(error)) from error
-    hold = CpuHold(owner=owner, qos=placement.qos, cpus=cpus, cpu_mcpu=placement.cpu_mcpu)
     if placement.qos.has_own_cpus:
-        _check_own(hold, machine, holds, withheld)
+        _check_own(hold, machine, holds, kept)
     after = (*holds, hold)
-    pools = pools_of(machine.cpus, after, withheld)
+    pools = pools_of(machine.cpus, after, kept)
     if not pools.be:
         raise CpusRefused(Reason.CPUS_SHORT, f"cpus: {hold.cpus} would leave no CPU to the rest of the node")
     for other in after:
-        if not other.qos.has_own_cpus and not _shared(other, pools):
+        if not other.qos.has_own_cpus and not _shared(other, machine, pools):
             raise CpusRefused(Reason.CPUS_SHORT, f"cpus: no shared CPU is left for {other.owner}")
     return hold
 
 
-def _check_own(hold: CpuHold, machine: MachineFacts, holds: Iterable[CpuHold], withheld: CpuSet) -> None:
+def _check_own(hold: CpuHold, machine: MachineFacts, holds: Iterable[CpuHold], kept: KeptCpus) -> None:
     if not hold.cpus:
         raise CpusRefused(Reason.CPUS_SHORT, f"cpus: {hold.qos.value} work needs CPUs of its own, and was given none")
     absent = hold.cpus - machine.cpus
     if absent:
         raise CpusRefused(Reason.CPUS_SHORT, f"cpus: {absent} are not online on this node")
-    if hold.cpus & withheld:
-        raise CpusRefused(Reason.CPUS_SHORT, f"cpus: {hold.cpus & withheld} are withheld by the node's rules")
+    if hold.cpus & kept.withheld:
+        raise CpusRefused(Reason.CPUS_SHORT, f"cpus: {hold.cpus & kept.withheld} are withheld by the node's rules")
+    if hold.cpus & kept.pinned:
+        raise CpusRefused(Reason.CPUS_SHORT, f"cpus: {hold.cpus & kept.pinned} are pinned by the kubelet to its pods")
     for other in holds:
         if other.qos.has_own_cpus and other.cpus & hold.cpus:
             raise CpusRefused(Reason.CPUS_SHORT, f"cpus: {other.cpus & hold.cpus} are held by {other.owner}")
 
 
-def _shared(hold: CpuHold, pools: CpuPools) -> CpuSet:
-    return hold.cpus & pools.ls if hold.cpus else pools.ls
+def _shared(hold: CpuHold, machine: MachineFacts, pools: CpuPools) -> CpuSet:
+    if hold.cpus:
+        return hold.cpus & pools.ls
+    near = CpuSet()
+    for zone in hold.zones:
+        near = near | machine.zones.get(zone, pools.ls)
+    return near & pools.ls or pools.ls
+
+
+def _mems(zones: CpuSet, machine: MachineFacts) -> CpuSet:
+    return zones & machine.mems or machine.mems
 
 
 def online_sets(hold: CpuHold, machine: MachineFacts, pools: CpuPools) -> tuple[CpuSet, CpuSet]:
-    """CPUs and memory zones of the hold: its own CPUs and the zones they are in, or the LS pool and all zones.
+    """CPUs and memory zones of the hold: its own CPUs and the zones they are in, or the LS pool of its zones and their memory.
 
-    Own CPUs whose zones have no memory may use all memory.
+    Where these zones have no memory, all memory. The memory stays the zones' also while the CPUs are of others.
     """
     if not hold.qos.has_own_cpus:
-        return _shared(hold, pools), machine.mems
+        is_known = all(zone in machine.zones for zone in hold.zones)
+        return _shared(hold, machine, pools), _mems(hold.zones, machine) if is_known else machine.mems
     near = CpuSet.from_iterable(zone for zone, cpus in sorted(machine.zones.items()) if cpus & hold.cpus)
-    return hold.cpus, near & machine.mems or machine.mems
+    return hold.cpus, _mems(near, machine)
 
 
 def online_top_knobs(machine: MachineFacts, holds: Iterable[CpuHold]) -> tuple[KnobWrite, ...]:

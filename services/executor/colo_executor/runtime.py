@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from colo_common.model.placement import Placement
+from colo_executor.kept_cpus import KeptCpus
 from colo_executor.local import (
     Adopted,
     CeilingRefused,
@@ -55,6 +56,10 @@ class Runtime(Protocol):
 
     async def suspend(self, effect: SuspendReplicas) -> ReplicasSuspended:
         """Freeze the attempts or let them run again; one that has exited is no error."""
+        ...
+
+    async def keep_cpus(self, kept: KeptCpus) -> str:
+        """Give these CPUs to nobody from now on. Returns "", or why it is not so yet; it is then tried again by `reconcile`."""
         ...
 
     async def remember(self, effect: RememberPlacement | RememberEnd | RememberRestrictions) -> None:

@@ -25,6 +25,7 @@ from colo_executor.local import (
     CeilingWritten,
     Drift,
     FastReading,
+    KeepCpus,
     LaunchFailed,
     LaunchReplica,
     RememberEnd,
@@ -170,6 +171,8 @@ class ExecutorShell:
                 await self._runtime.signal(effect)
             case SuspendReplicas():
                 return [await self._suspend(effect)]
+            case KeepCpus():
+                await self._keep_cpus(effect)
             case RememberPlacement() | RememberEnd() | RememberRestrictions():
                 await self._runtime.remember(effect)
             case RenewLease():
@@ -219,6 +222,14 @@ class ExecutorShell:
         failed = [sentence for _, _, sentence in result.failed[:_NAMED_MOST]]
         self._log.info("suspension", is_suspended=effect.is_suspended, done=done, failed=failed)
         return result
+
+    async def _keep_cpus(self, effect: KeepCpus) -> None:
+        refusal = await self._runtime.keep_cpus(effect.kept)
+        kept = effect.kept
+        if refusal:
+            self._log.warning("kept-cpus-refused", withheld=str(kept.withheld), pinned=str(kept.pinned), detail=refusal)
+            return
+        self._log.info("kept-cpus", withheld=str(kept.withheld), pinned=str(kept.pinned))
 
     async def _launch(self, effect: LaunchReplica) -> Struct:
         placement = effect.placement

@@ -12,6 +12,7 @@ from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.topology import NodeTopology
 from colo_executor.inventory import MachineInventory, ShareRefused, check_shares, inventory_of
 from colo_executor.journal_lines import Accepted, EndedEntry, JournalState, Launched, RefusedEntry, Restricted, Stopping
+from colo_executor.kept_cpus import KeptCpus
 from colo_executor.local import (
     Adopted,
     AdoptedReplica,
@@ -244,6 +245,10 @@ class SimulatedRuntime:
             if attempt_key(replica, attempt) in self.journal.launched:
                 self._machine.suspend_replica(replica, is_suspended=effect.is_suspended)
         return ReplicasSuspended(attempts=effect.attempts, is_suspended=effect.is_suspended)
+
+    async def keep_cpus(self, kept: KeptCpus) -> str:
+        """Do nothing: the scheduler keeps work off them, and a simulated machine has no pools."""
+        return ""
 
     async def remember(self, effect: RememberPlacement | RememberEnd | RememberRestrictions) -> None:
         """Add the placement, the end or the restrictions to the journal, for the next executor."""

@@ -2,7 +2,7 @@
 
 from colo_common.events.eviction import EvictReplica
 from colo_common.events.job import StopReplicas
-from colo_common.events.node import LeaseRenewed
+from colo_common.events.node import LeaseRenewed, NodeTopologyReported
 from colo_common.events.placement import ApplyPlacements
 from colo_common.events.restriction import RestrictionsChanged
 from colo_common.runtime.core import Subscription
@@ -11,9 +11,13 @@ __all__ = ["executor_hears"]
 
 
 def executor_hears(node: str) -> tuple[Subscription, ...]:
-    """Subscriptions to the node's commands and its lease, where a successor continues, and to the last table of restrictions."""
+    """Subscriptions to the node's commands and its lease, where a successor continues.
+
+    To the last table of restrictions and the last report of the node's collector as well.
+    """
     of_node = (ApplyPlacements, StopReplicas, EvictReplica, LeaseRenewed)
     return (
         *(Subscription(type=body, parameters={"node": node}) for body in of_node),
         Subscription(type=RestrictionsChanged, durable=False, replay=True),
+        Subscription(type=NodeTopologyReported, parameters={"node": node}, durable=False, replay=True),
     )

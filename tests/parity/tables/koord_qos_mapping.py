@@ -12,6 +12,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import PriorityBand, QosClass, is_legal_pair
 from colo_common.model.withheld import NodeReservation, divide_by_zones, reserved_cpus
+from colo_executor.kept_cpus import KeptCpus
 from colo_executor.online import CpuHold, pools_of
 from colo_scheduler.cpus.qos_binding import ResourceSpec, bind
 from tests.parity.peers.container_cpuset import (
@@ -263,8 +264,9 @@ def _cpu_pools(case: JsonObject) -> object:
     everything = CpuSet(topology.all_mask)
     kept = union(pod.cpus for pod in pinned)
     reserved = reserved_cpus(topology, NodeReservation(cpus=case.get("node_reserved_cpus") or ""))
-    before = pools_of(everything, holds, kept)
-    after = pools_of(everything, holds, kept | reserved | _system(case.get("system_qos")))
+    before = pools_of(everything, holds, KeptCpus(withheld=kept))
+    withheld = kept | reserved | _system(case.get("system_qos"))
+    after = pools_of(everything, holds, KeptCpus(withheld=withheld))
     return {
         "ls_pools": _by_zone(topology, before.ls, after.ls),
         "be_pools": _by_zone(topology, before.be, after.be),

@@ -17,10 +17,11 @@ from colo_common.events.enforcement import (
 )
 from colo_common.events.eviction import EvictReplica
 from colo_common.events.job import ReplicaStop, StopReplicas
-from colo_common.events.node import LeaseRenewed
+from colo_common.events.node import LeaseRenewed, NodeTopologyReported
 from colo_common.events.placement import ApplyPlacements
 from colo_common.events.restriction import RestrictionsApplied
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.node_rules import NodeRules
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_executor.core import ExecutorPolicy
@@ -31,6 +32,7 @@ from colo_executor.local import (
     CeilingWritten,
     Drift,
     FastReading,
+    KeepCpus,
     LaunchFailed,
     LaunchReplica,
     RememberEnd,
@@ -47,7 +49,7 @@ from colo_executor.local import (
 from colo_executor.reflex import ReflexPolicy
 from colo_executor.stall import OnlineStalls
 from colo_executor.suppress import SuppressPolicy
-from tests.support.builders import a_placement
+from tests.support.builders import a_node, a_placement
 from tests.support.executor_node import NodeExecutor
 from tests.support.restriction_words import restrictions_changed
 from tests.support.scripts import Args, Play, ScriptFailed, script_files
@@ -96,6 +98,7 @@ class Conversation:
             "written": self._written,
             "refused": self._refused,
             "drift": self._drift,
+            "report": self._report,
             "restrict": lambda args: restrictions_changed(args, self.now_ms),
             "suspended": lambda args: self._suspended(args, is_suspended=True),
             "resumed": lambda args: self._suspended(args, is_suspended=False),
@@ -223,6 +226,18 @@ class Conversation:
             restrictions=restrictions_changed(words, self.now_ms).restrictions,
         )
 
+    def _report(self, args: Args) -> NodeTopologyReported:
+        """The collector's report; `node` is another one's."""
+        args.only("node", "pinned", "reserved", "system")
+        pinned = args.text("pinned", "")
+        rules = NodeRules(
+            reserved_cpus=args.text("reserved", ""),
+            system_cpus=args.text("system", ""),
+            kubelet_reserved_cpus=pinned,
+            kubelet_pinned_cpus=pinned,
+        )
+        return a_node(args.text("node", NODE), rules=rules)
+
     def _suspended(self, args: Args, *, is_suspended: bool) -> ReplicasSuspended:
         """The result of suspending or resuming; `failed` names the one that the kernel refused."""
         args.only("failed")
@@ -281,6 +296,8 @@ def _line(effect) -> str:
         case RememberRestrictions():
             table = " ".join(":".join(each.key) for each in effect.restrictions)
             return f"remember restrictions {effect.revision} {table}".rstrip()
+        case KeepCpus():
+            return f"keep withheld={effect.kept.withheld} pinned={effect.kept.pinned}"
         case SetCeiling():
             return f"set ceiling {effect.ceiling_mcpu}"
         case _:

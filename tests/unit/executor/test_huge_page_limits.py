@@ -11,6 +11,7 @@ from colo_common.model.reasons import Reason
 from colo_executor.cgroup import CgroupTree
 from colo_executor.desired import DesiredPolicy
 from colo_executor.journal import JournalFile
+from colo_executor.kept_cpus import KeptCpus
 from colo_executor.knobs import UNLIMITED, Knob, agrees, file_of, page_bytes_of, page_size_text, text_of
 from colo_executor.local import LaunchFailed
 from colo_executor.order import KnobWrite
@@ -88,7 +89,7 @@ def test_an_operator_may_leave_huge_pages_alone_that_nobody_asked_for(tmp_path, 
 
 def test_online_work_is_held_to_its_huge_pages_too(tmp_path, files):
     tier = a_tier(tmp_path, files)
-    online = OnlineTier(tier, DesiredPolicy(), is_on=True, withheld=tier.machine.cpus - tier.machine.cpus)
+    online = OnlineTier(tier, DesiredPolicy(), is_on=True, kept=KeptCpus())
     placement = replace(asking((1, 2 * MIB, 4 * MIB)), qos=QosClass.LSE, band=PriorityBand.PROD, cpus="0-1")
     online.add("job.main.0@1", placement)
     group = "colo-online/lse.job.main.0@1"

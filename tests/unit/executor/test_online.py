@@ -9,6 +9,7 @@ from colo_common.model.placement import replica_token
 from colo_common.model.qos import LEGAL_BANDS, PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from colo_executor.desired import DesiredPolicy, MachineFacts
+from colo_executor.kept_cpus import KeptCpus
 from colo_executor.knobs import Knob
 from colo_executor.online import (
     CpuHold,
@@ -25,7 +26,7 @@ from colo_executor.online import (
 from tests.support.builders import a_placement
 
 LSE, LSR, LS, BE, SYSTEM = QosClass.LSE, QosClass.LSR, QosClass.LS, QosClass.BE, QosClass.SYSTEM
-NONE = CpuSet()
+NONE = KeptCpus()
 
 
 def cpus(text: str) -> CpuSet:
@@ -52,7 +53,7 @@ def test_sixteen_cpus_are_shared_as_the_classes_document_it() -> None:
 
 
 def test_withheld_cpus_are_in_no_pool() -> None:
-    pools = pools_of(MACHINE.cpus, (held(LSE, "2-3"),), cpus("0-1,15"))
+    pools = pools_of(MACHINE.cpus, (held(LSE, "2-3"),), KeptCpus(withheld=cpus("0-1,15")))
     assert (pools.ls.format(), pools.be.format()) == ("4-14", "4-14")
 
 
@@ -80,7 +81,7 @@ def test_withheld_cpus_are_in_no_pool() -> None:
 )
 def test_online_work_gets_its_cpus_or_a_refusal(qos, text, holds, withheld, refusal) -> None:
     def give() -> CpuHold:
-        return given_cpus(online(qos, text), "job/main/0", MACHINE, holds, cpus(withheld))
+        return given_cpus(online(qos, text), "job/main/0", MACHINE, holds, KeptCpus(withheld=cpus(withheld)))
 
     if not refusal:
         assert give().cpus == cpus(text)

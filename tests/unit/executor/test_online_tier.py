@@ -5,12 +5,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from colo_common.model.constraints import CpuPolicy
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import replica_token
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.journal import JournalFile
+from colo_executor.kept_cpus import KeptCpus
 from colo_executor.online import CpusRefused
 from colo_executor.process.online import OnlineTier
 from colo_executor.process.settings import ProcessPolicy
@@ -31,15 +33,20 @@ class Bench:
         )
         self.journal = JournalFile(Path(self.policy.state_dir))
         self.tier = Tier(self.policy, self.journal)
-        self.online = OnlineTier(self.tier, self.policy.desired, is_on=is_on, withheld=CpuSet.parse(withheld))
+        self.online = OnlineTier(
+            self.tier, self.policy.desired, is_on=is_on, kept=KeptCpus(withheld=CpuSet.parse(withheld))
+        )
         self.known: dict[str, object] = {}
 
     def ready(self) -> "Bench":
         self.tier.prepare(self.online.batch_cpus)
         return self
 
-    def start(self, index: int, qos: QosClass, cpus: str = "", *, mcpu: int = 2000):
-        placement = replace(a_placement(f"web/main/{index}", mcpu=mcpu), qos=qos, band=PriorityBand.PROD, cpus=cpus)
+    def start(self, index: int, qos: QosClass, cpus: str = "", *, mcpu: int = 2000, zone: int | None = None):
+        """Online work in a zone; without one in the shared pool of the node."""
+        policy = CpuPolicy.NONE if zone is None else CpuPolicy.DEFAULT
+        placement = a_placement(f"web/main/{index}", mcpu=mcpu, zone=zone or 0)
+        placement = replace(placement, qos=qos, band=PriorityBand.PROD, cpus=cpus, cpu_policy=policy)
         knobs = self.online.add(replica_token(placement.replica, 1), placement)
         self.known[replica_token(placement.replica, 1)] = placement
         return knobs
@@ -89,6 +96,60 @@ def test_pools_follow_who_comes_and_goes(bench, files):
     assert files.cpus("colo-online/ls.web.main.0@1") == "0-7"
     bench.batch(2, 0)
     assert files.cpus("colo/batch/job.main.2@1") == "0-3"
+
+
+def sets(files, name: str) -> tuple[str, str]:
+    return files.text(f"{name}/cpuset.cpus"), files.text(f"{name}/cpuset.mems")
+
+
+def test_shared_work_stays_in_the_zone_that_was_chosen_with_its_memory(bench, files):
+    bench.start(0, LS, zone=1)
+    bench.start(1, LS, "5-6", zone=1)
+    near, fixed = "colo-online/ls.web.main.0@1", "colo-online/ls.web.main.1@1"
+    assert (sets(files, near), sets(files, fixed)) == (("4-7", "1"), ("5-6", "1"))
+    bench.start(2, LSR, "4-5")
+    assert (sets(files, near), sets(files, fixed)) == (("6-7", "1"), ("6", "1"))
+    assert bench.end(2)
+    assert bench.end(1)
+    bench.start(3, LSE, "4-7")
+    assert sets(files, near) == ("0-3", "1"), (
+        "the zone has no shared CPU: work is never without a CPU, and its memory stays"
+    )
+    assert bench.end(3)
+    assert sets(files, near) == ("4-7", "1")
+
+
+def test_cpus_that_a_kubelet_pinned_are_batch_works_and_no_online_works(bench, files):
+    bench.batch(0, 0)
+    bench.start(0, LS, zone=0)
+    bench.start(1, LS)
+    bench.online.keep(KeptCpus(withheld=CpuSet.parse("7"), pinned=CpuSet.parse("0-1")))
+    near, wide = "colo-online/ls.web.main.0@1", "colo-online/ls.web.main.1@1"
+    shown = [files.cpus(name) for name in (near, wide, "colo/batch", "colo/batch/job.main.0@1")]
+    assert shown == ["2-3", "2-6", "0-6", "0-3"]
+    with pytest.raises(CpusRefused, match="1 are pinned by the kubelet to its pods"):
+        bench.start(2, LSR, "1-2")
+    with pytest.raises(CgroupError, match="none would be left to batch work"):
+        bench.online.keep(KeptCpus(withheld=CpuSet.parse("0-7")))
+    assert files.cpus("colo/batch") == "0-6"
+    bench.online.keep(KeptCpus())
+    assert [files.cpus(name) for name in (near, wide, "colo/batch")] == ["0-3", "0-7", "0-7"]
+
+
+def test_kept_cpus_that_could_not_be_written_are_tried_again(bench, files, monkeypatch):
+    bench.start(0, LS)
+    write = CgroupTree.write
+    monkeypatch.setattr(CgroupTree, "write", lambda tree, knob: _refuse(knob))
+    with pytest.raises(CgroupError, match="EBUSY"):
+        bench.online.keep(KeptCpus(pinned=CpuSet.parse("0")))
+    monkeypatch.setattr(CgroupTree, "write", write)
+    assert files.cpus("colo-online/ls.web.main.0@1") == "0-7"
+    bench.online.reconcile()
+    assert files.cpus("colo-online/ls.web.main.0@1") == "1-7"
+
+
+def _refuse(knob):
+    raise CgroupError(f"{knob.path}: EBUSY")
 
 
 def test_a_batch_replica_whose_zone_is_given_away_runs_elsewhere(bench, files):

@@ -10,6 +10,7 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.desired import DesiredPolicy
 from colo_executor.journal import JournalFile
+from colo_executor.kept_cpus import KeptCpus
 from colo_executor.local import Drift
 from colo_executor.process.online import OnlineTier
 from colo_executor.process.settings import ProcessPolicy
@@ -32,7 +33,7 @@ class Node:
         )
         self.files = files
         self.tier = Tier(policy, JournalFile(Path(policy.state_dir)))
-        self.online = OnlineTier(self.tier, desired, is_on=True, withheld=CpuSet())
+        self.online = OnlineTier(self.tier, desired, is_on=True, kept=KeptCpus())
         self.tier.prepare(self.online.batch_cpus)
         for index in (0, 1):
             self.tier.add(f"job.main.{index}@1", a_placement(f"job/main/{index}", zone=index))
@@ -176,7 +177,7 @@ def test_attempts_of_an_earlier_executor_are_reconciled_too(tmp_path, files, nod
     placement = a_placement("job/main/0", zone=0)
     node.tier.close()
     later = Tier(policy, JournalFile(Path(policy.state_dir)))
-    online = OnlineTier(later, DesiredPolicy(), is_on=True, withheld=CpuSet())
+    online = OnlineTier(later, DesiredPolicy(), is_on=True, kept=KeptCpus())
     later.reserve_adopted("job.main.0@1", placement)
     later.prepare(online.batch_cpus)
     # Changed while no executor lived.

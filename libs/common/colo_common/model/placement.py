@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from colo_common.model.constraints import CpuExclusive, DeviceExclusive
+from colo_common.model.constraints import CpuExclusive, CpuPolicy, DeviceExclusive
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.units import Ms, NodeName, Number, ReplicaName, ShareBytes, ShareMcpu, Signed
 from colo_common.model.workload import RunSpec
@@ -67,6 +67,7 @@ class Placement(Struct, frozen=True, kw_only=True, gc=False):
     `cpu_exclusive` is the replica's preference about the cores or zones of these CPUs.
     `reservation` names the reservation that the place was taken from. `queue` is the job's; "": an older scheduler placed it.
     `tenant` is the job's, by which a node chooses the user that it runs as; empty in messages of earlier versions.
+    `cpu_policy` is the request's: with none LS work runs in the shared pool of the whole node, else in that of its zones.
     """
 
     replica: ReplicaName
@@ -90,6 +91,7 @@ class Placement(Struct, frozen=True, kw_only=True, gc=False):
     reservation: str = ""
     queue: str = ""
     tenant: str = ""
+    cpu_policy: CpuPolicy = CpuPolicy.DEFAULT
 
 
 def attempt_key(replica: str, attempt: int) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.placement import Placement, parse_replica_token
+from colo_common.model.placement import Placement, ZoneShare, parse_replica_token
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.workload import RunSpec
 from colo_executor.cgroup import CgroupError, CgroupTree
@@ -30,7 +30,7 @@ def class_of(name: str) -> tuple[QosClass, str] | None:
 
 
 def placement_in(tree: CgroupTree, group: str, token: str, qos: QosClass) -> Placement | None:
-    """The placement as far as the kernel shows it: request by weight and memory limit, own CPUs by the set.
+    """The placement as far as the kernel shows it: request by weight and memory limit, own CPUs and zones by the sets.
 
     None when the token names no attempt. What cannot be read counts as 1, and a limit of memory that there is not as well.
     """
@@ -38,18 +38,25 @@ def placement_in(tree: CgroupTree, group: str, token: str, qos: QosClass) -> Pla
     if named is None:
         return None
     replica, attempt = named
+    cpu_mcpu = mcpu_of_weight(tree.version, _number(tree, Knob.CPU_WEIGHT, group))
+    memory_bytes = _number(tree, Knob.MEMORY_LIMIT, group)
+    zones = _set(tree, Knob.CPUSET_MEMS, group)
     return Placement(
         replica=replica,
         job=replica.partition("/")[0],
         attempt=attempt,
         node="",
-        zones=(),
-        cpu_mcpu=mcpu_of_weight(tree.version, _number(tree, Knob.CPU_WEIGHT, group)),
-        memory_bytes=_number(tree, Knob.MEMORY_LIMIT, group),
+        # How the request is divided over them the kernel does not show.
+        zones=tuple(
+            ZoneShare(zone=zone, cpu_mcpu=0 if at else cpu_mcpu, memory_bytes=0 if at else memory_bytes)
+            for at, zone in enumerate(zones)
+        ),
+        cpu_mcpu=cpu_mcpu,
+        memory_bytes=memory_bytes,
         qos=qos,
         band=PriorityBand.BATCH if qos is QosClass.BE else PriorityBand.PROD,
         run=RunSpec(),
-        cpus=_cpus(tree, group) if qos.has_own_cpus else "",
+        cpus=_set(tree, Knob.CPUSET_CPUS, group).format() if qos.has_own_cpus else "",
     )
 
 
@@ -67,8 +74,8 @@ def _number(tree: CgroupTree, knob: Knob, group: str) -> int:
         return 1
 
 
-def _cpus(tree: CgroupTree, group: str) -> str:
+def _set(tree: CgroupTree, knob: Knob, group: str) -> CpuSet:
     try:
-        return CpuSet.parse(tree.value(Knob.CPUSET_CPUS, group), os.path.basename(group)).format()
+        return CpuSet.parse(tree.value(knob, group), os.path.basename(group))
     except (CgroupError, OSError, InvalidInput):
-        return ""
+        return CpuSet()

@@ -11,6 +11,7 @@ from colo_common.model.qos import QosClass
 from colo_common.model.reasons import Reason
 from colo_executor.cgroup import CgroupError
 from colo_executor.desired import DesiredPolicy, MachineFacts
+from colo_executor.kept_cpus import KeptCpus
 from colo_executor.knobs import Knob
 from colo_executor.local import Drift
 from colo_executor.online import (
@@ -19,6 +20,7 @@ from colo_executor.online import (
     CpuPools,
     CpusRefused,
     given_cpus,
+    hold_of,
     online_group,
     online_knobs,
     online_sets,
@@ -40,34 +42,35 @@ class OnlineTier:
     subtree is made for the first online replica.
     """
 
-    def __init__(self, tier: Tier, desired: DesiredPolicy, *, is_on: bool, withheld: CpuSet) -> None:
+    def __init__(self, tier: Tier, desired: DesiredPolicy, *, is_on: bool, kept: KeptCpus) -> None:
         self.tree = tier.online_tree
         self._tier = tier
         self._desired = desired
         self._is_on = is_on
-        self._withheld = withheld
+        self._kept = kept
+        self._wanted: KeptCpus | None = None
         self._turn = threading.Lock()
         self._holds: dict[str, CpuHold] = {}
 
     def reserve_adopted(self, token: str, placement: Placement) -> None:
         """Reserve the CPUs of an attempt of an earlier executor, before the first write to the kernel."""
         with contextlib.suppress(InvalidInput):
-            cpus = CpuSet.parse(placement.cpus, "cpus")
-            hold = CpuHold(owner=placement.replica, qos=placement.qos, cpus=cpus, cpu_mcpu=placement.cpu_mcpu)
-            self._holds[token] = hold
+            self._holds[token] = hold_of(placement, placement.replica)
 
     def adopt(self, token: str, placement: Placement) -> None:
         """Keep the values of an attempt of an earlier executor, so that `reconcile` watches them."""
         hold, machine = self._holds.get(token), self._tier.machine
         if hold is None or machine is None:
             return
-        pools = pools_of(machine.cpus, self._holds.values(), self._withheld)
+        pools = pools_of(machine.cpus, self._holds.values(), self._kept)
         group = online_group(placement.qos, token)
         for write in online_knobs(self._desired, machine, placement, hold, pools, group):
             self.tree.keep(write)
 
     def reconcile(self) -> Drift:
         """Put back the values of online groups that another program changed."""
+        if self._wanted is not None:
+            self.keep(self._wanted)
         groups = dict.fromkeys(drift.write.path for drift in self.tree.drifted())
         if not groups:
             return Drift()
@@ -76,7 +79,7 @@ class OnlineTier:
 
     def batch_cpus(self, cpus: CpuSet) -> CpuSet:
         """The CPUs of `cpus` that are left to batch work."""
-        return pools_of(cpus, self._holds.values(), self._withheld).be
+        return pools_of(cpus, self._holds.values(), self._kept).be
 
     def closed(self) -> ClosedCpus:
         """The CPUs that are closed to batch work. Takes no lock: the reflex asks."""
@@ -85,14 +88,14 @@ class OnlineTier:
         for hold in holds.values():
             cpus = cpus | hold.cpus
         paths = tuple(self.tree.usage_path(online_group(hold.qos, token)) for token, hold in holds.items())
-        return ClosedCpus(cpus, paths, self._withheld)
+        return ClosedCpus(cpus, paths, self._kept.withheld)
 
     def add(self, token: str, placement: Placement) -> tuple[KnobValue, ...]:
         """Clear the attempt's CPUs of other work and make its group with all its values; a failure changes nothing."""
         group = online_group(placement.qos, token)
         with self._turn:
             machine = self._able_machine()
-            hold = given_cpus(placement, placement.replica, machine, tuple(self._holds.values()), self._withheld)
+            hold = given_cpus(placement, placement.replica, machine, tuple(self._holds.values()), self._kept)
             if self.tree.exists(group):
                 raise CgroupError(f"the control group {group} exists already")
             self._holds[token] = hold
@@ -133,6 +136,30 @@ class OnlineTier:
             if self._tier.machine is not None:
                 self._settle(self._tier.machine)
 
+    def kept_before(self, kept: KeptCpus) -> None:
+        """Keep what an earlier executor was told last, before the first write to the kernel; the node's own rules win."""
+        self._kept = KeptCpus(withheld=self._kept.withheld or kept.withheld, pinned=kept.pinned - self._kept.withheld)
+
+    def keep(self, kept: KeptCpus) -> None:
+        """Give these CPUs to nobody from now on, and write both pools. What the kernel refuses `reconcile` tries again."""
+        with self._turn:
+            before, self._wanted = self._kept, kept
+            machine = self._tier.machine
+            if machine is not None and not pools_of(machine.cpus, self._holds.values(), kept).be:
+                self._wanted = None
+                raise CgroupError(f"of the CPUs {machine.cpus} none would be left to batch work")
+            self._kept = kept
+            try:
+                if machine is not None and kept != before:
+                    self._settle(machine)
+            except (CgroupError, OSError):
+                self._kept = before
+                if machine is not None:
+                    with contextlib.suppress(CgroupError, OSError):
+                        self._settle(machine)
+                raise
+            self._wanted = None
+
     def _able_machine(self) -> MachineFacts:
         if not self._is_on:
             raise CpusRefused(Reason.RUNTIME_ABSENT, "the operator of this node admits no online work (setting online)")
@@ -148,7 +175,7 @@ class OnlineTier:
 
     def _settle(self, machine: MachineFacts) -> CpuPools:
         """Write the CPUs of both pools as the holds leave them."""
-        pools = pools_of(machine.cpus, self._holds.values(), self._withheld)
+        pools = pools_of(machine.cpus, self._holds.values(), self._kept)
         self._tier.set_batch_cpus(pools.be)
         for token, hold in sorted(self._holds.items()):
             if hold.qos.has_own_cpus or Knob.CPUSET_CPUS not in machine.has:

@@ -21,7 +21,17 @@ from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.desired import BATCH
 from colo_executor.inventory import ShareRefused, check_shares
 from colo_executor.journal import JournalFile
-from colo_executor.journal_lines import Accepted, Booted, EndedEntry, Launched, RefusedEntry, Restricted, Stopping
+from colo_executor.journal_lines import (
+    Accepted,
+    Booted,
+    EndedEntry,
+    KeptCpusEntry,
+    Launched,
+    RefusedEntry,
+    Restricted,
+    Stopping,
+)
+from colo_executor.kept_cpus import KeptCpus
 from colo_executor.local import (
     Adopted,
     AdoptedReplica,
@@ -55,7 +65,7 @@ from colo_executor.process.launch import (
     make_attempt_dir,
     prune_attempts,
 )
-from colo_executor.process.machine import account_of_name, boot_id, is_same_process, start_ticks
+from colo_executor.process.machine import account_of_name, boot_id, is_same_process, online_cpus, start_ticks
 from colo_executor.process.online import OnlineTier
 from colo_executor.process.output import rotate
 from colo_executor.process.reconcile import changed_values
@@ -69,15 +79,17 @@ __all__ = ["ProcessRuntime"]
 
 _REMARKS_MOST: Final = 20
 _ROTATE_S: Final = 1.0
+_NO_CPUS: Final = CpuSet()
 
 
 class ProcessRuntime:
     """The processes of one executor. The constructor raises JournalBusy, CgroupError or OSError when the machine refuses it.
 
-    `admits_online` False refuses online work. `withheld` are CPUs of this machine that no placed work may use.
+    `admits_online` False refuses online work. `withheld` are CPUs of this machine that no placed work may use, until a collector
+    names them.
     """
 
-    def __init__(self, policy: ProcessPolicy, *, admits_online: bool = True, withheld: CpuSet | None = None) -> None:
+    def __init__(self, policy: ProcessPolicy, *, admits_online: bool = True, withheld: CpuSet = _NO_CPUS) -> None:
         self._policy = policy
         self._log = structlog.get_logger("executor")
         self._state_dir = Path(policy.state_dir)
@@ -86,9 +98,7 @@ class ProcessRuntime:
         try:
             self._tier = Tier(policy, self._journal)
             self._tier.tree.check_writable()
-            self._online = OnlineTier(
-                self._tier, policy.desired, is_on=admits_online, withheld=CpuSet() if withheld is None else withheld
-            )
+            self._online = OnlineTier(self._tier, policy.desired, is_on=admits_online, kept=KeptCpus(withheld=withheld))
         except BaseException:
             self._journal.close()
             raise
@@ -145,6 +155,7 @@ class ProcessRuntime:
         unknown = [running for running in strangers if running.token not in {home.token for home in homes.values()}]
         for running in (*homes.values(), *unknown):
             self._tier_of(running.placement).reserve_adopted(running.token, running.placement)
+        self._online.kept_before(self._kept_before())
         await asyncio.to_thread(self._prepare, boot_id(self._policy.proc_root))
         found = []
         for key, running in homes.items():
@@ -170,6 +181,15 @@ class ProcessRuntime:
             restrictions=state.restricted.restrictions,
             remarks=tuple([*self._journal_remarks(), *remarks][:_REMARKS_MOST]),
         )
+
+    def _kept_before(self) -> KeptCpus:
+        """What an earlier executor was told last; nothing where it would leave no CPU of this machine."""
+        entry = self._journal.state.kept_cpus
+        try:
+            kept = KeptCpus(withheld=CpuSet.parse(entry.withheld), pinned=CpuSet.parse(entry.pinned))
+        except InvalidInput:
+            return KeptCpus()
+        return kept if online_cpus(self._policy.sys_root) - kept.withheld else KeptCpus()
 
     def _adopt(self, running: RunningAttempt, ticks: int, at_ms: int, stop: StopIntent | None) -> AdoptedReplica:
         self._note(running)
@@ -328,6 +348,17 @@ class ProcessRuntime:
     async def suspend(self, effect: SuspendReplicas) -> ReplicasSuspended:
         """Freeze the control groups of the attempts, or thaw them. Without a freezer, SIGSTOP or SIGCONT to every process."""
         return await asyncio.to_thread(self._suspend, effect)
+
+    async def keep_cpus(self, kept: KeptCpus) -> str:
+        """Write both pools without these CPUs, and journal them."""
+        try:
+            await asyncio.to_thread(self._online.keep, kept)
+        except (CgroupError, OSError) as error:
+            return str(error)
+        entry = KeptCpusEntry(withheld=kept.withheld.format(), pinned=kept.pinned.format())
+        if entry != self._journal.state.kept_cpus:
+            await asyncio.to_thread(self._journal.note, entry)
+        return ""
 
     async def remember(self, effect: RememberPlacement | RememberEnd | RememberRestrictions) -> None:
         """Keep the placement, the end or the restrictions; a disk that takes nothing gets them when it does again."""

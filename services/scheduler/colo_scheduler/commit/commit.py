@@ -559,6 +559,7 @@ def placement_of(placement_request: PlacementRequest, node: Node, choice: Choice
         reservation=choice.reservation,
         queue=placement_request.queue,
         tenant=placement_request.tenant,
+        cpu_policy=placement_request.constraints.cpu_policy,
     )
 
 
