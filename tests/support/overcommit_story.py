@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from msgspec import ValidationError, convert, to_builtins
 from msgspec.structs import replace
 
 from colo_common.events.effects import Effect, Publish, Reply, RequestReceived, Wake
@@ -84,6 +85,15 @@ class OvercommitStory:
             return f"refused {error}"
         return ""
 
+    def do_policy(self, args: Args) -> str:
+        """name=value...: from here another instance with this policy, which knows nothing else"""
+        numbers = {name: int(text) if text.isdigit() else text for name, text in args.named.items()}
+        try:
+            self._core = OvercommitCore(convert(to_builtins(self._policy) | numbers, OvercommitPolicy, strict=False))
+        except (InvalidInput, ValidationError) as error:
+            return f"refused {error}"
+        return ""
+
     def do_replay(self, args: Args) -> str:
         """node: the instance hears what was published last of the node"""
         return self._tell(self._last[args.word(0)])
@@ -103,8 +113,11 @@ class OvercommitStory:
         return ""
 
     def do_sample(self, args: Args) -> str:
-        """node zones=mcpu,mcpu gib=N,N batch=mcpu lse=mcpu: a second later; batch work and LSE work (web/main/0) run in zone 0."""
-        args.only("zones", "gib", "batch", "lse", "seq")
+        """node zones=mcpu,mcpu gib=N,N batch=mcpu lse=mcpu: a second later; batch work and LSE work (web/main/0) run in zone 0.
+
+        ls= is what LS work (web/main/1) uses in zone 1, with 1 GiB.
+        """
+        args.only("zones", "gib", "batch", "lse", "ls", "seq")
         self._now_ms += 1_000
         self._seq += 1
         cpu = [int(word) for word in args.text("zones").split(",")]
@@ -114,6 +127,9 @@ class OvercommitStory:
         if "lse" in args.named:
             own = a_batch_workload("web/main/0", mcpu=args.number("lse"), gib=1)
             workloads = (*workloads, replace(own, qos=QosClass.LSE, band=PriorityBand.PROD))
+        if "ls" in args.named:
+            shared = a_batch_workload("web/main/1", mcpu=args.number("ls"), gib=1, zones=(1,))
+            workloads = (*workloads, replace(shared, qos=QosClass.LS, band=PriorityBand.PROD))
         sample = a_sample(
             args.word(0),
             seq=args.number("seq", self._seq),

@@ -1,7 +1,7 @@
 """The allocatable formula: the CPU and memory that batch work may get in each zone, from one sample.
 
-Source: the batch formula with policy `usage` of koordinator-sh/koordinator (pkg/slo-controller/noderesource/plugins/batchresource),
-for each zone; the value of a node is the sum of its zones, so that zones and node cannot disagree.
+Source: the batch formula of koordinator-sh/koordinator (pkg/slo-controller/noderesource/plugins/batchresource), for each zone; the
+value of a node is the sum of its zones, so that zones and node cannot disagree. Everything that is taken off rounds up.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,20 +18,23 @@ from colo_common.model.qos import PriorityBand
 from colo_common.model.quantity import ceil_div
 from colo_common.model.topology import NodeTopology
 from colo_overcommit.exclusive import ExclusiveCpus
+from colo_overcommit.online_charge import CalculatePolicy, OnlineCharge
 from colo_overcommit.policy import OvercommitPolicy
-from colo_overcommit.reserved import Reserved
+from colo_overcommit.reserved import Reserved, reserved_amount
 
-__all__ = ["Limit", "Resource", "ZoneInputs", "allocatable_of_zone", "with_reclaim", "zone_inputs"]
+__all__ = ["Limit", "Resource", "ZoneInputs", "allocatable_of_zone", "most_of", "with_reclaim", "zone_inputs"]
 
 _RECLAIMED = (PriorityBand.BATCH, PriorityBand.FREE)
 _NOTHING = Reserved()
 _NO_LSE = ExclusiveCpus()
+_NO_CHARGE = OnlineCharge()
 
 
 class Limit(StrEnum):
     """The source of a zone's reclaim percentages, in the words of the explanation."""
 
     POLICY = "policy"
+    OFF = "policy: colocation is off there"
     RULES = "the node's own rules: no batch work there (is_colocated is off)"
     AGE = "the node's facts are too old to promise more than is held"
 
@@ -42,7 +45,9 @@ class Resource(Struct, frozen=True, kw_only=True):
     `lse_requested` and `lse_used` are those of LSE work that is placed in the zone. No other work may run on its CPUs, so its
     request counts and not its usage (as in Koordinator's formula); for memory both are 0, and usage counts.
 
-    `online_expected` is what an estimator expects of online work before capacity can be taken back; 0 without one.
+    `online_expected` is what an estimator expects of online work before capacity can be taken back; 0 without one. `online_added`
+    is what placed online work is charged beyond its use, `online_reserve` what is kept for online work when it uses less, and
+    `third_party` what another system was promised here. `most` bounds what is promised; None: the formula alone does.
     """
 
     capacity: int
@@ -54,6 +59,10 @@ class Resource(Struct, frozen=True, kw_only=True):
     lse_requested: int = 0
     lse_used: int = 0
     online_expected: int = 0
+    online_added: int = 0
+    online_reserve: int = 0
+    third_party: int = 0
+    most: int | None = None
 
     @property
     def lse_idle(self) -> int:
@@ -66,17 +75,24 @@ class Resource(Struct, frozen=True, kw_only=True):
         return -(-self.capacity * (100 - self.reclaim_pct) // 100)
 
     @property
-    def raw(self) -> int:
-        """capacity - margin - max(system_used, reserved) - max(online_used, online_expected) - lse_idle; may be negative."""
+    def left(self) -> int:
+        """capacity - max(system_used, reserved) - max(online_used + online_added, online_expected, online_reserve) - lse_idle
+        - third_party: what there is without the margin; may be negative.
+        """
         kept, reserved = self.system_used, self.reserved
-        used, expected = self.online_used, self.online_expected
-        raw = (
-            self.capacity
-            - self.margin
-            - (kept if kept > reserved else reserved)
-            - (used if used > expected else expected)
-        )
-        return raw - self.lse_idle if self.lse_requested else raw
+        used = self.online_used + self.online_added
+        if used < self.online_expected:
+            used = self.online_expected
+        if used < self.online_reserve:
+            used = self.online_reserve
+        left = self.capacity - (kept if kept > reserved else reserved) - used - self.third_party
+        return left - self.lse_idle if self.lse_requested else left
+
+    @property
+    def raw(self) -> int:
+        """`left` - `margin`, and not above `most`; may be negative."""
+        raw = self.left - self.margin
+        return raw if self.most is None or raw < self.most else self.most
 
     @property
     def allocatable(self) -> int:
@@ -103,6 +119,11 @@ class ZoneInputs(Struct, frozen=True, kw_only=True):
     expected_by: str = ""
 
 
+def most_of(capacity: int, most_pct: int) -> int | None:
+    """The most that is promised of a zone, floor(capacity * most_pct / 100); None for 100 percent, which bounds nothing."""
+    return None if most_pct == 100 else capacity * most_pct // 100
+
+
 def allocatable_of_zone(inputs: ZoneInputs) -> ZoneAllocatable:
     """The allocatable and the headroom of the zone, in mcpu and bytes."""
     cpu, memory = inputs.cpu, inputs.memory
@@ -124,17 +145,20 @@ def zone_inputs(
     *,
     reserved: Mapping[int, Reserved] | None = None,
     exclusive: Mapping[int, ExclusiveCpus] | None = None,
+    charges: Mapping[int, OnlineCharge] | None = None,
     is_colocated: bool = True,
     forbidden: str = "",
 ) -> tuple[ZoneInputs, ...]:
     """The terms of every zone, in the order of the topology. All CPU is real CPU, without the node's amplification.
 
-    `reserved` is what the node's operator keeps back, `exclusive` the request and usage of LSE work; a zone that is not in them has
-    none. A node that is not `is_colocated` reclaims 0 percent, so its allocatable is what is held; so does one where an operator
-    forbids more batch work: `forbidden` says who and why. Of what is held no more is believed than the zone has.
+    `reserved` is what the node's operator keeps back, `exclusive` the request and usage of LSE work, `charges` what placed online
+    work counts beyond its use; a zone that is not in them has none. A node that is not `is_colocated` reclaims 0 percent, so its
+    allocatable is what is held; so does one where an operator forbids more batch work: `forbidden` says who and why, and one where
+    the policy is not enabled. Of what is held no more is believed than the zone has.
     The usage of batch work is divided evenly over the zones it may use, rounded down; system usage and the policy's reservation are
-    divided over all zones, rounded up; both make the allocatable smaller. Of the policy's and the operator's reservation the larger
-    one counts. Raises InvalidInput when the sample's zones are not the topology's.
+    divided over all zones, rounded up; both make the allocatable smaller. The policy says whether the larger of its own and the
+    operator's reservation counts, or both. Under the calculate policy `request` the system counts with the reservation alone, too.
+    Raises InvalidInput when the sample's zones are not the topology's.
     """
     zones = topology.zones
     numbers = [zone.zone for zone in zones]
@@ -143,7 +167,7 @@ def zone_inputs(
         raise InvalidInput("zones", rule, [used.zone for used in sample.zones])
     batch_mcpu, batch_bytes = _batch_use(numbers, sample.workloads)
     part = _part_of_zone(sample, policy, len(zones))
-    limit = Limit.RULES if not is_colocated else forbidden or Limit.POLICY
+    limit = Limit.OFF if not policy.is_enabled else Limit.RULES if not is_colocated else forbidden or Limit.POLICY
     is_open = limit == Limit.POLICY
     cpu_pct, memory_pct = (policy.cpu_reclaim_pct, policy.memory_reclaim_pct) if is_open else (0, 0)
     inputs = []
@@ -152,26 +176,35 @@ def zone_inputs(
         share = held.get(number)
         own = reserved.get(number, _NOTHING) if reserved else _NOTHING
         lse = exclusive.get(number, _NO_LSE) if exclusive else _NO_LSE
+        charge = charges.get(number, _NO_CHARGE) if charges else _NO_CHARGE
         inputs.append(
             ZoneInputs(
                 zone=number,
                 cpu=Resource(
                     capacity=zone.cpu_capacity_mcpu,
                     reclaim_pct=cpu_pct,
-                    reserved=max(part.reserved_mcpu, own.cpu_mcpu),
-                    system_used=part.system_mcpu,
+                    reserved=reserved_amount(policy.reservation, part.reserved_mcpu, own.cpu_mcpu),
+                    system_used=part.system_mcpu if policy.cpu_policy != CalculatePolicy.REQUEST else 0,
                     online_used=max(used.cpu_used_mcpu - batch_mcpu[number] - part.system_mcpu, 0),
                     held=min(share.cpu_mcpu, zone.cpu_capacity_mcpu) if share else 0,
                     lse_requested=lse.requested_mcpu,
                     lse_used=lse.used_mcpu,
+                    online_added=charge.cpu_mcpu,
+                    online_reserve=part.online_mcpu,
+                    third_party=part.third_party_mcpu,
+                    most=most_of(zone.cpu_capacity_mcpu, policy.batch_cpu_most_pct),
                 ),
                 memory=Resource(
                     capacity=zone.memory_bytes,
                     reclaim_pct=memory_pct,
-                    reserved=max(part.reserved_bytes, own.memory_bytes),
-                    system_used=part.system_bytes,
+                    reserved=reserved_amount(policy.reservation, part.reserved_bytes, own.memory_bytes),
+                    system_used=part.system_bytes if policy.memory_policy != CalculatePolicy.REQUEST else 0,
                     online_used=max(used.memory_used_bytes - batch_bytes[number] - part.system_bytes, 0),
                     held=min(share.memory_bytes, zone.memory_bytes) if share else 0,
+                    online_added=charge.memory_bytes,
+                    online_reserve=part.online_bytes,
+                    third_party=part.third_party_bytes,
+                    most=most_of(zone.memory_bytes, policy.batch_memory_most_pct),
                 ),
                 limit=limit,
             )
@@ -201,15 +234,23 @@ class _Part(NamedTuple):
     system_bytes: int
     reserved_mcpu: int
     reserved_bytes: int
+    online_mcpu: int
+    online_bytes: int
+    third_party_mcpu: int
+    third_party_bytes: int
 
 
 def _part_of_zone(sample: NodeUsageSampled, policy: OvercommitPolicy, count: int) -> _Part:
-    """Divide the node's system usage and the policy's reservation evenly over `count` zones, rounded up."""
+    """Divide the node's system usage and what the policy keeps back evenly over `count` zones, rounded up."""
     return _Part(
         ceil_div(max(sample.system_cpu_used_mcpu, 0), count),
         ceil_div(max(sample.system_memory_used_bytes, 0), count),
         ceil_div(policy.node_reserved_cpu_mcpu, count),
         ceil_div(policy.node_reserved_memory_bytes, count),
+        ceil_div(policy.online_reserve_cpu_mcpu, count),
+        ceil_div(policy.online_reserve_memory_bytes, count),
+        ceil_div(policy.third_party_cpu_mcpu, count),
+        ceil_div(policy.third_party_memory_bytes, count),
     )
 
 

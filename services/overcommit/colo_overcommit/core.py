@@ -35,6 +35,7 @@ from colo_overcommit.fleet_guard import NO_GUARD, BusReachable, FleetGuard, Guar
 from colo_overcommit.held_by_batch import HeldByBatch
 from colo_overcommit.hysteresis import has_load_moved, moves_between, should_publish
 from colo_overcommit.known_node import KnownNode
+from colo_overcommit.online_charge import charges_by_zone
 from colo_overcommit.policy import OvercommitPolicy
 from colo_overcommit.promises import JudgedPromises
 from colo_overcommit.queries import explain_node, fleet_totals, get_node, list_nodes
@@ -104,7 +105,7 @@ class OvercommitCore:
                 return self._sampled(event, now_ms)
             case PlacementsDecided():
                 for placement in event.placements:
-                    self._take(placement, now_ms)
+                    self._take(placement, now_ms, is_new=True)
                 return []
             case PlacementsReleased():
                 for release in event.nodes:
@@ -203,13 +204,23 @@ class OvercommitCore:
             return []
         self.restrictions.expire(now_ms)
         self._restrict(sample.node, known)
+        policy = self.policy
         inputs = zone_inputs(
             known.topology,
             sample,
             known.held.by_zone(),
-            self.policy,
+            policy,
             reserved=known.reserved,
             exclusive=exclusive_by_zone(known.held, known.topology, sample.workloads),
+            charges=charges_by_zone(
+                known.held,
+                known.topology,
+                sample.workloads,
+                cpu_policy=policy.cpu_policy,
+                memory_policy=policy.memory_policy,
+                ramp_ms=policy.ramp_ms,
+                now_ms=now_ms,
+            ),
             is_colocated=known.is_colocated,
             forbidden=known.forbidden,
         )
@@ -451,9 +462,17 @@ class OvercommitCore:
         margins = (100 - policy.cpu_reclaim_pct, 100 - policy.memory_reclaim_pct)
         return JudgedPromises(*(min(max(margin, least), most) for margin in margins))
 
-    def _take(self, hold: Placement | HoldEntry, now_ms: int) -> None:
-        held = self._held(hold.node)
-        held.take(hold.replica, hold.attempt, hold.zones, now_ms, qos=hold.qos, band=hold.band)
+    def _take(self, hold: Placement | HoldEntry, now_ms: int, *, is_new: bool = False) -> None:
+        self._held(hold.node).take(
+            hold.replica,
+            hold.attempt,
+            hold.zones,
+            now_ms,
+            qos=hold.qos,
+            band=hold.band,
+            is_new=is_new,
+            is_reservation=isinstance(hold, HoldEntry) and hold.is_reservation,
+        )
 
     def _held(self, node: str) -> HeldByBatch:
         known = self._known(node)

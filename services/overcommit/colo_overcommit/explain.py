@@ -1,6 +1,6 @@
 """The explanation of a published allocatable: its terms, and the computation of the numbers from the terms."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, Literal
 
 from colo_common.events.node import Explanation, NodeUsageSampled, Term, ZoneAllocatable
@@ -15,8 +15,17 @@ FORMULA: Final = (
     "- max(0, lse_requested - lse_used), the last two 0 where there are none; "
     "node = sum of zones"
 )
-#: With an estimator; memory and CPU have one or none.
-_FORMULA_EXPECTED: Final = FORMULA.replace("- online_used ", "- max(online_used, online_expected) ")
+#: What a resource may have beside these, with the value that says nothing, and the source.
+_MORE: Final = {
+    "online_expected": (
+        0,
+        "estimator {by}, from the use of online work before the sample; 0 while it has seen too little",
+    ),
+    "online_added": (0, "placements of online work and their use in the sample, by the calculate policy"),
+    "online_reserve": (0, "policy, an even share of what is kept for online work when it uses less"),
+    "third_party": (0, "policy, an even share of what another system was promised here"),
+    "most": (None, "policy, the largest share of a zone that batch work may get"),
+}
 _EXPECTED: Final = "online_expected"
 _SOURCES: Final = {
     "capacity": "topology",
@@ -57,8 +66,8 @@ def explain(zones: Sequence[ZoneInputs], sample: NodeUsageSampled | None = None)
             f"sample: {worst[0]}, the online work that stalls most" if worst[0] else "sample: no online work stalls"
         )
         terms.append(Term(name=STALL_TERM, value=worst[1], unit="pct", source=source))
-    is_expected = any(zone.expected_by for zone in zones)
-    return Explanation(formula=_FORMULA_EXPECTED if is_expected else FORMULA, terms=tuple(terms))
+    more = {name for zone in zones for resource in (zone.cpu, zone.memory) for name in _more_of(zone, resource)}
+    return Explanation(formula=_formula(more) if more else FORMULA, terms=tuple(terms))
 
 
 def recompute(explanation: Explanation) -> tuple[ZoneAllocatable, ...]:
@@ -93,13 +102,37 @@ def _terms(zone: ZoneInputs, prefix: str, unit: Literal["mcpu", "bytes"], resour
         zone=number,
     )
     terms.insert(1, pct)
-    if zone.expected_by:
-        source = f"estimator {zone.expected_by}, from the use of online work before the sample; 0 while it has seen too little"
-        name = f"{prefix}_{_EXPECTED}"
-        terms.append(Term(name=name, value=resource.online_expected, unit=unit, source=source, zone=number))
+    for name in _more_of(zone, resource):
+        source = _MORE[name][1].format(by=zone.expected_by)
+        terms.append(
+            Term(name=f"{prefix}_{name}", value=getattr(resource, name), unit=unit, source=source, zone=number)
+        )
     return terms
 
 
+def _more_of(zone: ZoneInputs, resource: Resource) -> list[str]:
+    """The terms of the resource that only some nodes have."""
+    return [
+        name
+        for name, (nothing, _) in _MORE.items()
+        if getattr(resource, name) != nothing or (name == _EXPECTED and zone.expected_by)
+    ]
+
+
+def _formula(more: Collection[str]) -> str:
+    """The formula with the terms that this node has beside the usual ones."""
+    online = "online_used + online_added" if "online_added" in more else "online_used"
+    others = [name for name in (_EXPECTED, "online_reserve") if name in more]
+    if others:
+        online = f"max({', '.join([online, *others])})"
+    elif "online_added" in more:
+        online = f"({online})"
+    text = FORMULA.replace("- online_used ", f"- {online} ")
+    if "third_party" in more:
+        text = text.replace("the last two 0", "- third_party, the last ones 0")
+    return text.replace("; node =", ", not above most; node =") if "most" in more else text
+
+
 def _resource(prefix: str, values: dict[str, int]) -> Resource:
-    more = {name: values[f"{prefix}_{name}"] for name in (*_OF_LSE, _EXPECTED) if f"{prefix}_{name}" in values}
+    more = {name: values[f"{prefix}_{name}"] for name in (*_OF_LSE, *_MORE) if f"{prefix}_{name}" in values}
     return Resource(**{name: values[f"{prefix}_{name}"] for name in (*_SOURCES, _RECLAIM)}, **more)

@@ -1,12 +1,23 @@
 """The holds of placed work on a node, summed by zone: batch work and exclusive (LSE) work separately."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
 
 from colo_common.model.dropped_attempts import DroppedAttempts
 from colo_common.model.placement import ZoneShare, attempt_key
 from colo_common.model.qos import PriorityBand, QosClass
 
-__all__ = ["HeldByBatch"]
+__all__ = ["HeldByBatch", "OnlineHold"]
+
+
+class OnlineHold(NamedTuple):
+    """What one attempt of online work holds. `is_new`: it was placed before our eyes, at `taken_ms`, and not read from a list."""
+
+    key: str
+    shares: tuple[ZoneShare, ...]
+    taken_ms: int
+    is_new: bool
+    is_exclusive: bool
 
 
 class _Sums:
@@ -40,6 +51,7 @@ class HeldByBatch:
         self._sums_of: dict[str, _Sums] = {}
         # The result of `by_zone`, computed when a sum changes, because every sample reads it.
         self._by_zone: dict[int, ZoneShare] = {}
+        self._online: dict[str, bool] = {}
         self.has_exclusive = False
         """Whether LSE work holds, or ever held, something here."""
 
@@ -52,12 +64,19 @@ class HeldByBatch:
         *,
         qos: QosClass = QosClass.BE,
         band: PriorityBand = PriorityBand.BATCH,
+        is_new: bool = False,
+        is_reservation: bool = False,
     ) -> None:
-        """Add the shares of an attempt, unless it is known or was dropped."""
+        """Add the shares of an attempt, unless it is known or was dropped. `is_new`: it was placed now, nobody has measured it.
+
+        `is_reservation`: it holds a place for others and uses nothing itself.
+        """
         key = attempt_key(replica, attempt)
         if key not in self._attempts and key not in self._dropped:
             self._attempts[key] = shares
             self._taken_ms[key] = now_ms
+            if band is PriorityBand.PROD and not is_reservation:
+                self._online[key] = is_new
             sums = self._batch if band is not PriorityBand.PROD else self._lse if qos is QosClass.LSE else None
             if sums is not None:
                 self._sums_of[key] = sums
@@ -76,7 +95,7 @@ class HeldByBatch:
         """Replace the shares of an attempt; () removes them. A reservation's own hold changes when owners come and go."""
         self._remove(attempt_key(replica, attempt))
         if shares:
-            self.take(replica, attempt, shares, now_ms, qos=qos, band=band)
+            self.take(replica, attempt, shares, now_ms, qos=qos, band=band, is_reservation=True)
 
     def drop(self, replica: str, attempt: int) -> None:
         """Remove the shares of an attempt for good: a later `take` of it changes nothing."""
@@ -100,6 +119,21 @@ class HeldByBatch:
         if not self.has_exclusive:
             return {}
         return {zone: mcpu for zone, mcpu in sorted(self._lse.mcpu.items()) if mcpu}
+
+    @property
+    def has_online(self) -> bool:
+        """Whether online work that colo placed holds something here."""
+        return bool(self._online)
+
+    def online(self, since_ms: int | None = None) -> Iterator[OnlineHold]:
+        """The holds of online work, in the order in which they came; with `since_ms` the new ones that came after it, and those
+        that nobody can have measured yet are among them.
+        """
+        for key, is_new in self._online.items():
+            taken_ms = self._taken_ms[key]
+            if since_ms is None or (is_new and taken_ms > since_ms):
+                is_exclusive = self._sums_of.get(key) is self._lse
+                yield OnlineHold(key, self._attempts[key], taken_ms, is_new, is_exclusive)
 
     def holds(self, replica: str, attempt: int) -> bool:
         """Whether the attempt holds something."""
@@ -129,6 +163,7 @@ class HeldByBatch:
 
     def _remove(self, key: str) -> None:
         self._taken_ms.pop(key, None)
+        self._online.pop(key, None)
         shares = self._attempts.pop(key, ())
         sums = self._sums_of.pop(key, None)
         if sums is not None:

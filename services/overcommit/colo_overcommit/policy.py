@@ -6,9 +6,24 @@ from colo_common.model.freshness import FreshnessPolicy
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.nearest import hint
 from colo_overcommit.estimators.estimator import ESTIMATORS, LAST
+from colo_overcommit.online_charge import CalculatePolicy
+from colo_overcommit.reserved import ReservationForm
 from colo_overcommit.risk import RiskPolicy
 
 __all__ = ["OvercommitPolicy"]
+
+
+_AT_LEAST_ZERO = (
+    "node_reserved_cpu_mcpu",
+    "node_reserved_memory_bytes",
+    "grow_hold_ms",
+    "load_hold_ms",
+    "ramp_ms",
+    "online_reserve_cpu_mcpu",
+    "online_reserve_memory_bytes",
+    "third_party_cpu_mcpu",
+    "third_party_memory_bytes",
+)
 
 
 class OvercommitPolicy(Struct, frozen=True, kw_only=True):
@@ -19,6 +34,11 @@ class OvercommitPolicy(Struct, frozen=True, kw_only=True):
     last publication is `refresh_ms` old. The node's usage is published with it. It causes a publication when it moved by at least
     `load_pct` of the node's capacity (0: never), the last publication is `load_hold_ms` old and no number fell for `grow_hold_ms`.
 
+    `cpu_policy` and `memory_policy` say how online work counts (CalculatePolicy), `ramp_ms` for how long work that was placed a
+    moment ago is charged more than it uses, `reservation` how reservations of several sources count together. `online_reserve_*` is
+    kept for online work when it uses less, `third_party_*` was promised to another system, and no more than `batch_*_most_pct` of a
+    zone is promised. Where the policy is not enabled nothing is promised beyond what is held.
+
     With `risk` on, the margins begin as the policy's and then follow the promises that were broken. `estimator` names the one that
     says what online work may use beyond its newest use.
     """
@@ -27,6 +47,17 @@ class OvercommitPolicy(Struct, frozen=True, kw_only=True):
     memory_reclaim_pct: int = 85
     node_reserved_cpu_mcpu: int = 1000
     node_reserved_memory_bytes: int = 1 << 30
+    is_enabled: bool = True
+    cpu_policy: str = CalculatePolicy.USAGE
+    memory_policy: str = CalculatePolicy.USAGE
+    reservation: str = ReservationForm.MAX
+    ramp_ms: int = 60_000
+    online_reserve_cpu_mcpu: int = 0
+    online_reserve_memory_bytes: int = 0
+    third_party_cpu_mcpu: int = 0
+    third_party_memory_bytes: int = 0
+    batch_cpu_most_pct: int = 100
+    batch_memory_most_pct: int = 100
     shrink_pct: int = 2
     grow_pct: int = 4
     grow_hold_ms: int = 10_000
@@ -40,13 +71,13 @@ class OvercommitPolicy(Struct, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         """Raise InvalidInput for the first value that is out of its range or contradicts another."""
-        for name in ("cpu_reclaim_pct", "memory_reclaim_pct"):
+        for name in ("cpu_reclaim_pct", "memory_reclaim_pct", "batch_cpu_most_pct", "batch_memory_most_pct"):
             if not 0 <= getattr(self, name) <= 100:
                 raise InvalidInput(name, "must be 0 to 100", getattr(self, name))
         for name in ("shrink_pct", "grow_pct", "load_pct"):
             if not 0 <= getattr(self, name) <= 50:
                 raise InvalidInput(name, "must be 0 to 50", getattr(self, name))
-        for name in ("node_reserved_cpu_mcpu", "node_reserved_memory_bytes", "grow_hold_ms", "load_hold_ms"):
+        for name in _AT_LEAST_ZERO:
             if getattr(self, name) < 0:
                 raise InvalidInput(name, "must not be negative", getattr(self, name))
         for name in ("refresh_ms", "lease_ms"):
@@ -54,6 +85,13 @@ class OvercommitPolicy(Struct, frozen=True, kw_only=True):
                 raise InvalidInput(name, "must be at least 1", getattr(self, name))
         if self.freshness.stale_after_ms >= self.freshness.lost_after_ms:
             raise InvalidInput("freshness.stale_after_ms", "must be below lost_after_ms", self.freshness.stale_after_ms)
+        for name, words in (
+            ("cpu_policy", CalculatePolicy),
+            ("memory_policy", CalculatePolicy),
+            ("reservation", ReservationForm),
+        ):
+            if getattr(self, name) not in list(words):
+                raise InvalidInput(name, f"must be one of {', '.join(words)}", getattr(self, name))
         self.risk.validate()
         names = (LAST, *ESTIMATORS)
         if self.estimator not in names:

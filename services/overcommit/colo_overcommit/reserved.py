@@ -1,6 +1,7 @@
 """The CPU and memory that the operator of a node keeps back, by zone, computed from the node's rules."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 
 from msgspec import Struct
 
@@ -9,9 +10,23 @@ from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.model.topology import NodeTopology
 from colo_common.model.withheld import divide_by_zones, index_of, withheld_cpus
 
-__all__ = ["Reserved", "reserved_by_zone"]
+__all__ = ["ReservationForm", "Reserved", "reserved_amount", "reserved_by_zone"]
 
 _MCPU = 1_000
+
+
+class ReservationForm(StrEnum):
+    """How what several sources keep back counts together. max: the largest of them, as Koordinator computes it since version 1.3.
+    sum: all of them, as it did before.
+    """
+
+    MAX = "max"
+    SUM = "sum"
+
+
+def reserved_amount(form: str, *amounts: int) -> int:
+    """What is kept back when each source keeps back one of these amounts, in their unit."""
+    return sum(amounts) if form == ReservationForm.SUM else max(amounts, default=0)
 
 
 class Reserved(Struct, frozen=True, kw_only=True):
