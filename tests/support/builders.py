@@ -4,7 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from colo_common.events.eviction import EvictionRequested
-from colo_common.events.node import Capability, NodeTopologyReported, NodeUsageSampled, WorkloadUsage, ZoneUsage
+from colo_common.events.node import (
+    BusinessMetric,
+    Capability,
+    NodeTopologyReported,
+    NodeUsageSampled,
+    SloViolations,
+    WorkloadUsage,
+    ZoneUsage,
+)
 from colo_common.events.placement import PlacementsDecided
 from colo_common.events.status import ServiceStatus
 from colo_common.model.constraints import Taint
@@ -67,7 +75,13 @@ def a_batch_workload(
     )
 
 
-def an_online_workload(name: str = "web", *, stall_pct: int | None = None, is_throttled: bool = False) -> WorkloadUsage:
+def an_online_workload(
+    name: str = "web",
+    *,
+    stall_pct: int | None = None,
+    is_throttled: bool = False,
+    business: BusinessMetric | None = None,
+) -> WorkloadUsage:
     """Online work that colo did not place, as a sample shows it."""
     return WorkloadUsage(
         workload=name,
@@ -77,6 +91,19 @@ def an_online_workload(name: str = "web", *, stall_pct: int | None = None, is_th
         memory_used_bytes=0,
         stall_pct=stall_pct,
         stall_gate="self-throttled" if is_throttled else "",
+        business=business,
+    )
+
+
+def a_latency(above: int, samples: int, *, breaks_slo: bool = True) -> BusinessMetric:
+    """A latency of which so many of so many values broke their SLO of 100 ms in five minutes, and the newest does or does not."""
+    return BusinessMetric(
+        metric="p99_ms",
+        value_milli=150_000 if breaks_slo else 60_000,
+        age_ms=1_000,
+        slo_milli=100_000,
+        violations=(SloViolations(window_ms=300_000, samples=samples, above=above),),
+        breaks_slo=breaks_slo,
     )
 
 

@@ -16,7 +16,15 @@ from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import EndCause, Reason
 from colo_evictor.core import Event, EvictorCore
 from colo_evictor.policy import EvictorPolicy
-from tests.support.builders import a_batch_workload, a_node, a_placement, a_sample, an_online_workload, decided
+from tests.support.builders import (
+    a_batch_workload,
+    a_latency,
+    a_node,
+    a_placement,
+    a_sample,
+    an_online_workload,
+    decided,
+)
 from tests.support.restriction_words import restrictions_changed
 from tests.support.scripts import Args, ScriptFailed
 
@@ -47,8 +55,8 @@ class EvictorStory:
         return self._tell(decided(replace(placement, band=PriorityBand(args.text("band", "batch")))))
 
     def do_sample(self, args: Args) -> str:
-        """at=ms zones=mcpu,mcpu gib=N,N stall=NAME:pct[:gate] and a line for each batch replica: name mcpu gib."""
-        args.only("at", "zones", "gib", "stall")
+        """at=ms zones=mcpu,mcpu gib=N,N stall=NAME:pct[:gate] slo=NAME:above/samples[:kept] and lines "replica mcpu gib"."""
+        args.only("at", "zones", "gib", "stall", "slo")
         self._now_ms = args.number("at")
         self._seq += 1
         cpu = [int(word) for word in args.text("zones", "4000,4000").split(",")]
@@ -61,6 +69,11 @@ class EvictorStory:
         if name:
             pct, _, gate = stall.partition(":")
             workloads.append(an_online_workload(name, stall_pct=int(pct), is_throttled=bool(gate)))
+        name, _, rate = args.text("slo", "").partition(":")
+        if name:
+            counts, _, kept = rate.partition(":")
+            above, samples = map(int, counts.split("/"))
+            workloads.append(an_online_workload(name, business=a_latency(above, samples, breaks_slo=not kept)))
         sample = a_sample(seq=self._seq, zones=list(zip(cpu, gib, strict=True)), workloads=tuple(workloads))
         return self._tell(sample)
 
@@ -120,6 +133,7 @@ def _line(effect: Effect) -> str:
             level = f"{fact.reason.value} {fact.value_pct}% {sign} {fact.threshold_pct}% for {fact.held_ms} ms"
             online = f"; {fact.online_replicas} online" if fact.online_replicas else ""
             online += f"; {fact.stall_group} stalls {fact.stall_pct}%" if fact.stall_group else ""
+            online += f"; {fact.slo_workload} breaks its SLO {fact.violation_pct}%" if fact.slo_workload else ""
             return f"requested {fact.replica}: {level}; {ranking}{online}"
         case NodeDrained():
             return f"drained {fact.node} after {fact.took_ms} ms, {fact.reason.value} by {fact.asked_by}"

@@ -2,7 +2,15 @@
 
 from colo_common.events.effects import Effect, Wake
 from colo_executor.core import Executor, ExecutorEvent, ExecutorPolicy
-from colo_executor.local import CeilingMoved, CeilingRefused, CeilingWritten, FastReading, RenewLease, SetCeiling
+from colo_executor.local import (
+    CeilingMoved,
+    CeilingRefused,
+    CeilingWritten,
+    FastReading,
+    NoteViolation,
+    RenewLease,
+    SetCeiling,
+)
 from colo_executor.reflex import Reflex, ReflexEffect, ReflexEvent, ReflexPolicy
 
 __all__ = ["NodeEvent", "NodeExecutor"]
@@ -65,7 +73,7 @@ class NodeExecutor:
     def _from_executor(self, effects: list[Effect], now_ms: int) -> list[Effect]:
         kept: list[Effect] = []
         for effect in effects:
-            if isinstance(effect, RenewLease):
+            if isinstance(effect, RenewLease | NoteViolation):
                 kept += self._from_reflex(self.reflex.handle(effect, now_ms), now_ms)
             else:
                 kept.append(effect)

@@ -36,6 +36,13 @@ def harm(*, node: str = "", limit: int = 10, output: Output = "table", api: str 
     since_ms = fleet.known_since_ms
     if since_ms is not None and since_ms > reply.now_ms - fleet.window_ms:
         print_text(f"(the gateway hears samples since {moment(since_ms)}; what was felt before is not known)", indent=1)
+    if reply.latency.sentence:
+        print_text(f"Latency SLO: {reply.latency.sentence}")
+    for one in reply.latency.worst:
+        if one.above:
+            print_text(
+                f"  {one.node}: {one.workload} broke it in {one.above} of {one.samples} values ({one.violation_pct}%)"
+            )
     print()
     rows = [
         [

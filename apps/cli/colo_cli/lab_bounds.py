@@ -4,6 +4,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from colo_common.model.slo import VIOLATION_SOFT_PCT
 from colo_sim.report import Verdict
 
 __all__ = ["ASSUMPTIONS", "Bound", "bounds_of", "harm_sentence"]
@@ -44,10 +45,25 @@ class Bound(Struct, frozen=True, kw_only=True):
 
 
 def bounds_of(
-    machines: Verdict, *, lived_pct: float, lost: int, dead_letters: int, placed_twice: int, errors: int
+    machines: Verdict,
+    *,
+    lived_pct: float,
+    lost: int,
+    dead_letters: int,
+    placed_twice: int,
+    errors: int,
+    violation_pct: int | None = None,
 ) -> tuple[Bound, ...]:
-    """All bounds of a verdict, in the order in which they are told."""
+    """All bounds of a verdict, in the order in which they are told. `violation_pct` None: no online work says its own latency."""
+    latency = Bound(
+        name="values of online latency that broke its SLO",
+        value=violation_pct or 0,
+        limit=VIOLATION_SOFT_PCT,
+        kind="most",
+        unit="%",
+    )
     return (
+        *(() if violation_pct is None else (latency,)),
         Bound(
             name="added harm",
             value=round(machines.added_harm_ratio * 100, 4),

@@ -17,6 +17,7 @@ from colo_common.model.percentile import percentile
 from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import EndCause, Reason
+from colo_common.model.slo import OnlineViolation, worst_online_violation
 
 __all__ = ["FINAL_STATES", "LabObserver", "NodeView"]
 
@@ -53,6 +54,8 @@ class LabObserver:
         self.ends: Counter[str] = Counter()
         self._places: dict[str, tuple[str, tuple[ZoneShare, ...]]] = {}
         self.redelivered = 0
+        #: The highest violation rate of online latency that a sample told, and its node.
+        self.violation: tuple[str, OnlineViolation] | None = None
         self.stale = 0
         self.lost = 0
         self.placed_twice: list[str] = []
@@ -144,6 +147,9 @@ class LabObserver:
         self.capacity_mcpu_ms += view.capacity_mcpu * sample.interval_ms
         self.used_mcpu_ms += sample.cpu_used_mcpu * sample.interval_ms
         self.batch_mcpu_ms += batch * sample.interval_ms
+        worst = worst_online_violation(sample.workloads)
+        if worst is not None and (self.violation is None or worst.violation_ratio > self.violation[1].violation_ratio):
+            self.violation = sample.node, worst
 
     def _decided_now(self, fact: PlacementsDecided) -> None:
         if self.first_placement_us is None:

@@ -36,6 +36,8 @@ def verdict_lines(verdict: LabVerdict) -> Iterator[str]:
         f"added harm {verdict.added_harm_ratio * 100:.3f} % of machine time, "
         f"for at most {verdict.longest_added_harm_s:.1f} simulated s at a time"
     )
+    if verdict.violation_pct is not None:
+        yield f"online latency: {verdict.violation_of} broke its SLO in {verdict.violation_pct} % of its values"
     yield from _gains(verdict)
     yield from _real(verdict)
     yield from wrap(verdict.harm, 79)

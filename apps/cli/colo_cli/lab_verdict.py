@@ -43,7 +43,8 @@ class Latency(Struct, frozen=True, kw_only=True):
 
 class LabVerdict(Struct, frozen=True, kw_only=True):
     """The one JSON object of `colo lab --json`. `ok` is None when nothing is broken but the machines lived less than a minute:
-    harm was not judged.
+    harm was not judged. `violation_pct` is the highest rate at which online work broke the SLO of its own latency
+    (`colo_common.model.slo`), None where none says it, and `violation_of` its "node workload".
 
     `simulated_s` is what each machine lived on average, `claimed_s` what the simulated clock showed, `lived_pct` the former of
     the latter. `speed` was asked for, `speed_reached` is the mean of the run, `slowest_speed` its least. What online work felt
@@ -87,6 +88,8 @@ class LabVerdict(Struct, frozen=True, kw_only=True):
     plain_requests: OnlineVerdict
     added_harm_ratio: float
     longest_added_harm_s: float
+    violation_pct: int | None
+    violation_of: str
     worst_machine_added_harm_ratio: float
     oom_kills: int
     submit_to_decided_ms: Latency
@@ -151,6 +154,8 @@ def verdict_of(
         plain_requests=machines.plain_requests,
         added_harm_ratio=machines.added_harm_ratio,
         longest_added_harm_s=machines.longest_added_harm_s,
+        violation_pct=None if seen.violation is None else seen.violation[1].violation_pct,
+        violation_of="" if seen.violation is None else f"{seen.violation[0]} {seen.violation[1].workload}",
         worst_machine_added_harm_ratio=machines.worst_machine_added_harm_ratio,
         oom_kills=machines.oom_kills,
         submit_to_decided_ms=_latency(seen),
@@ -177,6 +182,7 @@ def _bounds(machines: Verdict, seen: LabObserver, lived_ms: int, lived_pct: floa
         dead_letters=seen.counts["DeadLettered"],
         placed_twice=len(seen.placed_twice),
         errors=errors,
+        violation_pct=None if seen.violation is None else seen.violation[1].violation_pct,
     )
     return bounds if lived_ms >= _JUDGED_FROM_MS else tuple(bound for bound in bounds if "harm" not in bound.name)
 

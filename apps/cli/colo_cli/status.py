@@ -148,10 +148,14 @@ def _work_lines(status: "StatusReply") -> Iterator[tuple[str, str]]:
 
 
 def _harm_lines(status: "StatusReply") -> Iterator[tuple[str, str]]:
-    """What online services felt in the last ten minutes."""
-    lines = textwrap.wrap(status.harm.sentence, 79 - _LABEL)
-    for number, line in enumerate(lines):
-        yield f"{'' if number else 'online harm':<{_LABEL}}{line}", "yellow" if status.harm.harmed_ms else ""
+    """What online services felt in the last ten minutes, and what they say of their own latency."""
+    is_broken = any(one.above for one in status.latency.worst)
+    for label, sentence, colour in (
+        ("online harm", status.harm.sentence, "yellow" if status.harm.harmed_ms else ""),
+        ("latency SLO", status.latency.sentence, "yellow" if is_broken else ""),
+    ):
+        for number, line in enumerate(textwrap.wrap(sentence, 79 - _LABEL)):
+            yield f"{'' if number else label:<{_LABEL}}{line}", colour
 
 
 def _restriction_lines(status: "StatusReply") -> Iterator[tuple[str, str]]:

@@ -119,7 +119,7 @@ class SimulatedNode:
             core=Executor(self.name, ExecutorPolicy(publish_interval_ms=int(1_000 * process.common.clock_speed))),
             bus=process.bus,
             clock=process.clock,
-            subscriptions=executor_hears(self.name),
+            subscriptions=executor_hears(self.name, with_samples=False),
             perform=self.shell.perform,
             load=self.shell.load,
             metrics=process.metrics,

@@ -204,6 +204,7 @@ class InvariantChecker:
             Reason.CPU_WATERMARK: self._policy.cpu_cool_ms,
             Reason.CPU_SATISFACTION: self._policy.satisfaction_cool_ms,
             Reason.ONLINE_STALLED: self._policy.stall_cool_ms,
+            Reason.ONLINE_SLO_BROKEN: self._policy.slo_cool_ms,
         }[reason]
 
     # ------------------------------------------------------------ promises

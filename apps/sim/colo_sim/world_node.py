@@ -246,7 +246,7 @@ def executor(
         core=role.core,
         bus=connection,
         clock=boot.clock,
-        subscriptions=executor_hears(node.name),
+        subscriptions=executor_hears(node.name, with_samples=False),
         perform=role.perform,
         load=shell.load,
         leave=shell.leave,

@@ -163,7 +163,7 @@ class BusinessWatch:
             watched.steps.append(_Step(began_ms=now_ms, samples=0, above=0, sketch=Sketch()))
         step = watched.steps[-1]
         step.samples += 1
-        step.above += self._breaks(rule, value)
+        step.above += _breaks(rule, value)
         step.sketch.add(value)
         watched.value_milli, watched.at_ms = value, now_ms
         return True
@@ -175,6 +175,7 @@ class BusinessWatch:
     def _metric(self, watched: _Watched, now_ms: int) -> BusinessMetric:
         rule, at_ms = watched.rule, watched.at_ms or 0
         baseline = rule.baseline_milli
+        is_own = baseline is None
         if baseline is None:
             own = Sketch.merged(step.sketch for step in watched.steps)
             if own.count >= _OWN_BASELINE_LEAST:
@@ -187,6 +188,8 @@ class BusinessWatch:
             slowdown_pct=_slowdown_pct(rule, watched.value_milli, baseline),
             slo_milli=rule.slo_milli,
             violations=() if rule.slo_milli is None else self._violations(watched, now_ms),
+            is_own_baseline=is_own and baseline is not None,
+            breaks_slo=_breaks(rule, watched.value_milli),
         )
 
     def _violations(self, watched: _Watched, now_ms: int) -> tuple[SloViolations, ...]:
@@ -197,10 +200,11 @@ class BusinessWatch:
             found.append(SloViolations(window_ms=window_ms, samples=samples, above=above))
         return tuple(found)
 
-    def _breaks(self, rule: MetricRule, value: int) -> bool:
-        if rule.slo_milli is None:
-            return False
-        return value > rule.slo_milli if rule.worse == "higher" else value < rule.slo_milli
+
+def _breaks(rule: MetricRule, value: int) -> bool:
+    if rule.slo_milli is None:
+        return False
+    return value > rule.slo_milli if rule.worse == "higher" else value < rule.slo_milli
 
 
 def _slowdown_pct(rule: MetricRule, value: int, baseline: int | None) -> int | None:

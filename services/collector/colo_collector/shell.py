@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol
 
@@ -14,6 +15,7 @@ from colo_collector.machine import Observation
 from colo_collector.readings import SampleRead, Skip, TopologyRead, Unreadable
 from colo_common.events.effects import Effect
 from colo_common.model.invalid import InvariantBroken
+from colo_common.model.slo import worst_online_violation
 from colo_common.ports import Clock
 from colo_common.runtime.core import Performer
 from colo_common.runtime.metrics import Metrics
@@ -100,8 +102,10 @@ class CollectorShell:
         )
         self._violations = metrics.gauge(
             "openfuyao_qos_violation_rate",
-            "share of the values of workloads' own metrics that broke their SLO in five minutes, the worst of all workloads",
+            "share of the values of an online workload's own latency that broke its SLO in five minutes, the worst of all"
+            " workloads; NaN while no online workload says it",
         )
+        self._violations.set(math.nan)
         self._hangs = metrics.gauge("colo_collector_hung_reads", "reads that were given up since the start")
         self._machine = machine
         self._inject = inject
@@ -175,7 +179,8 @@ class CollectorShell:
             await self._inject(grown)
         self._log_readable(observation)
         if isinstance(observation.event, SampleRead):
-            self._violations.set(_worst_violation_ratio(observation.event))
+            worst = worst_online_violation(observation.event.workloads)
+            self._violations.set(math.nan if worst is None else worst.violation_ratio)
         self._log_faults(frozenset(observation.faults))
         self._workloads.set(observation.workloads)
         self._spread_seconds.set(observation.spread_ns / 1e9)
@@ -224,9 +229,3 @@ class CollectorShell:
         if healed:
             self._log.info("file-faults-over", count=len(healed))
         self._faults = faults
-
-
-def _worst_violation_ratio(sample: SampleRead) -> float:
-    """The largest share of values above their SLO in the shortest window, over all workloads; 0 where nothing is measured."""
-    shortest = [one.business.violations[0] for one in sample.workloads if one.business and one.business.violations]
-    return max((one.above / one.samples for one in shortest if one.samples), default=0.0)

@@ -294,6 +294,8 @@ class EvictorCore:
             asked_by="evictor",
             stall_group=level.stall_group,
             stall_pct=level.value_pct if level.stall_group else 0,
+            slo_workload=level.slo_workload,
+            violation_pct=level.value_pct if level.slo_workload else 0,
         )
         return self._order(requested, node, usage.cpu_used_mcpu, usage.memory_used_bytes)
 

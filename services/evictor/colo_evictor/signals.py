@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from colo_common.events.node import NodeUsageSampled
 from colo_common.model.reasons import Reason
+from colo_common.model.slo import worst_online_violation
 from colo_common.model.stall import worst_online_stall
 from colo_common.model.topology import NodeTopology
 from colo_evictor.policy import EvictorPolicy
@@ -14,7 +15,8 @@ __all__ = ["Level", "Signal", "levels"]
 class Level(Struct, frozen=True, kw_only=True):
     """One reading of a signal: `high` starts or keeps a hold, `low` ends it; with neither a started hold goes on.
 
-    `stall_group` is the online workload that stalls most, for the signal that is about it.
+    `stall_group` is the online workload that stalls most, `slo_workload` the one that broke its SLO most often, for the signals
+    that are about them.
     """
 
     reason: Reason
@@ -25,6 +27,7 @@ class Level(Struct, frozen=True, kw_only=True):
     hold_ms: int
     cool_ms: int
     stall_group: str = ""
+    slo_workload: str = ""
 
 
 class Signal(Struct, kw_only=True):
@@ -90,6 +93,7 @@ def levels(
             cool_ms=policy.satisfaction_cool_ms,
         ),
         _online_stalled(topology, sample, used_mcpu, policy),
+        _online_slo_broken(topology, sample, used_mcpu, policy),
     )
 
 
@@ -110,4 +114,26 @@ def _online_stalled(topology: NodeTopology, sample: NodeUsageSampled, batch_mcpu
         hold_ms=policy.stall_hold_ms,
         cool_ms=policy.stall_cool_ms,
         stall_group=group,
+    )
+
+
+def _online_slo_broken(
+    topology: NodeTopology, sample: NodeUsageSampled, batch_mcpu: int, policy: EvictorPolicy
+) -> Level:
+    """Online work that breaks the SLO of its own latency beside batch work, and does so now.
+
+    A rate that nobody knows, and a node without batch load, end the hold: nothing is evicted for a workload that fell silent.
+    """
+    worst = worst_online_violation(sample.workloads)
+    violation_pct = 0 if worst is None else worst.violation_pct
+    is_blamed = batch_mcpu * 100 >= topology.cpu_capacity_mcpu * policy.slo_batch_pct
+    return Level(
+        reason=Reason.ONLINE_SLO_BROKEN,
+        value_pct=violation_pct,
+        threshold_pct=policy.slo_pct,
+        high=worst is not None and worst.breaks_slo and is_blamed and violation_pct >= policy.slo_pct,
+        low=worst is None or not is_blamed or violation_pct < policy.slo_lower_pct,
+        hold_ms=policy.slo_hold_ms,
+        cool_ms=policy.slo_cool_ms,
+        slo_workload="" if worst is None else worst.workload,
     )

@@ -16,6 +16,9 @@ _OF_LOAD: Final = frozenset(
         Reason.ONLINE_STALL,
         Reason.ONLINE_STALL_FELL,
         Reason.ONLINE_STALL_OTHERWISE,
+        Reason.ONLINE_SLO,
+        Reason.ONLINE_SLO_KEPT,
+        Reason.ONLINE_SLO_OTHERWISE,
     }
 )
 
@@ -79,6 +82,8 @@ class CeilingPublisher:
             observed=moved.observed,
             stall_group=moved.stall_group,
             stall_pct=moved.stall_pct,
+            slo_workload=moved.slo_workload,
+            violation_pct=moved.violation_pct,
         )
         return [Publish(fact=fact, id=f"executor:ceiling:{self._node}:{now_ms}")]
 

@@ -10,12 +10,13 @@ from colo_common.events.enforcement import NodeRecovered, PlacementRefused, Repl
 from colo_common.events.eviction import EvictReplica
 from colo_common.events.fact import Fact
 from colo_common.events.job import StopReplicas
-from colo_common.events.node import LeaseRenewed, NodeTopologyReported
+from colo_common.events.node import LeaseRenewed, NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import ApplyPlacements
 from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.reasons import EndCause, Reason
+from colo_common.model.slo import worst_online_violation
 from colo_executor.attempt import KILL_RETRY_MS, KILLS_MOST, AttemptPhase, ReplicaAttempt, job_of, refusal_of, signal_of
 from colo_executor.ceiling_publisher import CeilingPublisher
 from colo_executor.drift import DriftReporter
@@ -28,6 +29,7 @@ from colo_executor.local import (
     KeepCpus,
     LaunchFailed,
     LaunchReplica,
+    NoteViolation,
     RememberEnd,
     RememberPlacement,
     RenewLease,
@@ -47,6 +49,7 @@ ExecutorEvent = (
     | StopReplicas
     | EvictReplica
     | LeaseRenewed
+    | NodeUsageSampled
     | ReplicaLaunched
     | LaunchFailed
     | ReplicaExited
@@ -112,6 +115,8 @@ class Executor:
                 return effects + self._stop(event.replica, event.attempt, intent, now_ms)
             case LeaseRenewed():
                 return [RenewLease(lease_ms=event.lease_ms)] if event.node == self.node else []
+            case NodeUsageSampled():
+                return self._sampled(event)
             case ReplicaLaunched():
                 return self._launched(event, now_ms)
             case LaunchFailed():
@@ -173,6 +178,11 @@ class Executor:
 
     def _has_batch(self) -> bool:
         return any(not is_online(attempt.placement) for attempt in self.active.values())
+
+    def _sampled(self, sample: NodeUsageSampled) -> list[Effect]:
+        """Tell the reflex how often online work broke its SLO; when nobody knows it any more, the reflex forgets it by itself."""
+        violation = worst_online_violation(sample.workloads) if sample.node == self.node else None
+        return [] if violation is None else [NoteViolation(violation=violation)]
 
     # ------------------------------------------------------------ commands
 

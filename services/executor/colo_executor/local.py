@@ -8,6 +8,7 @@ from colo_common.events.enforcement import KnobValue, PlacementRefused, ReplicaE
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.restriction import Restriction
+from colo_common.model.slo import OnlineViolation
 from colo_executor.kept_cpus import KeptCpus
 from colo_executor.stall import OnlineStalls
 
@@ -23,6 +24,7 @@ __all__ = [
     "KeepCpus",
     "LaunchFailed",
     "LaunchReplica",
+    "NoteViolation",
     "RememberEnd",
     "RememberPlacement",
     "RenewLease",
@@ -88,7 +90,8 @@ class CeilingMoved(Struct, frozen=True, kw_only=True):
     """The reflex changed the ceiling in the kernel, and why; an event of the executor core.
 
     `before_mcpu` is the node's capacity when there was no ceiling before. `rule` decided; `stall_group` is the group of online work
-    that waited most for a CPU, and `stall_pct` its share, both of the stall rule only.
+    that waited most for a CPU, and `stall_pct` its share, both of the stall rule only. `slo_workload` broke its SLO in
+    `violation_pct` percent of its values, where that is the reason.
     """
 
     at_ms: int
@@ -106,12 +109,20 @@ class CeilingMoved(Struct, frozen=True, kw_only=True):
     threshold_pct: int = 0
     stall_group: str = ""
     stall_pct: int = 0
+    slo_workload: str = ""
+    violation_pct: int = 0
 
 
 class RenewLease(Struct, frozen=True, kw_only=True):
     """The control plane renewed the lease: batch work may go on for `lease_ms` (0: the length of the last lease)."""
 
     lease_ms: int = 0
+
+
+class NoteViolation(Struct, frozen=True, kw_only=True):
+    """What the node's newest sample says of the violation rate of online work."""
+
+    violation: OnlineViolation
 
 
 class StopIntent(Struct, frozen=True, kw_only=True):

@@ -1,10 +1,11 @@
 """The reflex: sets the batch tier's ceiling from fast local readings, without the network.
 
 It is a core of its own, because it must go on while the rest of the service waits for a server. One of two rules decides: by what
-online work uses (`suppress`), or by what it waits for (`stall`).
+online work uses (`suppress`), or by what it waits for (`stall`); beside both, what online work says of its own latency sets a limit
+(`slo`).
 """
 
-from typing import Literal, assert_never
+from typing import Final, Literal, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,20 +20,24 @@ from colo_executor.local import (
     CeilingRefused,
     CeilingWritten,
     FastReading,
+    NoteViolation,
     RenewLease,
     SetCeiling,
 )
+from colo_executor.slo import SloPolicy, SloState, noted, slo_limited
 from colo_executor.stall import OnlineStalls, StallDecision, StallPolicy, StallState, decide_stall
 from colo_executor.suppress import Suppress, SuppressDecision, SuppressPolicy, bounds_mcpu, decide
 
 __all__ = ["Reflex", "ReflexEffect", "ReflexEvent", "ReflexPolicy"]
 
-ReflexEvent = FastReading | RenewLease | CeilingWritten | CeilingFound | CeilingRefused | Wake
+_OF_SLO: Final = (Reason.ONLINE_SLO, Reason.ONLINE_SLO_KEPT, Reason.ONLINE_SLO_OTHERWISE)
+
+ReflexEvent = FastReading | RenewLease | NoteViolation | CeilingWritten | CeilingFound | CeilingRefused | Wake
 ReflexEffect = SetCeiling | CeilingMoved
 
 
 class ReflexPolicy(Struct, frozen=True, kw_only=True):
-    """The policies of the two rules and of the lease, and the limits of the reflex itself.
+    """The policies of the two rules, of the lease and of the limit by online latency, and the limits of the reflex itself.
 
     `rule` `usage` keeps batch work below what online work leaves of the node. `stall` shrinks it only where that relieves online
     work that waits for a CPU. `auto` takes `stall` where the kernel was read back to run batch work only on CPU time that nothing
@@ -45,6 +50,7 @@ class ReflexPolicy(Struct, frozen=True, kw_only=True):
     suppress: SuppressPolicy = SuppressPolicy()
     stall: StallPolicy = StallPolicy()
     lease: LeasePolicy = LeasePolicy()
+    slo: SloPolicy = SloPolicy()
     blind_ms: int = 1_000
     retry_ms: int = 1_000
     retry_most_ms: int = 30_000
@@ -54,6 +60,7 @@ class ReflexPolicy(Struct, frozen=True, kw_only=True):
         self.suppress.validate()
         self.stall.validate()
         self.lease.validate()
+        self.slo.validate()
 
 
 class Reflex:
@@ -76,7 +83,10 @@ class Reflex:
         self._rose = Reason.ONLINE_LOAD_FELL
         self._target_mcpu = 0
         self._stall_group, self._stall_pct = "", 0
-        self._restoring = False
+        # Why the ceiling may rise again after something other than load held it down, and what holds it down now.
+        self._restores: Reason | None = None
+        self._limited_by = Reason.LEASE_EXPIRED
+        self._slo = SloState()
         self._blind = False
         self._retry_at_ms: int | None = None
 
@@ -101,8 +111,12 @@ class Reflex:
             case FastReading():
                 return self._read(event, now_ms)
             case RenewLease():
-                self._restoring = self._restoring or self.phase(now_ms) is LeasePhase.STEPPING
+                if self.phase(now_ms) is LeasePhase.STEPPING:
+                    self._restores = Reason.LEASE_RENEWED
                 self.lease = renewed(self.lease, self.policy.lease, event.lease_ms, now_ms)
+                return []
+            case NoteViolation():
+                self._slo = noted(self._slo, event.violation, now_ms)
                 return []
             case CeilingWritten():
                 return self._written(event, now_ms)
@@ -143,7 +157,7 @@ class Reflex:
         self._read_at_ms = now_ms
         self._blind = False
         ceiling = self._state.ceiling_mcpu
-        limit = self._limit(reading.capacity_mcpu if ceiling is None else ceiling, now_ms)
+        limit = self._limits(reading, reading.capacity_mcpu if ceiling is None else ceiling, now_ms)
         stalls = reading.stalls
         if stalls is None or not self._acts_on_stalls(reading):
             self._read_usage(reading, now_ms, limit)
@@ -203,29 +217,31 @@ class Reflex:
         match decision.change:
             case "first" | "trial":
                 self._fell = Reason.ONLINE_STALL
-                self._restoring = False
+                self._restores = None
             case "lease":
-                self._fell = Reason.LEASE_EXPIRED
+                self._fell = self._limited_by
             case "given-back":
                 self._rose = Reason.ONLINE_STALL_OTHERWISE
             case "grow":
-                self._rose = Reason.LEASE_RENEWED if self._restoring else Reason.ONLINE_STALL_FELL
-                self._restoring = self._restoring and decision.state.ceiling_mcpu != self._capacity_mcpu
+                self._rose = self._restores or Reason.ONLINE_STALL_FELL
+                if decision.state.ceiling_mcpu == self._capacity_mcpu:
+                    self._restores = None
 
     def _note_reason(self, decision: SuppressDecision) -> None:
         match decision.change:
             case "none":
                 return
             case "lease":
-                self._fell = Reason.LEASE_EXPIRED
+                self._fell = self._limited_by
             case "shrink":
                 self._fell = Reason.ONLINE_LOAD
-                self._restoring = False
+                self._restores = None
             case "first":
                 self._fell = Reason.ONLINE_LOAD
             case "grow":
-                self._rose = Reason.LEASE_RENEWED if self._restoring else Reason.ONLINE_LOAD_FELL
-                self._restoring = self._restoring and decision.ceiling_mcpu < decision.target_mcpu
+                self._rose = self._restores or Reason.ONLINE_LOAD_FELL
+                if decision.ceiling_mcpu >= decision.target_mcpu:
+                    self._restores = None
 
     def _wake(self, now_ms: int) -> list[ReflexEffect]:
         ceiling = self._state.ceiling_mcpu
@@ -241,6 +257,31 @@ class Reflex:
                 self._fell, ceiling = Reason.LEASE_EXPIRED, limit
         self._state = replace(self._state, ceiling_mcpu=ceiling)
         return self._write(now_ms)
+
+    def _limits(self, reading: FastReading, ceiling: int, now_ms: int) -> int | None:
+        """The lower of the limits of an expired lease and of online latency, and which of them it is; None without a limit."""
+        floor, _ = bounds_mcpu(self.policy.suppress, reading.capacity_mcpu)
+        before = self._slo
+        self._slo = slo_limited(
+            self.policy.slo,
+            before,
+            ceiling_mcpu=ceiling,
+            capacity_mcpu=reading.capacity_mcpu,
+            floor_mcpu=floor,
+            batch_used_mcpu=reading.batch_used_mcpu,
+            now_ms=now_ms,
+        )
+        if before.limit_mcpu is not None and self._slo.limit_mcpu is None:
+            self._restores = {"kept": Reason.ONLINE_SLO_KEPT, "otherwise": Reason.ONLINE_SLO_OTHERWISE}.get(
+                self._slo.ended
+            )
+        found = [(self._limit(ceiling, now_ms), Reason.LEASE_EXPIRED), (self._slo.limit_mcpu, Reason.ONLINE_SLO)]
+        limit, self._limited_by = min(
+            ((mcpu, reason) for mcpu, reason in found if mcpu is not None),
+            key=lambda one: one[0],
+            default=(None, Reason.LEASE_EXPIRED),
+        )
+        return limit
 
     def _limit(self, ceiling: int, now_ms: int) -> int | None:
         if now_ms < expired_at(self.lease):
@@ -271,9 +312,11 @@ class Reflex:
         before_mcpu = self._capacity_mcpu if before is None else before
         if before_mcpu == event.ceiling_mcpu:
             return []
+        reason = self._rose if event.ceiling_mcpu > before_mcpu else self._fell
+        broken = self._slo.violation if reason in _OF_SLO else None
         moved = CeilingMoved(
             at_ms=now_ms,
-            reason=self._rose if event.ceiling_mcpu > before_mcpu else self._fell,
+            reason=reason,
             ceiling_mcpu=event.ceiling_mcpu,
             before_mcpu=before_mcpu,
             online_used_mcpu=0 if self._reading is None else self._reading.online_used_mcpu,
@@ -287,6 +330,8 @@ class Reflex:
             threshold_pct=100 if self.rule == "stall" else self.policy.suppress.threshold_pct,
             stall_group=self._stall_group,
             stall_pct=self._stall_pct,
+            slo_workload="" if broken is None else broken.workload,
+            violation_pct=0 if broken is None else broken.violation_pct,
         )
         return [moved]
 

@@ -15,6 +15,7 @@ from colo_executor.process.machine import account_of_name
 from colo_executor.process.run_as import check_users
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.reflex import ReflexPolicy
+from colo_executor.slo import SloPolicy
 from colo_executor.stall import StallPolicy
 from colo_executor.suppress import SuppressPolicy
 
@@ -25,13 +26,13 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
     """`node` is the name under which the node is known ("": this machine's host name).
 
     `period_ms` is the time between two fast readings while batch work runs. After `blind_ms` without a reading batch work gets
-    the floor. `rule`, `suppress` and `stall` say when the reflex shrinks batch work. Every `reconcile_ms` all written values are
-    read, and put back where another program changed them. `observe` lists the rules that decide and say what they would do,
-    and write nothing. When the reflex has not run for `watchdog_ms` (0: nobody looks) a second process gives batch work the
-    floor. `on_exit` decides what a SIGTERM does: `leave` keeps replicas running, at the floor, until the next executor adopts
-    them; `restore` ends them and puts the kernel back. `online` False refuses work of the classes LSE, LSR and LS. `rules`
-    are the operator's rules of this node; the executor reads of them which CPUs no placed work may use. The collector has
-    settings of the same names: COLO_ONLINE and COLO_RULES_... set both.
+    the floor. `rule`, `suppress`, `stall` and `slo` say when the reflex shrinks batch work. Every `reconcile_ms` all written
+    values are read, and put back where another program changed them. `observe` lists the rules that decide and say what they
+    would do, and write nothing. When the reflex has not run for `watchdog_ms` (0: nobody looks) a second process gives batch work
+    the floor. `on_exit` decides what a SIGTERM does: `leave` keeps replicas running, at the floor, until the next executor adopts
+    them; `restore` ends them and puts the kernel back. `online` False refuses work of the classes LSE, LSR and LS. `rules` are
+    the operator's rules of this node; the executor reads of them which CPUs no placed work may use. The collector has settings of
+    the same names: COLO_ONLINE and COLO_RULES_... set both.
     """
 
     node: str = ""
@@ -44,6 +45,7 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
     on_exit: Literal["leave", "restore"] = "leave"
     suppress: SuppressPolicy = SuppressPolicy()
     stall: StallPolicy = StallPolicy()
+    slo: SloPolicy = SloPolicy()
     lease: LeasePolicy = LeasePolicy()
     orders: ExecutorPolicy = ExecutorPolicy()
     process: ProcessPolicy = ProcessPolicy()
@@ -87,5 +89,10 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
         """The policy of the reflex. `blind_ms` is at least ten periods, so that single failed readings do not count as blind."""
         blind_ms = max(self.blind_ms, 10 * self.period_ms)
         return ReflexPolicy(
-            rule=self.rule, suppress=self.suppress, stall=self.stall, lease=self.lease, blind_ms=blind_ms
+            rule=self.rule,
+            suppress=self.suppress,
+            stall=self.stall,
+            lease=self.lease,
+            slo=self.slo,
+            blind_ms=blind_ms,
         )

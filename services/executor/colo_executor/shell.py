@@ -28,6 +28,7 @@ from colo_executor.local import (
     KeepCpus,
     LaunchFailed,
     LaunchReplica,
+    NoteViolation,
     RememberEnd,
     RememberPlacement,
     RememberRestrictions,
@@ -46,7 +47,7 @@ __all__ = ["OBSERVE_CEILING", "OBSERVE_DRIFT", "ExecutorShell", "no_span"]
 OBSERVE_CEILING: Final = "ceiling"
 OBSERVE_DRIFT: Final = "drift"
 _CHECK_EVERY_MS: Final = 1_000
-_RENEWALS_MOST: Final = 100
+_ADVICE_MOST: Final = 100
 _QUIET_PERIODS: Final = 5
 _NAMED_MOST: Final = 10
 
@@ -70,7 +71,7 @@ class ExecutorShell:
     """`perform`, `load` and `leave` are for the generic service; `run_reflex` owns the reflex, in a thread of its own.
 
     The reflex never waits for the network or the rest of this process: it reads, decides and writes. Its events for the executor
-    core wait until `run_teller` hands them to the service; the lease renewals for it wait in `_renewals`.
+    core wait until `run_teller` hands them to the service; lease renewals and violation rates for it wait in `_advice`.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class ExecutorShell:
         self._yields = yields
         self._checked_at_ms = 0
         self._reflex: Reflex | None = None
-        self._renewals: deque[RenewLease] = deque(maxlen=_RENEWALS_MOST)
+        self._advice: deque[RenewLease | NoteViolation] = deque(maxlen=_ADVICE_MOST)
         self._to_tell: deque[Struct] = deque()
         self._moved: CeilingMoved | None = None
         self._news = threading.Lock()
@@ -175,8 +176,8 @@ class ExecutorShell:
                 await self._keep_cpus(effect)
             case RememberPlacement() | RememberEnd() | RememberRestrictions():
                 await self._runtime.remember(effect)
-            case RenewLease():
-                self._renewals.append(effect)
+            case RenewLease() | NoteViolation():
+                self._advice.append(effect)
             case _:
                 raise InvariantBroken("the executor performs no such effect", effect=type(effect).__name__)
         return []
@@ -325,8 +326,8 @@ class ExecutorShell:
 
     def tick(self) -> None:
         """Run one turn of the reflex and collect the exits of replicas."""
-        while self._renewals:
-            self._step(self._renewals.popleft(), self._clock.now_ms())
+        while self._advice:
+            self._step(self._advice.popleft(), self._clock.now_ms())
         started_s = time.perf_counter()
         now_ms = self._clock.now_ms()
         self._check_ceiling(now_ms)

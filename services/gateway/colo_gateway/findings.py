@@ -6,6 +6,8 @@ from typing import Final
 from colo_common.events.fleet import FleetTotals
 from colo_common.events.requests import QueueSummary
 from colo_common.model.freshness import Freshness
+from colo_common.model.slo import VIOLATION_HARD_PCT
+from colo_gateway.harm_reply import LatencySummary
 from colo_gateway.recent import RecentCounts
 from colo_gateway.state_replies import Finding, ServiceEntry
 
@@ -34,11 +36,18 @@ def findings_of(
     fleet: FleetTotals | None,
     queues: Sequence[QueueSummary] | None,
     recent: RecentCounts,
+    latency: LatencySummary,
 ) -> tuple[Finding, ...]:
-    """The findings about services, nodes, promises, queues, the bus and dead letters, in this order."""
+    """The findings about services, nodes, promises, online latency, queues, the bus and dead letters, in this order."""
     found = [finding for entry in services for finding in _of_service(entry)]
     if fleet is not None:
         found += _of_nodes(fleet)
+    broken = [one for one in latency.worst if one.violation_pct >= VIOLATION_HARD_PCT]
+    if broken:
+        worst = broken[0]
+        what = f"{worst.workload} on {worst.node} broke its latency SLO in {worst.violation_pct}% of {worst.samples} values"
+        more = f" (and {len(broken) - 1} more nodes)" if len(broken) > 1 else ""
+        found.append(Finding(what=what + more, do=f"colo get node {worst.node}"))
     for queue in queues or ():
         if queue.waiting * 100 >= queue.capacity * _FULL_PCT:
             what = f"queue {queue.queue} is nearly full: {queue.waiting} of {queue.capacity} replicas may wait"

@@ -8,13 +8,15 @@ from msgspec import Struct, field
 from colo_common.events.enforcement import EnforcementChanged
 from colo_common.events.node import NodeUsageSampled
 from colo_common.model.online_harm import is_harmed
+from colo_common.model.slo import OnlineViolation, worst_online_violation
 
-__all__ = ["WINDOW_MS", "Harm", "NodeHarm", "Spell"]
+__all__ = ["WINDOW_MS", "Harm", "NodeHarm", "NodeLatency", "Spell"]
 
 WINDOW_MS: Final = 600_000
 _BUCKET_MS: Final = 30_000
 _NODES_MAX: Final = 20_000
 _SPELLS_MAX: Final = 500
+_LATENCY_AGE_MS: Final = 60_000
 #: The reflex may act on its own readings before the sample that shows the harm was made.
 _EARLIER_MS: Final = 2_000
 
@@ -57,11 +59,20 @@ class NodeHarm(Struct, kw_only=True):
     longest_ms: int = 0
 
 
+class NodeLatency(Struct, frozen=True, kw_only=True, gc=False):
+    """The online workload of a node that breaks the SLO of its latency most often, by a sample made at `at_ms`."""
+
+    node: str
+    at_ms: int
+    worst: OnlineViolation
+
+
 class _Node(Struct, kw_only=True):
     buckets: deque[_Bucket] = field(default_factory=lambda: deque(maxlen=WINDOW_MS // _BUCKET_MS + 1))
     spell: Spell | None = None
     # The newest fall of the ceiling, which may come before the sample that shows the harm.
     fall: EnforcementChanged | None = None
+    latency: NodeLatency | None = None
     boot_id: str = ""
     sample_seq: int = 0
 
@@ -90,6 +101,8 @@ class Harm:
         if sample.boot_id == node.boot_id and sample.sample_seq <= node.sample_seq:
             return
         node.boot_id, node.sample_seq = sample.boot_id, sample.sample_seq
+        worst = worst_online_violation(sample.workloads)
+        node.latency = None if worst is None else NodeLatency(node=sample.node, at_ms=sample.at_ms, worst=worst)
         begins_ms = sample.at_ms // _BUCKET_MS * _BUCKET_MS
         if not node.buckets or node.buckets[-1].begins_ms < begins_ms:
             node.buckets.append(_Bucket(begins_ms))
@@ -134,6 +147,17 @@ class Harm:
                     )
                 )
         return sorted(found, key=lambda each: (-each.harmed_ms, each.node))
+
+    def latencies(self, now_ms: int, node: str = "") -> list[NodeLatency]:
+        """The nodes (or one of them) whose newest sample, at most a minute old, says how often online latency broke its SLO: the
+        worst first.
+        """
+        found = [
+            state.latency
+            for name, state in self._nodes.items()
+            if state.latency is not None and node in ("", name) and state.latency.at_ms > now_ms - _LATENCY_AGE_MS
+        ]
+        return sorted(found, key=lambda each: (-each.worst.violation_ratio, each.node))
 
     def spells(self, now_ms: int, node: str = "") -> list[Spell]:
         """The spells that reach into the window, the longest first."""

@@ -5,9 +5,19 @@ from msgspec import Struct
 from colo_common.model.duration import span_text
 from colo_common.model.online_harm import HARM_SENTENCE, STALL_BOUND_PCT
 from colo_common.model.quantity import cpu_text
-from colo_gateway.harm import WINDOW_MS, Harm, NodeHarm, Spell
+from colo_gateway.harm import WINDOW_MS, Harm, NodeHarm, NodeLatency, Spell
 
-__all__ = ["HarmOfNode", "HarmReply", "HarmSpell", "HarmSummary", "harm_reply", "harm_summary"]
+__all__ = [
+    "HarmOfNode",
+    "HarmReply",
+    "HarmSpell",
+    "HarmSummary",
+    "LatencyOfNode",
+    "LatencySummary",
+    "harm_reply",
+    "harm_summary",
+    "latency_summary",
+]
 
 _SPELLS_SHOWN = 10
 
@@ -36,6 +46,29 @@ class HarmSpell(Struct, frozen=True, kw_only=True):
     sentence: str
 
 
+class LatencyOfNode(Struct, frozen=True, kw_only=True):
+    """The online workload of a node that broke the SLO of its latency most often: in `above` of the `samples` values of the window.
+
+    `violation_pct` is the share of them, rounded down, by which the reflex and the evictor decide. `breaks_slo`: the newest does.
+    """
+
+    node: str
+    workload: str
+    violation_pct: int
+    above: int
+    samples: int
+    window_ms: int
+    breaks_slo: bool
+
+
+class LatencySummary(Struct, frozen=True, kw_only=True):
+    """What online services say of their own latency: how many nodes have one that does, and the worst of them, the worst first."""
+
+    sentence: str
+    measured_nodes: int = 0
+    worst: tuple[LatencyOfNode, ...] = ()
+
+
 class HarmSummary(Struct, frozen=True, kw_only=True):
     """The fleet in the window. `unmeasured_ms` is the node time in samples that do not have the measurement: it counts as neither
     harmed nor unharmed, and `unmeasured_sentence` says why. Before `known_since_ms` nothing is known: samples are kept by nobody.
@@ -61,6 +94,7 @@ class HarmReply(Struct, frozen=True, kw_only=True):
     spells: tuple[HarmSpell, ...]
     now_ms: int
     clock_speed: float
+    latency: LatencySummary = LatencySummary(sentence="")
 
 
 def harm_reply(harm: Harm, *, node: str, limit: int, now_ms: int, speed: float) -> HarmReply:
@@ -81,6 +115,41 @@ def harm_reply(harm: Harm, *, node: str, limit: int, now_ms: int, speed: float) 
         spells=tuple(map(_spell, harm.spells(now_ms, node)[:_SPELLS_SHOWN])),
         now_ms=now_ms,
         clock_speed=speed,
+        latency=latency_summary(harm, now_ms, node=node, limit=limit),
+    )
+
+
+def latency_summary(harm: Harm, now_ms: int, *, node: str = "", limit: int = _SPELLS_SHOWN) -> LatencySummary:
+    """How often online services broke the SLO of their latency, on all nodes or on one; at most `limit` nodes."""
+    found = harm.latencies(now_ms, node)
+    return LatencySummary(
+        sentence=_latency_sentence(found),
+        measured_nodes=len(found),
+        worst=tuple(
+            LatencyOfNode(
+                node=each.node,
+                workload=each.worst.workload,
+                violation_pct=each.worst.violation_pct,
+                above=each.worst.above,
+                samples=each.worst.samples,
+                window_ms=each.worst.window_ms,
+                breaks_slo=each.worst.breaks_slo,
+            )
+            for each in found[:limit]
+        ),
+    )
+
+
+def _latency_sentence(found: list[NodeLatency]) -> str:
+    if not found:
+        return "not known: no online workload says its own latency"
+    where = f"{len(found)} node{'' if len(found) == 1 else 's'}"
+    worst = found[0].worst
+    if not worst.above:
+        return f"every value kept its SLO in the last {span_text(worst.window_ms)}, on {where} that measure it"
+    return (
+        f"worst {worst.workload} on {found[0].node}: {worst.violation_pct}% of {worst.samples} values broke its SLO in the last"
+        f" {span_text(worst.window_ms)}, of {where} that measure it"
     )
 
 

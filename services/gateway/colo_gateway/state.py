@@ -31,7 +31,7 @@ from colo_gateway.core import GatewayCore
 from colo_gateway.event_filter import EventFilter
 from colo_gateway.findings import findings_of
 from colo_gateway.fits import FITS_MOST, fits_reply, questions_of, read_question
-from colo_gateway.harm_reply import harm_summary
+from colo_gateway.harm_reply import harm_summary, latency_summary
 from colo_gateway.history import history_of
 from colo_gateway.responses import answer_of, integer_of, invalid_of, json_of, names_of, problem_of
 from colo_gateway.state_replies import (
@@ -102,7 +102,8 @@ class StateRoutes:
         if queues is None:
             missing.append("queues: jobs does not answer")
         listed = None if queues is None else queues.queues
-        findings = findings_of(services, fleet, listed, recent)
+        latency = latency_summary(self._core.harm, now_ms)
+        findings = findings_of(services, fleet, listed, recent, latency)
         return json_of(
             StatusReply(
                 is_well=not findings,
@@ -117,6 +118,7 @@ class StateRoutes:
                 findings=findings,
                 restrictions=tuple(self._core.restrictions),
                 missing=tuple(missing),
+                latency=latency,
             )
         )
 

@@ -10,7 +10,7 @@ from colo_common.events.status import ServiceStatus
 from colo_common.model.restriction import Restriction
 from colo_common.ports import Backlog
 from colo_gateway.event_line import EventLine
-from colo_gateway.harm_reply import HarmSummary
+from colo_gateway.harm_reply import HarmSummary, LatencySummary
 from colo_gateway.recent import RecentCounts
 
 __all__ = [
@@ -78,6 +78,7 @@ class StatusReply(Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     restrictions: tuple[Restriction, ...] = ()
     missing: tuple[str, ...] = ()
+    latency: LatencySummary = LatencySummary(sentence="")
 
 
 class NodeReply(Struct, frozen=True, kw_only=True):

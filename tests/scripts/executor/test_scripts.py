@@ -17,7 +17,7 @@ from colo_common.events.enforcement import (
 )
 from colo_common.events.eviction import EvictReplica
 from colo_common.events.job import ReplicaStop, StopReplicas
-from colo_common.events.node import LeaseRenewed, NodeTopologyReported
+from colo_common.events.node import LeaseRenewed, NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import ApplyPlacements
 from colo_common.events.restriction import RestrictionsApplied
 from colo_common.model.invalid import InvalidInput
@@ -49,7 +49,7 @@ from colo_executor.local import (
 from colo_executor.reflex import ReflexPolicy
 from colo_executor.stall import OnlineStalls
 from colo_executor.suppress import SuppressPolicy
-from tests.support.builders import a_node, a_placement
+from tests.support.builders import a_latency, a_node, a_placement, a_sample, an_online_workload
 from tests.support.executor_node import NodeExecutor
 from tests.support.restriction_words import restrictions_changed
 from tests.support.scripts import Args, Play, ScriptFailed, script_files
@@ -90,6 +90,7 @@ class Conversation:
             "stop": self._stop,
             "evict": self._evict,
             "lease": self._lease,
+            "sample": self._sample,
             "launched": self._launched,
             "failed": self._failed,
             "exited": self._exited,
@@ -267,6 +268,16 @@ class Conversation:
             else None,
         )
 
+    def _sample(self, args: Args) -> NodeUsageSampled:
+        """slo=NAME:above/samples[:kept]: what online work says of its own latency; without it, nothing."""
+        args.only("slo")
+        name, _, rate = args.text("slo", "").partition(":")
+        counts, _, kept = rate.partition(":")
+        above, _, samples = counts.partition("/")
+        latency = a_latency(int(above), int(samples), breaks_slo=not kept) if name else None
+        workloads = (an_online_workload(name, business=latency),) if name else ()
+        return a_sample(NODE, workloads=workloads)
+
     def _written(self, args: Args) -> CeilingWritten:
         return CeilingWritten(ceiling_mcpu=int(args.word(0)))
 
@@ -317,7 +328,9 @@ def _fact(fact) -> str:
         case PlacementRefused():
             return f"refused {fact.replica}#{fact.attempt} {fact.reason.value} {fact.detail}".rstrip()
         case EnforcementChanged():
-            return f"ceiling {fact.ceiling_before_mcpu} -> {fact.ceiling_mcpu} {fact.reason.value} target={fact.target_mcpu}"
+            broke = f" {fact.slo_workload}={fact.violation_pct}%" if fact.slo_workload else ""
+            way = f"{fact.ceiling_before_mcpu} -> {fact.ceiling_mcpu}"
+            return f"ceiling {way} {fact.reason.value}{broke} target={fact.target_mcpu}"
         case DriftCorrected():
             back = ",".join(f"{knob.path}={knob.before}->{knob.value}" for knob in fact.knobs[:2])
             return f"drift count={fact.count} named={len(fact.knobs)} {back} failed={','.join(fact.failed)}"

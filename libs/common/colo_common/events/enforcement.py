@@ -78,6 +78,7 @@ class EnforcementChanged(Fact, frozen=True, kw_only=True):
     `rule` `usage`: target = capacity_mcpu * threshold_pct // 100 - online_cpu_used_mcpu - max(system_cpu_used_mcpu,
     reserved_cpu_mcpu), within the floor and the cap; the ceiling falls to it at once and rises to it in steps. `rule` `stall`:
     `stall_group` is the control group of online work that waited most for a CPU, for `stall_pct` percent of the time.
+    For the reasons `online-slo...`, `slo_workload` broke its SLO in `violation_pct` percent of its values.
     `capacity_mcpu` and the use of online work leave out the CPUs of LSE work; 0: an older executor sent the fact. `observed`:
     nothing was written, because the rule only observes.
     """
@@ -97,6 +98,8 @@ class EnforcementChanged(Fact, frozen=True, kw_only=True):
     stall_pct: Number = 0
     reserved_cpu_mcpu: Mcpu = 0
     observed: bool = False
+    slo_workload: str = ""
+    violation_pct: Number = 0
 
 
 class DriftCorrected(Fact, frozen=True, kw_only=True):

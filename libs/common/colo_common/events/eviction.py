@@ -50,8 +50,9 @@ class EvictionRequested(Fact, frozen=True, kw_only=True):
     were credited with in the value. `online_replicas` run on the node and are never candidates. `evictions_in_window` counts this
     one and all others of the cluster in the last minute, of `evictions_allowed`. For `cool_ms` the node has no other eviction.
     `asked_by` is the service, or the person, that wants the replica to leave. For `online-stalled`, `stall_group` is the online
-    workload that stalled most in the sample and `stall_pct` its stall, as WorkloadUsage has it. Fields that are 0 or "" were
-    not told by an older publisher.
+    workload that stalled most in the sample and `stall_pct` its stall, as WorkloadUsage has it; for `online-slo-broken`,
+    `slo_workload` is the one that broke its SLO most often and `violation_pct` how often. Fields that are 0 or "" were not told by
+    an older publisher.
     """
 
     eviction: str
@@ -77,6 +78,8 @@ class EvictionRequested(Fact, frozen=True, kw_only=True):
     asked_by: str = ""
     stall_group: str = ""
     stall_pct: Number = 0
+    slo_workload: str = ""
+    violation_pct: Number = 0
 
 
 class NodeDrained(Fact, frozen=True, kw_only=True):

@@ -60,6 +60,7 @@ SIGNALS: Final = {
     Reason.CPU_WATERMARK: "CPU in use",
     Reason.CPU_SATISFACTION: "CPU that batch work gets of its request",
     Reason.ONLINE_STALLED: "wait of online work for a CPU",
+    Reason.ONLINE_SLO_BROKEN: "values of online latency that break its SLO",
 }
 _DRAINS: Final = {
     Reason.NODE_DRAINED: "the node is drained",
@@ -86,7 +87,8 @@ def level_text(fact: EvictionRequested) -> str:
         return f"{_DRAINS[fact.reason]}, by {fact.asked_by or 'an operator'} {span_text(fact.held_ms)} before"
     sign = "<" if fact.reason is Reason.CPU_SATISFACTION else ">="
     what = SIGNALS.get(fact.reason, fact.reason.value)
-    what += f" ({fact.stall_group})" if fact.stall_group else ""
+    about = fact.stall_group or fact.slo_workload
+    what += f" ({about})" if about else ""
     return f"{what} {fact.value_pct}% {sign} {fact.threshold_pct}% for {span_text(fact.held_ms)}"
 
 
@@ -220,7 +222,10 @@ def _refused(fact: PlacementRefused) -> str:
 def _enforcement(fact: EnforcementChanged) -> str:
     before, now = cpu_text(fact.ceiling_before_mcpu), cpu_text(fact.ceiling_mcpu)
     online = f" (online uses {cpu_text(fact.online_cpu_used_mcpu)} CPU)"
-    if fact.rule == "stall":
+    if fact.slo_workload:
+        broke = f", {fact.slo_workload} broke its SLO in {fact.violation_pct} % of its values"
+        online = f" (online uses {cpu_text(fact.online_cpu_used_mcpu)} CPU{broke})"
+    elif fact.rule == "stall":
         waited = f", {fact.stall_group} waited {fact.stall_pct} % of the time" if fact.stall_group else ""
         online = f" (online uses {cpu_text(fact.online_cpu_used_mcpu)} CPU{waited})"
     return f"{fact.node}: batch may use {now} CPU, before {before}{_reason(fact.reason)}{online}"

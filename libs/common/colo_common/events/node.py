@@ -137,8 +137,9 @@ class SloViolations(Struct, frozen=True, kw_only=True):
 class BusinessMetric(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a workload says of itself, in thousandths, and how old that is.
 
-    `slowdown_pct` compares it with the declared baseline, else with the median of its own last half hour: 100 is as good, 150
-    half as slow again. `violations` are of `slo_milli`; None: the metric has no SLO.
+    `slowdown_pct` compares it with the declared baseline, else (`is_own_baseline`) with the median of its own last half hour, once
+    that has twenty values: 100 is as good, 150 half as slow again. `violations` are of `slo_milli`, the shortest window first;
+    None: the metric has no SLO. `breaks_slo`: this value breaks it. `is_pushed`: the workload sent it, nobody asked.
     """
 
     metric: str
@@ -148,6 +149,9 @@ class BusinessMetric(Struct, frozen=True, kw_only=True, omit_defaults=True):
     slowdown_pct: Number | None = None
     slo_milli: Signed | None = None
     violations: tuple[SloViolations, ...] = ()
+    is_own_baseline: bool = False
+    breaks_slo: bool = False
+    is_pushed: bool = False
 
 
 class UsageWindow(Struct, frozen=True, kw_only=True):

@@ -56,6 +56,9 @@ class Reason(StrEnum):
     ONLINE_STALL = "online-stall"
     ONLINE_STALL_FELL = "online-stall-fell"
     ONLINE_STALL_OTHERWISE = "online-stall-otherwise"
+    ONLINE_SLO = "online-slo"
+    ONLINE_SLO_KEPT = "online-slo-kept"
+    ONLINE_SLO_OTHERWISE = "online-slo-otherwise"
     LEASE_EXPIRED = "lease-expired"
     LEASE_RENEWED = "lease-renewed"
     LOAD_UNREADABLE = "load-unreadable"
@@ -65,6 +68,7 @@ class Reason(StrEnum):
     CPU_WATERMARK = "cpu-watermark"
     CPU_SATISFACTION = "cpu-satisfaction"
     ONLINE_STALLED = "online-stalled"
+    ONLINE_SLO_BROKEN = "online-slo-broken"
     # A replica is stopped or lost.
     CANCELLED = "cancelled"
     NODE_LOST = "node-lost"
@@ -121,6 +125,9 @@ SENTENCES: dict[Reason, str] = {
     Reason.ONLINE_STALL: "online work waited for a CPU, batch CPU was shrunk to see whether that helps",
     Reason.ONLINE_STALL_FELL: "online work waits no longer, batch CPU was given back",
     Reason.ONLINE_STALL_OTHERWISE: "online work waited as long with less batch work, so batch CPU was given back",
+    Reason.ONLINE_SLO: "online work broke the SLO of its latency too often, batch CPU was shrunk",
+    Reason.ONLINE_SLO_KEPT: "online work keeps the SLO of its latency again, batch CPU was given back",
+    Reason.ONLINE_SLO_OTHERWISE: "online work broke its SLO as well with batch work at the floor, so batch CPU was given back",
     Reason.LEASE_EXPIRED: "no lease came from the control plane for the lease time, batch steps down to the floor",
     Reason.LEASE_RENEWED: "leases come from the control plane again, batch CPU is restored",
     Reason.LOAD_UNREADABLE: "the node's load could not be read, batch CPU went to the floor",
@@ -129,6 +136,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.CPU_WATERMARK: "CPU in use stayed above the watermark",
     Reason.CPU_SATISFACTION: "batch work stayed starved of CPU below the satisfaction threshold",
     Reason.ONLINE_STALLED: "online work kept waiting for a CPU beside batch work",
+    Reason.ONLINE_SLO_BROKEN: "online work kept breaking the SLO of its latency beside batch work",
     Reason.CANCELLED: "the job was cancelled",
     Reason.NODE_LOST: "the node sent no sample for the lost time",
     Reason.TASK_DONE: "the task's result was known before this replica ended",
