@@ -14,6 +14,8 @@ from typing import Final
 import aiohttp
 
 from colo_cli.lab_processes import LabProcesses
+from colo_cli.server_process import ServerProcess
+from colo_common.model.invalid import InvalidInput
 from tests.chaos.proxy import Proxy
 from tests.chaos.shape import Instance
 from tests.chaos.stepped import StepFile
@@ -41,6 +43,7 @@ class ChaosCluster:
         # A process that begins anew by itself listens on the same port again.
         self._ports = {one.name: free_port() for one in instances}
         self.ended: list[str] = []
+        self._server_starts = 0
         self.down: set[str] = set()
         self._olds: set[str] = set()
         self._processes = LabProcesses(directory, {"COLO_LOG_LEVEL": "info", "COLO_TRACE_RATIO": "0.02"})
@@ -160,6 +163,20 @@ class ChaosCluster:
                 self.ended.append(f"{name} ended by itself with {child.process.returncode}: {child.tail(2)[-600:]}")
                 if len(self.ended) <= _STARTS_MOST:
                     await self.start(name, is_old=name in self._olds)
+            for name, server in self.stores.servers.items():
+                if not server.is_running and name not in self.down:
+                    await self._start_again(name, server)
+
+    async def _start_again(self, name: str, server: ServerProcess) -> None:
+        """Do as a supervisor of servers does; a replica of Redis ends by itself, at times long after its disk was full."""
+        self._server_starts += 1
+        if self._server_starts > _STARTS_MOST:
+            self.ended.append(f"{name} does not run, and was started too often")
+            self.down.add(name)
+            return
+        server.stop_blocking(limit_ms=0)
+        with suppress(InvalidInput, OSError):
+            await server.start()
 
     # ------------------------------------------------------------ how it is
 

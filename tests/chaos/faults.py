@@ -208,9 +208,13 @@ async def _on_network(cluster: ChaosCluster, fault: Fault) -> None:
 async def _full(cluster: ChaosCluster, fault: Fault) -> None:
     """A server that met a full disk is started again when there is room, as its supervisor would.
 
-    JetStream asks for that, and a replica of Redis that cannot write ends by itself. A primary goes on.
+    JetStream asks for that, and a replica of Redis that cannot write ends by itself, at once or later. A primary goes on.
     """
     disk = cluster.stores.disks[fault.target]
-    await _held(fault, disk.fill, disk.free)
-    if "nats" in fault.target or not cluster.stores.servers[fault.target].is_running:
-        await cluster.kill_server(fault.target, away_s=_RESTART_S)
+    cluster.down.add(fault.target)
+    try:
+        await _held(fault, disk.fill, disk.free)
+        if "nats" in fault.target or not cluster.stores.servers[fault.target].is_running:
+            await cluster.kill_server(fault.target, away_s=_RESTART_S)
+    finally:
+        cluster.down.discard(fault.target)
