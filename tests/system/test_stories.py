@@ -30,17 +30,17 @@ async def test_what_happened_is_listed_everywhere_on_a_node_and_to_a_job(colo: R
     job = await submitted(colo, name="story", replicas=1)
     await colo.reaches(job, "Running")
     node = (await colo.get(f"/v1/jobs/{job}"))["replicas"][0]["node"]
-    of_job = await colo_command("history", "job", "story", "--since", "1h", api=colo.api)
+    of_job = await colo_command("history", "job", "story", "--since", "24h", api=colo.api)
     assert (of_job.code, of_job.err) == (0, "")
     assert "times are simulated, 60 times as fast as the clock on the wall" in of_job.out
     lines = [line for line in of_job.out.splitlines() if LINE.match(line)]
     assert f"job {job} submitted: 1 replica, queue default" in lines[0]
     assert any(f"placed {job}/main/0 on {node} zone" in line for line in lines)
-    of_node = json.loads((await colo_command("history", "node", node, "--since", "1h", "-o", "json", api=colo.api)).out)
+    of_node = json.loads((await colo_command("history", "node", node, "--since", "24h", "-o", "json", api=colo.api)).out)
     placed = [line["fact"] for line in of_node["lines"] if line["type"] == "PlacementsDecided"]
     assert placed
     assert {each["node"] for fact in placed for each in fact["placements"]} == {node}
-    one_kind = await colo.get("/v1/history?since=1h&kind=job&limit=1000")
+    one_kind = await colo.get("/v1/history?since=24h&kind=job&limit=1000")
     assert {line["kind"] for line in one_kind["lines"]} == {"job"}
     assert (await colo.call("GET", "/v1/history?since=yesterday")).status == 400
     assert (await colo_command("history", "node", api=colo.api)).code == 2
@@ -49,7 +49,7 @@ async def test_what_happened_is_listed_everywhere_on_a_node_and_to_a_job(colo: R
 async def test_watch_begins_so_long_ago_names_positions_and_ends_silently_in_a_pipe(colo: RunningColo) -> None:
     job = await submitted(colo, name="seen", replicas=1)
     await colo.reaches(job, "Running")
-    typed = f"{sys.executable} -m colo_cli watch --since 1h --kind job"
+    typed = f"{sys.executable} -m colo_cli watch --since 24h --kind job"
     for command, count in ((f"{typed} | head -n 2", 2), (f"{typed} --json-lines | head -n 1", 1)):
         shell = await asyncio.create_subprocess_shell(
             command,
