@@ -17,10 +17,12 @@ from colo_executor.cgroup import CgroupTree
 from colo_executor.knobs import Knob
 from colo_executor.local import CeilingWritten
 from colo_executor.order import KnobWrite, cpuset_writes, quota_writes
+from colo_executor.process.machine import cpu_rows
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.reflex import ReflexPolicy
 from colo_executor.shell import ExecutorShell
+from colo_executor.suppress_cpus import narrowed
 from tests.kernel.inside import CGROUP_ROOT, hogs, observed_topology, settings_of
 from tests.support.adopted import adopted
 from tests.support.attempts import start
@@ -96,6 +98,20 @@ async def test_weight_quota_and_sets_are_read_back_as_promised(runtime: ProcessR
     assert isinstance(written, CeilingWritten)
     (knob,) = written.knobs
     assert knob.value == ("250000" if version == 1 else "250000 100000")
+
+
+async def test_batch_work_runs_on_no_more_cpus_than_its_ceiling_needs(policy: ProcessPolicy) -> None:
+    async with adopted(replace(policy, ceiling_by="cpuset")) as runtime:
+        first = await start(runtime, replace(a_placement(), run=SPIN))
+        rows = cpu_rows("/sys")
+        for ceiling_mcpu in (3_500, 1_000, 5_000):
+            assert isinstance(runtime.set_ceiling(ceiling_mcpu), CeilingWritten)
+            expected = narrowed(ceiling_mcpu, every_cpu(), CpuSet(), rows)
+            assert len(expected) == max(2, -(-ceiling_mcpu // 1_000))
+            allowed = CpuSet.parse(status_of(first.pid, "Cpus_allowed_list"))
+            # Of its own zone, where it has some there.
+            assert allowed <= expected
+            assert allowed
 
 
 def test_sets_move_from_zone_to_zone_in_steps_that_the_kernel_accepts(tree: CgroupTree) -> None:

@@ -200,7 +200,7 @@ class Reflex:
             self.policy.stall,
             state,
             capacity_mcpu=reading.capacity_mcpu,
-            floor_mcpu=self.policy.suppress.floor_mcpu,
+            floor_mcpu=bounds_mcpu(self.policy.suppress, reading.capacity_mcpu)[0],
             batch_used_mcpu=reading.batch_used_mcpu,
             stalls=stalls,
             now_ms=now_ms,

@@ -69,6 +69,8 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
             raise InvalidInput(
                 "process_output_most_bytes", "must be from 4096 to 1 TiB", self.process.output_most_bytes
             )
+        if not 1 <= self.process.launch_most_s <= 600:
+            raise InvalidInput("process_launch_most_s", "must be from 1 to 600", self.process.launch_most_s)
         hygiene = self.process.hygiene
         for name, score in (("batch", hygiene.batch_oom_score_adj), ("online", hygiene.online_oom_score_adj)):
             if not -1_000 <= score <= 1_000:

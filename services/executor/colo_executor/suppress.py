@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from colo_common.model.ranges import check_ranges
 
-__all__ = ["SuppressDecision", "Suppress", "SuppressPolicy", "bounds_mcpu", "decide", "target_mcpu"]
+__all__ = ["SuppressDecision", "Suppress", "SuppressPolicy", "bounds_mcpu", "decide", "left_mcpu", "target_mcpu"]
 
 
 _MINUTE_MS: Final = 60_000
@@ -17,14 +17,16 @@ class SuppressPolicy(Struct, frozen=True, kw_only=True):
     """The parameters of suppression; percentages are of the node's CPU capacity.
 
     Batch and online work together may use `threshold_pct`; it must be above the `cpu_reclaim_pct` of the overcommit service (75
-    by default), or promised work is suppressed on a quiet node too. Batch work always keeps `floor_mcpu`. Changes smaller than
-    `band_pct` are ignored. The ceiling grows by at most `grow_step_pct` each `grow_interval_ms`, no earlier than `grow_hold_ms`
-    after a shrink, and turns from shrinking to growing at most `reversals_most` times a minute: what is safe to give back is
-    given back soon, and only load that swings for long is answered with a ceiling that rests.
+    by default), or promised work is suppressed on a quiet node too. Batch work always keeps `floor_mcpu`, and `floor_pct` of the
+    node if that is more. Changes smaller than `band_pct` are ignored. The ceiling grows by at most `grow_step_pct` each
+    `grow_interval_ms`, no earlier than `grow_hold_ms` after a shrink, and turns from shrinking to growing at most `reversals_most`
+    times a minute: what is safe to give back is given back soon, and only load that swings for long is answered with a ceiling
+    that rests.
     """
 
     threshold_pct: int = 80
     floor_mcpu: int = 200
+    floor_pct: int = 0
     band_pct: int = 1
     grow_step_pct: int = 10
     grow_interval_ms: int = 1_000
@@ -37,6 +39,7 @@ class SuppressPolicy(Struct, frozen=True, kw_only=True):
             self,
             ("threshold_pct", 1, 100),
             ("floor_mcpu", 10, 1_000_000_000),
+            ("floor_pct", 0, 100),
             ("band_pct", 0, 50),
             ("grow_step_pct", 1, 100),
             ("grow_interval_ms", 0, 600_000),
@@ -73,19 +76,24 @@ class SuppressDecision(Struct, frozen=True, kw_only=True):
 
 
 def bounds_mcpu(policy: SuppressPolicy, capacity_mcpu: int) -> tuple[int, int]:
-    """The lowest and the highest ceiling of a node; the cap rounds down, and a floor above the cap is the cap."""
+    """The lowest and the highest ceiling of a node; percentages round down, and a floor above the cap is the cap."""
     cap = capacity_mcpu * policy.threshold_pct // 100
-    return min(policy.floor_mcpu, cap), cap
+    return min(max(policy.floor_mcpu, capacity_mcpu * policy.floor_pct // 100), cap), cap
 
 
-def target_mcpu(policy: SuppressPolicy, capacity_mcpu: int, online_used_mcpu: int, system_used_mcpu: int) -> int:
-    """The CPU that batch work may use now: capacity x threshold_pct // 100 - online used - system used, within floor and cap.
+def left_mcpu(policy: SuppressPolicy, capacity_mcpu: int, online_used_mcpu: int, system_used_mcpu: int) -> int:
+    """What online work leaves to batch work: capacity x threshold_pct // 100 - online used - system used; negative when it is over.
 
     The larger of what the system uses and what the node reserves for it is the system's use here
     (suppress(BE) = node.total x SLO % - LS.used - max(system.used, reserved)).
     """
+    return bounds_mcpu(policy, capacity_mcpu)[1] - online_used_mcpu - system_used_mcpu
+
+
+def target_mcpu(policy: SuppressPolicy, capacity_mcpu: int, online_used_mcpu: int, system_used_mcpu: int) -> int:
+    """The CPU that batch work may use now: what online work leaves, within floor and cap."""
     floor, cap = bounds_mcpu(policy, capacity_mcpu)
-    return max(floor, min(cap, cap - online_used_mcpu - system_used_mcpu))
+    return max(floor, min(cap, left_mcpu(policy, capacity_mcpu, online_used_mcpu, system_used_mcpu)))
 
 
 def decide(

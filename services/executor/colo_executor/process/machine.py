@@ -14,6 +14,7 @@ __all__ = [
     "account_of_name",
     "boot_id",
     "cpu_index",
+    "cpu_rows",
     "huge_pages_bytes",
     "interrupt_ticks",
     "is_same_process",
@@ -38,6 +39,11 @@ def online_cpus(sys_root: str) -> CpuSet:
 
 
 def cpu_index(sys_root: str) -> CpuTopology:
+    """The online CPUs, indexed."""
+    return CpuTopology.from_rows(cpu_rows(sys_root))
+
+
+def cpu_rows(sys_root: str) -> tuple[CpuRow, ...]:
     """The online CPUs with core, zone and socket; what the kernel does not show is one CPU a core, one zone, one socket."""
     zone_of = {cpu: zone for zone, cpus in _zones(sys_root, online_cpus(sys_root)).items() for cpu in cpus}
     rows = []
@@ -45,7 +51,7 @@ def cpu_index(sys_root: str) -> CpuTopology:
         directory = os.path.join(sys_root, f"devices/system/cpu/cpu{cpu}/topology")
         core, socket = _id(directory, "core_id", cpu), _id(directory, "physical_package_id", 0)
         rows.append(CpuRow(cpu=cpu, core=core, zone=zone_of.get(cpu, 0), socket=socket))
-    return CpuTopology.from_rows(rows)
+    return tuple(rows)
 
 
 def _id(directory: str, name: str, default: int) -> int:

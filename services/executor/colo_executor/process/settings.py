@@ -1,5 +1,7 @@
 """The settings of the process runtime: its places on the machine and its limits."""
 
+from typing import Literal
+
 from msgspec import Struct
 
 from colo_executor.desired import DesiredPolicy
@@ -16,6 +18,7 @@ class ProcessPolicy(Struct, frozen=True, kw_only=True):
     (a name, a number, or a range of numbers, of which each job gets one) its replicas run instead; "*" is every other tenant, never
     root. Output, status and working directory of the last `attempts_kept` attempts that ended stay in `output_dir` ("":
     `state_dir`), which may be a file system of its own; each of the two outputs has at most twice `output_most_bytes`.
+    `ceiling_by` says what keeps the ceiling: the quota alone, or `cpuset`: batch work also runs on no more CPUs than it needs.
     A launch that the kernel keeps waiting for `launch_most_s` has failed.
     """
 
@@ -32,5 +35,6 @@ class ProcessPolicy(Struct, frozen=True, kw_only=True):
     output_dir: str = ""
     output_most_bytes: int = 64 << 20
     launch_most_s: float = 30.0
+    ceiling_by: Literal["quota", "cpuset"] = "quota"
     hygiene: Hygiene = Hygiene()
     desired: DesiredPolicy = DesiredPolicy()

@@ -9,6 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from colo_common.events.enforcement import KnobValue
+from colo_common.model.cpu_topology import CpuRow
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import Placement
 from colo_executor.cgroup import CgroupError, CgroupTree
@@ -30,9 +31,10 @@ from colo_executor.local import CeilingRefused, CeilingWritten, Drift
 from colo_executor.order import KnobWrite, cpuset_writes, quota_writes
 from colo_executor.process.found import class_of
 from colo_executor.process.kill_tier import CONTROLLERS, SUFFIX, KillTier
-from colo_executor.process.machine import huge_pages_bytes, machine_of
+from colo_executor.process.machine import cpu_rows, huge_pages_bytes, machine_of
 from colo_executor.process.reconcile import put_back
 from colo_executor.process.settings import ProcessPolicy
+from colo_executor.suppress_cpus import narrowed
 
 __all__ = ["Tier", "group_of"]
 
@@ -59,6 +61,8 @@ class Tier:
         # A lock of its own: the reflex, which writes quotas, must not wait while the sets of many replicas are rewritten.
         self._sets_turn = threading.Lock()
         self._placements: dict[str, Placement] = {}
+        self._pool, self._lent = CpuSet(), CpuSet()
+        self._rows: tuple[CpuRow, ...] = ()
         self._cpus = CpuSet()
         self._quotas: dict[str, int] = {}
         self._limits: dict[str, int] = {}
@@ -91,13 +95,21 @@ class Tier:
         """
         self._make_top()
         self.machine = machine_of(self._policy.sys_root, self.tree.has(), self.tree.huge_page_sizes())
-        self._cpus = share(self.machine.cpus)
-        if not self._cpus:
+        self._pool = share(self.machine.cpus)
+        if not self._pool:
             raise CgroupError(f"of the CPUs {self.machine.cpus} none is left to batch work")
+        self._rows = cpu_rows(self._policy.sys_root)
+        if self.tree.exists(BATCH):
+            self._read_quota()
         with self._sets_turn:
+            self._cpus = self._narrowed()
             self._make_batch(None)
+        self._quotas = {}
+        self._read_quota()
+
+    def _read_quota(self) -> None:
         quota = self.tree.quota_us(BATCH)
-        self._quotas = {BATCH: quota}
+        self._quotas[BATCH] = quota
         self.ceiling_mcpu = None if quota == UNLIMITED else quota * 1_000 // PERIOD_US
 
     def _make_top(self) -> None:
@@ -211,16 +223,27 @@ class Tier:
             self._limits.pop(group, None)
         return True
 
-    def set_batch_cpus(self, cpus: CpuSet) -> None:
-        """Let batch work run on `cpus`, which must not be empty; each replica runs on the CPUs of its zones.
+    def set_batch_cpus(self, cpus: CpuSet, lent: CpuSet) -> None:
+        """Let batch work run on `cpus`, which must not be empty, or on those of them that the ceiling leaves; `lent` are LSR's.
 
-        The writes are in an order that the kernel accepts. After a failure the old sets are written back, as far as possible.
+        Each replica runs on the CPUs of its zones. The writes are in an order that the kernel accepts. After a failure the old sets
+        are written back, as far as possible.
         """
+        before = self._pool, self._lent
+        self._pool, self._lent = cpus, lent
+        try:
+            self._follow_ceiling()
+        except (CgroupError, OSError):
+            self._pool, self._lent = before
+            raise
+
+    def _follow_ceiling(self) -> None:
+        """Write the CPUs of batch work where the pool or the ceiling changes them."""
         with self._sets_turn:
             before = self._cpus
-            if cpus == before:
+            self._cpus = self._narrowed()
+            if self._cpus == before:
                 return
-            self._cpus = cpus
             try:
                 self._write_sets()
             except (CgroupError, OSError):
@@ -228,6 +251,12 @@ class Tier:
                 with contextlib.suppress(CgroupError, OSError):
                     self._write_sets()
                 raise
+
+    def _narrowed(self) -> CpuSet:
+        """The CPUs of the pool, or by `ceiling_by` those of them that the ceiling leaves."""
+        if self._policy.ceiling_by == "quota" or self.ceiling_mcpu is None:
+            return self._pool
+        return narrowed(self.ceiling_mcpu, self._pool, self._lent, self._rows)
 
     def _write_sets(self) -> None:
         if self.machine is None or Knob.CPUSET_CPUS not in self.machine.has:
@@ -289,7 +318,12 @@ class Tier:
             except (CgroupError, OSError) as error:
                 return CeilingRefused(ceiling_mcpu=ceiling_mcpu, detail=str(error))
             self.ceiling_mcpu = ceiling_mcpu
-            return CeilingWritten(ceiling_mcpu=ceiling_mcpu, knobs=tuple(knobs))
+        try:
+            # After the quota, which already keeps the ceiling while the sets of many replicas are written.
+            self._follow_ceiling()
+        except (CgroupError, OSError) as error:
+            return CeilingRefused(ceiling_mcpu=ceiling_mcpu, detail=str(error))
+        return CeilingWritten(ceiling_mcpu=ceiling_mcpu, knobs=tuple(knobs))
 
     def read_ceiling(self) -> int | None:
         """The ceiling that the kernel shows. Where somebody changed it, the quotas of capped replicas are read again, too."""
