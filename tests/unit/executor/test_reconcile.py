@@ -24,12 +24,13 @@ GROUP = "colo/batch/job.main.0@1"
 class Node:
     """A tier with two batch replicas, one in each zone."""
 
-    def __init__(self, directory: Path, files: Cgroup2Files, desired: DesiredPolicy) -> None:
+    def __init__(self, directory: Path, files: Cgroup2Files, desired: DesiredPolicy, ceiling_by="quota") -> None:
         policy = ProcessPolicy(
             state_dir=str(directory / "state"),
             cgroup_root=str(files.root),
             sys_root=str(files.sys_root),
             desired=desired,
+            ceiling_by=ceiling_by,
         )
         self.files = files
         self.tier = Tier(policy, JournalFile(Path(policy.state_dir)))
@@ -115,9 +116,28 @@ def test_a_change_that_the_executor_then_wanted_itself_stays(node):
     for path in ("colo", "colo/batch"):
         node.change(f"{path}/cpuset.cpus", "2-7\n")
     node.change(f"{GROUP}/cpuset.cpus", "2-3\n")
-    node.tier.set_batch_cpus(CpuSet.parse("2-7"))
+    node.tier.set_batch_cpus(CpuSet.parse("2-7"), CpuSet())
     assert node.tier.reconcile() == Drift()
     assert node.files.cpus(GROUP) == "2-3"
+
+
+def test_a_ceiling_by_cpu_set_leaves_the_other_cpus_to_online_work_and_is_put_back(tmp_path, files):
+    node = Node(tmp_path, files, DesiredPolicy(), ceiling_by="cpuset")
+    groups = ("colo", "colo/batch", GROUP, "colo/batch/job.main.1@1")
+
+    def cpus() -> list[str]:
+        return [node.files.cpus(path) for path in groups]
+
+    assert cpus() == ["0,4", "0,4", "0", "4"]
+    node.tier.set_ceiling(3_100)
+    assert cpus() == ["0-1,4-5", "0-1,4-5", "0-1", "4-5"]
+    node.tier.set_batch_cpus(CpuSet.parse("0-7"), CpuSet.parse("0-3"))
+    assert cpus() == ["0-1,4-5", "0-1,4-5", "0-1", "4-5"]
+    node.change("colo/batch/cpuset.cpus", "0-7\n")
+    assert [knob.value for knob in node.tier.reconcile().knobs] == ["0-1,4-5"]
+    node.tier.set_ceiling(6_400)
+    assert cpus() == ["0-6", "0-6", "0-3", "4-6"]
+    assert node.shown()["colo/batch/cpu.max"] == "640000 100000"
 
 
 def test_the_ceiling_of_now_is_put_back_and_not_an_older_one(node):
