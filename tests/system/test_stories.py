@@ -36,7 +36,9 @@ async def test_what_happened_is_listed_everywhere_on_a_node_and_to_a_job(colo: R
     lines = [line for line in of_job.out.splitlines() if LINE.match(line)]
     assert f"job {job} submitted: 1 replica, queue default" in lines[0]
     assert any(f"placed {job}/main/0 on {node} zone" in line for line in lines)
-    of_node = json.loads((await colo_command("history", "node", node, "--since", "24h", "-o", "json", api=colo.api)).out)
+    of_node = json.loads(
+        (await colo_command("history", "node", node, "--since", "24h", "-o", "json", api=colo.api)).out
+    )
     placed = [line["fact"] for line in of_node["lines"] if line["type"] == "PlacementsDecided"]
     assert placed
     assert {each["node"] for fact in placed for each in fact["placements"]} == {node}
