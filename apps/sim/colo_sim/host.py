@@ -18,7 +18,7 @@ from colo_collector.readings import TopologyRead
 from colo_common.events.effects import Effect
 from colo_common.events.kernel import ListKernelGroups
 from colo_common.model.invalid import InvariantBroken
-from colo_common.ports import Clock
+from colo_common.ports import Bus, Clock
 from colo_common.runtime.process import ServiceProcess, run
 from colo_common.runtime.service import Service
 from colo_executor.core import Executor, ExecutorPolicy
@@ -26,7 +26,9 @@ from colo_executor.shell import ExecutorShell
 from colo_executor.simulated import SimulatedRuntime
 from colo_executor.subscriptions import executor_hears
 from colo_sim.demand import MEMORY_SHARE_PPM, NodeDemand
+from colo_sim.host_bus import NodesBus
 from colo_sim.host_settings import HostSettings
+from colo_sim.host_turns import take_turns
 from colo_sim.machine import SimMachine
 from colo_sim.machine_groups import groups_of
 from colo_sim.machine_reading import MachineReport
@@ -41,10 +43,7 @@ __all__ = ["SimulatedNode", "main"]
 
 _REPORT_S = 1.0
 _REPORTED_A_SECOND = 50
-_LIVE_S = 0.02
 _SLICE_S = 0.25
-_STEPS_A_TURN = 192
-"""After so many sub-steps of all machines together the messages of the process get their turn, however many machines there are."""
 _HUGE_PAGES_A_ZONE = 512
 _DEVICE_NODE_CPU_PPM = 500_000
 _DEVICE_NODE_MEMORY_PPM = MEMORY_SHARE_PPM // 2
@@ -56,7 +55,7 @@ _SYSTEM_MCPU = 1_000
 class SimulatedNode:
     """A simulated machine, its collector and its executor."""
 
-    def __init__(self, process: ServiceProcess, settings: HostSettings, index: int, trace: TraceRead) -> None:
+    def __init__(self, process: ServiceProcess, bus: Bus, settings: HostSettings, index: int, trace: TraceRead) -> None:
         self.name = node_name(settings, index)
         has_devices = _has_devices(settings, index)
         spec = _spec(settings, has_devices)
@@ -75,7 +74,7 @@ class SimulatedNode:
         self._step = SteppedClock(process.clock)
         self._origin_ms = self._step.now_ms()
         self._sub_step_ms = settings.sub_step_ms
-        self._turn_ms = max(1, _STEPS_A_TURN // settings.nodes) * settings.sub_step_ms
+        self._lived_ms = self._origin_ms
         self._reflex_ms = settings.reflex_ms
         room_mcpu = spec.cpu_capacity_mcpu - _SYSTEM_MCPU - demand.request_mcpu
         fill_pct = 0 if has_devices and settings.device_nodes < settings.nodes else settings.plain_fill_pct
@@ -95,7 +94,7 @@ class SimulatedNode:
         self.collector = Service(
             name="collector",
             core=CollectorCore(self.name, CollectorPolicy()),
-            bus=process.bus,
+            bus=bus,
             clock=process.clock,
             subscriptions=(),
             answers=(ListKernelGroups,),
@@ -117,7 +116,7 @@ class SimulatedNode:
         self.executor = Service(
             name="executor",
             core=Executor(self.name, ExecutorPolicy(publish_interval_ms=int(1_000 * process.common.clock_speed))),
-            bus=process.bus,
+            bus=bus,
             clock=process.clock,
             subscriptions=executor_hears(self.name, with_samples=False),
             perform=self.shell.perform,
@@ -139,23 +138,21 @@ class SimulatedNode:
             raise InvariantBroken("the collector performs no such effect", effect=type(effect).__name__)
         return [GroupsRead(request=effect.request, groups=groups_of(self.machine), simulated=True)]
 
-    async def live(self) -> None:
-        """Advance the machine and its reflex to the present, many times a second, until cancelled.
+    def due_ms(self) -> int:
+        """The end of the machine's next sub-step."""
+        return self._lived_ms + self._sub_step_ms
 
-        Load changes at the beginning of a sub-step; a reading there ends the old interval, the one `reflex_ms` later is the first
-        that shows the new load, and what the reflex then does takes effect at that moment.
+    def step(self) -> None:
+        """Advance the machine and its reflex by a sub-step.
+
+        Load changes at its beginning; a reading there ends the old interval, the one `reflex_ms` later is the first that shows
+        the new load, and what the reflex then does takes effect at that moment.
         """
-        at_ms = self._origin_ms
-        while True:
-            now_ms = min(self._clock.now_ms(), at_ms + self._turn_ms)
-            while at_ms + self._sub_step_ms <= now_ms:
-                for moment_ms in (at_ms + self._reflex_ms, at_ms + self._sub_step_ms):
-                    self._step.step_to(moment_ms)
-                    self.machine.advance(max(moment_ms, self.machine.at_ms))
-                    self.shell.turn()
-                at_ms += self._sub_step_ms
-            is_behind = at_ms + self._sub_step_ms <= self._clock.now_ms()
-            await asyncio.sleep(0 if is_behind else _LIVE_S)
+        for moment_ms in (self._lived_ms + self._reflex_ms, self.due_ms()):
+            self._step.step_to(moment_ms)
+            self.machine.advance(max(moment_ms, self.machine.at_ms))
+            self.shell.turn()
+        self._lived_ms = self.due_ms()
 
     async def sample(self) -> None:
         """Report the topology, then a sample every period on an absolute schedule, until cancelled."""
@@ -208,13 +205,14 @@ async def build(process: ServiceProcess, settings: HostSettings) -> None:
     log = structlog.get_logger("sim")
     for notice in trace.notices:
         log.info("trace", notice=notice)
-    nodes = [SimulatedNode(process, settings, index, trace) for index in range(settings.nodes)]
+    bus = NodesBus(process.bus)
+    nodes = [SimulatedNode(process, bus, settings, index, trace) for index in range(settings.nodes)]
     for node in nodes:
         process.add(node.collector)
         process.add(node.executor)
         process.background(node.sample())
-        process.background(node.live())
         process.background(node.shell.run_teller(node.executor.inject))
+    process.background(take_turns(nodes, process.clock))
     replicas = process.metrics.gauge("colo_executor_replicas_count", "attempts on this node")
     replicas.set_function(lambda: float(sum(node.replicas for node in nodes)))
     if settings.report:

@@ -168,7 +168,7 @@ class Delivery:
     deliveries of the message so far. `stream` and `stream_seq` are where it is stored; "" and 0 for a live, lossy message.
     """
 
-    __slots__ = ("_settle", "data", "deliveries", "headers", "stream", "stream_seq", "subject")
+    __slots__ = ("_settle", "data", "deliveries", "fact", "headers", "stream", "stream_seq", "subject")
 
     def __init__(
         self,
@@ -188,6 +188,8 @@ class Delivery:
         self.stream = stream
         self.stream_seq = stream_seq
         self._settle = settle
+        #: What `data` says, once somebody has decoded it: a message that many cores of one process hear is decoded once.
+        self.fact: Fact | None = None
 
     async def ack(self) -> None:
         """Acknowledge: the message is done. Raises Unavailable when the bus cannot be reached."""

@@ -133,7 +133,9 @@ class CoreRunner:
 
     def _handle_delivery(self, delivery: Delivery, outgoing_batches: list[OutgoingBatch], batch: OutgoingBatch) -> None:
         try:
-            outgoing_batches += self._handle(decode(delivery.subject, delivery.data))
+            if delivery.fact is None:
+                delivery.fact = decode(delivery.subject, delivery.data)
+            outgoing_batches += self._handle(delivery.fact)
         except InvalidInput as error:
             self._give_up(delivery, str(error), batch)
         else:
