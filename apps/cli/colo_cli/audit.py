@@ -1,5 +1,7 @@
 """The command `colo get audit`: who changed something, or was not let in."""
 
+import msgspec
+
 from colo_cli.client import Client
 from colo_cli.event_lines import moment
 from colo_cli.output import Output, print_data, print_table
@@ -32,21 +34,24 @@ def audit(
     if output != "table":
         print_data(answer, output)
         return 0
+    from colo_gateway.audit_replies import AuditReply
+
+    reply = msgspec.convert(answer, AuditReply)
     rows = [
         [
-            str(each["seq"]),
-            moment(each["at_ms"]),
-            each["who"],
-            each["address"],
-            f"{each['method']} {each['path']}",
-            str(each["status"]),
-            each["job"] or each["node"] or each["tenant"],
-            each["reason"] + (f" ({each['alike']} more like it before)" if each["alike"] else ""),
+            str(each.seq),
+            moment(each.at_ms),
+            each.who,
+            each.address,
+            f"{each.method} {each.path}",
+            str(each.status),
+            each.job or each.node or each.tenant,
+            each.reason + (f" ({each.alike} more like it before)" if each.alike else ""),
         ]
-        for each in answer["entries"]
+        for each in reply.entries
     ]
     headings = ["NUMBER>", "WHEN", "WHO", "FROM", "REQUEST", "STATUS>", "ABOUT", "REFUSED BECAUSE"]
     print_table(headings, rows, "nothing was changed or refused")
-    if answer.get("before") is not None:
-        print(f"there are more: colo get audit --before {answer['before']}")
+    if reply.before is not None:
+        print(f"there are more: colo get audit --before {reply.before}")
     return 0

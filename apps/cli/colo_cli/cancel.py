@@ -2,6 +2,8 @@
 
 import sys
 
+import msgspec
+
 from colo_cli.client import Client
 from colo_cli.failure import Failure
 from colo_cli.which_job import ask_job
@@ -18,6 +20,8 @@ def cancel(job: str, /, *, api: str | None = None) -> int:
     """
     if "/" in job:
         raise Failure(f"job: must name a job, which is cancelled as a whole (got {job})", 2)
-    answer = ask_job(Client(api), job, method="DELETE")
-    sys.stdout.write(f"{answer['job']} {answer['state']}\n")
+    from colo_common.events.requests import JobAccepted
+
+    accepted = msgspec.convert(ask_job(Client(api), job, method="DELETE"), JobAccepted)
+    sys.stdout.write(f"{accepted.job} {accepted.state}\n")
     return 0

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import ValidationError
+
 from colo_cli.failure import CommandRefused, Failure, NoReply
 
 __all__ = ["DEFAULT_API", "Client", "own_token"]
@@ -97,11 +99,13 @@ class Client:
 
     def pages(self, path: str, key: str, limit: int = _LISTED_MOST, **query: str | int | None) -> dict[str, Any]:
         """A list of the gateway's as one answer: follows `next` until `limit` values of `key` are there or the list ends."""
-        found: dict[str, Any] = {}
+        found: Any = None
         values: list[Any] = []
-        while not found or (found.get("next") and len(values) < limit):
+        while found is None or (found.get("next") and len(values) < limit):
             most = min(_PAGE_MOST, limit - len(values))
-            found = self.get(path, limit=most, cursor=found.get("next"), **query)
+            found = self.get(path, limit=most, cursor=None if found is None else found.get("next"), **query)
+            if not isinstance(found, dict) or not isinstance(found.get(key), list):
+                raise ValidationError(f"a list of {key} was expected - at `$.{key}`")
             if not found[key]:
                 break
             values += found[key]

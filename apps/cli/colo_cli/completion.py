@@ -3,6 +3,8 @@
 import sys
 from typing import Literal
 
+import msgspec
+
 from colo_cli.client import Client
 from colo_cli.failure import Failure
 
@@ -75,13 +77,15 @@ def complete_names(what: Literal["jobs", "nodes"], /, *, api: str | None = None)
         what: jobs or nodes.
         api: Address of the gateway.
     """
+    from colo_common.events.requests import JobList, NodeList
+
     try:
         client = Client(api, retry_for_s=0)
         if what == "jobs":
-            names = [each["job"] for each in client.get("/v1/jobs", limit=100)["jobs"]]
+            names = [each.job for each in msgspec.convert(client.get("/v1/jobs", limit=100), JobList).jobs]
         else:
-            names = [each["node"] for each in client.pages("/v1/nodes", "nodes")["nodes"]]
-    except Failure:
+            names = [each.node for each in msgspec.convert(client.pages("/v1/nodes", "nodes"), NodeList).nodes]
+    except (Failure, msgspec.ValidationError):
         # A shell shows whatever is printed here in the middle of a person's line.
         return 1
     sys.stdout.write("".join(f"{name}\n" for name in names))

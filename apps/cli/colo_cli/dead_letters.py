@@ -3,6 +3,8 @@
 import json
 import sys
 
+import msgspec
+
 from colo_cli.client import Client
 from colo_cli.output import Output, ago, bytes_text, print_data, print_table
 
@@ -25,20 +27,23 @@ def list_(
     if output != "table":
         print_data(answer, output)
         return 0
+    from colo_gateway.dead_letter_replies import DeadLetterList
+
+    reply = msgspec.convert(answer, DeadLetterList)
     rows = [
         [
-            str(each["seq"]),
-            each["service"],
-            each["subject"],
-            bytes_text(each["size_bytes"]),
-            f"{ago(each['at_ms'], answer['now_ms'])} ago",
-            each["reason"],
+            str(each.seq),
+            each.service,
+            each.subject,
+            bytes_text(each.size_bytes),
+            f"{ago(each.at_ms, reply.now_ms)} ago",
+            each.reason,
         ]
-        for each in answer["dead_letters"]
+        for each in reply.dead_letters
     ]
     print_table(["NUMBER>", "SERVICE", "SUBJECT", "SIZE>", "WHEN", "WHY"], rows, "no dead letters")
-    if answer.get("after") is not None:
-        print(f"there are more: colo dead-letters list --after {answer['after']}")
+    if reply.after is not None:
+        print(f"there are more: colo dead-letters list --after {reply.after}")
     return 0
 
 
@@ -54,14 +59,17 @@ def show(seq: int, /, *, output: Output = "table", api: str | None = None) -> in
     if output != "table":
         print_data(answer, output)
         return 0
-    entry = answer["entry"]
-    where = f"{entry['stream']} {entry['stream_seq']}" if entry.get("stream") else "a part of a message"
-    print(f"{entry['seq']}: {entry['service']} could not handle {entry['subject']}")
-    print(f"  why: {entry['reason']}")
-    print(f"  message: {bytes_text(entry['size_bytes'])}, {where}")
-    for name, value in sorted(answer["headers"].items()):
+    from colo_gateway.dead_letter_replies import DeadLetterDetail
+
+    letter = msgspec.convert(answer, DeadLetterDetail)
+    entry = letter.entry
+    where = f"{entry.stream} {entry.stream_seq}" if entry.stream else "a part of a message"
+    print(f"{entry.seq}: {entry.service} could not handle {entry.subject}")
+    print(f"  why: {entry.reason}")
+    print(f"  message: {bytes_text(entry.size_bytes)}, {where}")
+    for name, value in sorted(letter.headers.items()):
         print(f"  {name}: {value}")
-    print(_body(answer["text"]) if answer["is_text"] else f"hex {answer['text']}")
+    print(_body(letter.text) if letter.is_text else f"hex {letter.text}")
     return 0
 
 
@@ -90,10 +98,12 @@ def _each(method: str, numbers: tuple[int, ...], action: str, api: str | None) -
     if not numbers:
         sys.stderr.write("colo: give the number of at least one letter; colo dead-letters list shows them\n")
         return 2
+    from colo_gateway.dead_letter_replies import DeadLetterDone
+
     client = Client(api)
     for number in numbers:
-        done = client.call(method, f"/v1/dead-letters/{number}{action}")
-        print(f"{done['seq']} {done['done']}: {done['subject']}")
+        done = msgspec.convert(client.call(method, f"/v1/dead-letters/{number}{action}"), DeadLetterDone)
+        print(f"{done.seq} {done.done}: {done.subject}")
     return 0
 
 

@@ -70,10 +70,10 @@ def drain(
     fields = {"reason": reason, "by": by, "grace": grace, "batch_only": batch_only, "for": for_}
     done = ask_to_restrict(api, "drain", "node", node, **fields)
     if output != "table":
-        print_data({**done, "leaving": answer["leaving"]}, output)
+        print_data({**done.answer, "leaving": msgspec.to_builtins(preview.leaving)}, output)
         return 0
     print_changes(done, f"node {node} is being drained already", output)
-    _print_preview(preview, "to leave" if done["changes"] else "still to leave")
+    _print_preview(preview, "to leave" if done.reply.changes else "still to leave")
     return 0
 
 

@@ -58,14 +58,15 @@ def fits(
         answer = Client(api).call("POST", f"/v1/fits?most={most}", body, **{"Content-Type": "application/json"})
     except Failure as error:
         raise Failure(str(error), 2) from error
+    from colo_gateway.state_replies import FitsReply
+
+    reply = msgspec.convert(answer, FitsReply)
     if output != "table":
         print_data(answer, output)
     else:
-        from colo_gateway.state_replies import FitsReply
-
-        _print(msgspec.convert(answer, FitsReply))
-    print_notes(answer["notes"])
-    return 0 if all(task["fits"] for task in answer["tasks"]) else 1
+        _print(reply)
+    print_notes(reply.notes)
+    return 0 if all(task.fits for task in reply.tasks) else 1
 
 
 def _print(reply: "FitsReply") -> None:

@@ -1,7 +1,8 @@
 """The commands `colo pause` and `colo resume`, of a node, a job or a queue."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
+import msgspec
 from cyclopts import Parameter
 
 from colo_cli.client import Client
@@ -91,10 +92,15 @@ def _target(api: str | None, target: str, node: str, job: str, queue: str) -> tu
 
 
 def _found(client: Client, name: str) -> tuple[str, str]:
+    from colo_common.events.requests import NodeList
+    from colo_gateway.state_replies import QueuesReply
+
     found = []
-    if any(each["node"] == name for each in client.pages("/v1/nodes", "nodes")["nodes"]):
+    nodes = msgspec.convert(client.pages("/v1/nodes", "nodes"), NodeList).nodes
+    if any(each.node == name for each in nodes):
         found.append(("node", name))
-    if any(each["queue"] == name for each in client.pages("/v1/queues", "queues")["queues"]):
+    queues = msgspec.convert(client.pages("/v1/queues", "queues"), QueuesReply).queues
+    if any(each.queue == name for each in queues):
         found.append(("queue", name))
     try:
         found.append(("job", _job_id(client, name)))
@@ -108,5 +114,6 @@ def _found(client: Client, name: str) -> tuple[str, str]:
 
 
 def _job_id(client: Client, name: str) -> str:
-    answer: dict[str, Any] = ask_job(client, name)
-    return str(answer["summary"]["job"])
+    from colo_common.events.requests import JobDetail
+
+    return msgspec.convert(ask_job(client, name), JobDetail).summary.job

@@ -47,9 +47,9 @@ def plan(
     """
     jobs = read_job_files(file)
     client = Client(api)
-    answers = [_asked(client, file, job, places) for job in jobs]
     from colo_gateway.replies import PlanReply
 
+    answers = [_asked(client, file, job, places) for job in jobs]
     replies = [msgspec.convert(answer, PlanReply) for answer in answers]
     if output != "table":
         print_data(answers[0] if len(jobs) == 1 else {"plans": answers}, output)
@@ -68,15 +68,12 @@ def plan(
     return 0 if all(reply.fits for reply in replies) else 1
 
 
-def _asked(client: Client, file: str, job: JobInFile, places: int) -> dict[str, Any]:
+def _asked(client: Client, file: str, job: JobInFile, places: int) -> Any:
     body = json.dumps(job.mapping).encode()
     try:
-        answer: dict[str, Any] = client.call(
-            "POST", f"/v1/plan?places={places}", body, **{"Content-Type": "application/json"}
-        )
+        return client.call("POST", f"/v1/plan?places={places}", body, **{"Content-Type": "application/json"})
     except Failure as error:
         raise Failure(f"{file}: {job.where}: {error}" if job.where else str(error), 2) from error
-    return answer
 
 
 def _print(plan: "PlanReply") -> None:

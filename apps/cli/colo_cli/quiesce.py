@@ -1,22 +1,25 @@
 """The commands `colo quiesce` and `colo unquiesce`."""
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from colo_cli.client import Client
 from colo_cli.output import counted, cpu_text, print_data
 from colo_cli.restrictions import (
+    Answered,
     As,
     Output,
     ask_to_lift,
     ask_to_restrict,
     print_changes,
+    read_answer,
     restriction_line,
-    restriction_list,
 )
 
 if TYPE_CHECKING:
-    from colo_common.events.restriction import QuiesceProgress, RestrictionList
+    from colo_common.events.restriction import QuiesceProgress
 
 __all__ = ["quiesce", "unquiesce"]
 
@@ -59,8 +62,8 @@ def quiesce(
         return _preview(api, output)
     begun_s = time.monotonic()
     fields = {"for": for_, "evicts": evict, "grace": grace}
-    answer = ask_to_restrict(api, "quiesce", "fleet", reason=reason, by=by, **fields)
-    return _report(answer, "all batch work is quiesced already", begun_s, wait, output, api)
+    asked = ask_to_restrict(api, "quiesce", "fleet", reason=reason, by=by, **fields)
+    return _report(asked, "all batch work is quiesced already", begun_s, wait, output, api)
 
 
 def unquiesce(
@@ -76,44 +79,40 @@ def unquiesce(
         api: Address of the gateway.
     """
     begun_s = time.monotonic()
-    answer = ask_to_lift(api, ("quiesce",), "fleet", "", by=by, reason=reason)
-    if not answer["changes"]:
-        print_changes(answer, "batch work is not quiesced", output)
+    asked = ask_to_lift(api, ("quiesce",), "fleet", "", by=by, reason=reason)
+    if not asked.reply.changes:
+        print_changes(asked, "batch work is not quiesced", output)
         return 0
-    return _report(answer, "", begun_s, wait, output, api)
+    return _report(asked, "", begun_s, wait, output, api)
 
 
-def _report(
-    answer: dict[str, Any], nothing: str, begun_s: float, wait_s: float, output: Output, api: str | None
-) -> int:
+def _report(asked: Answered, nothing: str, begun_s: float, wait_s: float, output: Output, api: str | None) -> int:
     """Wait until every node has confirmed, or for `wait_s`, and print how far it is."""
-    asked = restriction_list(answer)
     client = Client(api)
-    reply = asked
+    changes, latest = asked.reply.changes, asked
     while True:
-        progress = reply.quiesce
+        progress = latest.reply.quiesce
         # A change is followed from its own revision on, a repetition from the last one on.
-        if progress is not None and asked.changes and progress.revision < asked.revision:
+        if progress is not None and changes and progress.revision < asked.reply.revision:
             progress = None
         is_done = progress is not None and progress.confirmed == progress.nodes
         took_s = time.monotonic() - begun_s
         if is_done or took_s > wait_s:
             break
         time.sleep(_POLL_S)
-        answer = {**client.get("/v1/restrictions"), "changes": answer["changes"]}
-        reply = restriction_list(answer)
-    answer = {**answer, "took_ms": round(took_s * 1_000)}
+        latest = read_answer(client.get("/v1/restrictions"))
     if output != "table":
-        print_data(answer, output)
+        changed = {"changes": msgspec.to_builtins(changes), "took_ms": round(took_s * 1_000)}
+        print_data({**latest.answer, **changed}, output)
     else:
-        print_changes(answer, nothing, output)
-        _print_progress(reply, progress, took_s)
+        print_changes(asked, nothing, output)
+        _print_progress(asked, latest, progress, took_s)
     return 0 if is_done and progress is not None and not progress.failed else 1
 
 
-def _print_progress(reply: "RestrictionList", progress: "QuiesceProgress | None", took_s: float) -> None:
-    if not reply.changes:
-        for each in reply.restrictions:
+def _print_progress(asked: Answered, latest: Answered, progress: "QuiesceProgress | None", took_s: float) -> None:
+    if not asked.reply.changes:
+        for each in latest.reply.restrictions:
             if each.kind.value == "quiesce":
                 print(restriction_line(each))
     if progress is None:
@@ -132,10 +131,12 @@ def _print_progress(reply: "RestrictionList", progress: "QuiesceProgress | None"
 
 
 def _preview(api: str | None, output: Output) -> int:
-    nodes = Client(api).pages("/v1/nodes", "nodes")["nodes"]
-    present = [node for node in nodes if node["freshness"] != "lost"]
-    held_mcpu = sum(node["held_cpu_mcpu"] for node in present)
-    used_mcpu = sum(node["batch_cpu_used_mcpu"] for node in present)
+    from colo_common.events.requests import NodeList
+
+    nodes = msgspec.convert(Client(api).pages("/v1/nodes", "nodes"), NodeList).nodes
+    present = [node for node in nodes if node.freshness.value != "lost"]
+    held_mcpu = sum(node.held_cpu_mcpu for node in present)
+    used_mcpu = sum(node.batch_cpu_used_mcpu for node in present)
     if output != "table":
         print_data({"nodes": len(present), "held_cpu_mcpu": held_mcpu, "batch_cpu_used_mcpu": used_mcpu}, output)
         return 0

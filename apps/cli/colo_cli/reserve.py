@@ -3,7 +3,7 @@
 import json
 import sys
 import urllib.parse
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from cyclopts import Parameter
@@ -14,6 +14,12 @@ from colo_cli.job_files import read_file
 from colo_cli.output import ListOutput, Output, bytes_text, cpu_text, print_data, print_list, span_text
 from colo_cli.plan import print_refusals
 from colo_cli.watching import Watch, watched
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from colo_common.events.requests import ReservationDetail
+    from colo_common.model.reservation import LabelRule, OwnerTerm
 
 __all__ = ["reservation", "reservations", "reserve", "unreserve"]
 
@@ -36,15 +42,17 @@ def reserve(
         output: table, json or yaml.
         api: Address of the gateway.
     """
+    from colo_common.events.requests import ReservationDetail
     from colo_common.model.reservation_file import reservation_from_mapping
 
     mapping = read_file(file, "reservation", reservation_from_mapping)
     body = json.dumps(mapping, default=str).encode()
     answer = Client(api).call("POST", "/v1/reservations", body, **{"Content-Type": "application/json"})
+    held = msgspec.convert(answer, ReservationDetail)
     if output != "table":
         print_data(answer, output)
     else:
-        sys.stdout.write(f"{answer['spec']['name']} {answer['phase']}\n")
+        sys.stdout.write(f"{held.spec.name} {held.phase}\n")
     return 0
 
 
@@ -55,8 +63,11 @@ def unreserve(name: str, /, *, api: str | None = None) -> int:
         name: The reservation's name.
         api: Address of the gateway.
     """
+    from colo_common.events.requests import ReservationDetail
+
     answer = Client(api).call("DELETE", f"/v1/reservations/{urllib.parse.quote(name, safe='')}")
-    sys.stdout.write(f"{answer['spec']['name']} was {answer['phase']}\n")
+    forgotten = msgspec.convert(answer, ReservationDetail)
+    sys.stdout.write(f"{forgotten.spec.name} was {forgotten.phase}\n")
     return 0
 
 
@@ -82,9 +93,12 @@ def reservations(
     client = Client(api)
 
     def show() -> int:
+        from colo_common.events.requests import ReservationList
+
         answer = client.pages("/v1/reservations", "reservations", limit, phase=phase, offset=offset)
-        rows = _rows(answer)
-        more = answer["total"] - offset - len(rows)
+        found = msgspec.convert(answer, ReservationList)
+        rows = [_row(each) for each in found.reservations]
+        more = found.total - offset - len(rows)
         if print_list(answer, output, _COLUMNS, lambda: rows, "no reservations") and more > 0:
             print(f"and {more} more")
         return 0
@@ -92,20 +106,17 @@ def reservations(
     return watched(watch, show)
 
 
-def _rows(answer: dict[str, Any]) -> list[list[str]]:
+def _row(each: "ReservationDetail") -> list[str]:
     return [
-        [
-            each["spec"]["name"],
-            each["phase"] + (f" ({each['reason']})" if each["reason"] else ""),
-            each["node"] or "-",
-            cpu_text(each["spec"]["request"]["cpu_mcpu"]),
-            bytes_text(each["spec"]["request"]["memory_bytes"]),
-            cpu_text(each["left"]["cpu_mcpu"]),
-            bytes_text(each["left"]["memory_bytes"]),
-            str(len(each["owners"])),
-            _ends(each),
-        ]
-        for each in answer["reservations"]
+        each.spec.name,
+        each.phase + (f" ({each.reason})" if each.reason else ""),
+        each.node or "-",
+        cpu_text(each.spec.request.cpu_mcpu),
+        bytes_text(each.spec.request.memory_bytes),
+        cpu_text(each.left.cpu_mcpu),
+        bytes_text(each.left.memory_bytes),
+        str(len(each.owners)),
+        _ends(each),
     ]
 
 
@@ -128,10 +139,10 @@ def reservation(name: str, /, *, output: Output = "table", api: str | None = Non
     reason = f" ({detail.reason})" if detail.reason else ""
     where = f" on {detail.node}" if detail.node else ""
     is_over = detail.phase in _ENDED
-    ends = "" if is_over else ", never ends" if detail.expires_at_ms is None else f", ends in {_ends(answer)}"
+    ends = "" if is_over else ", never ends" if detail.expires_at_ms is None else f", ends in {_ends(detail)}"
     print(f"{spec.name}: {detail.phase}{reason}{where}{ends}")
     once = "for one use" if spec.allocate_once else "used again and again"
-    print(f"  for {_owners(answer['spec']['owners'])}; policy {answer['spec']['policy']}; {once}")
+    print(f"  for {_owners(spec.owners)}; policy {spec.policy.value}; {once}")
     if detail.place.zones and not is_over:
         print(f"  reserved: {holds_text(detail.place)}")
     if detail.phase == "Available":
@@ -143,18 +154,32 @@ def reservation(name: str, /, *, output: Output = "table", api: str | None = Non
     return 0
 
 
-def _ends(answer: dict[str, Any]) -> str:
-    if answer["phase"] in _ENDED:
+def _ends(each: "ReservationDetail") -> str:
+    if each.phase in _ENDED:
         return "-"
-    at_ms = answer["expires_at_ms"]
-    return "never" if at_ms is None else span_text(max(0, at_ms - answer["now_ms"]))
+    return "never" if each.expires_at_ms is None else span_text(max(0, each.expires_at_ms - each.now_ms))
 
 
-def _owners(terms: list[dict[str, Any]]) -> str:
+def _owners(terms: "Sequence[OwnerTerm]") -> str:
     found = []
     for term in terms:
-        parts = [f"job {term['controller']['name']}"] if "controller" in term else []
-        parts += [f"replica {term['object']['name']}"] if "object" in term else []
-        parts += [f"{rule['key']}={','.join(rule.get('values', []))}" for rule in term.get("labels", [])]
+        job, replica = term.controller, term.object
+        parts = [f"job {job.name or job.uid or 'of any name'}"] if job is not None else []
+        parts += [f"replica {replica.name or replica.uid or 'of any name'}"] if replica is not None else []
+        parts += [_rule_text(rule) for rule in term.labels]
         found.append(" and ".join(parts) or "everybody")
     return " or ".join(found) or "nobody"
+
+
+def _rule_text(rule: "LabelRule") -> str:
+    """A rule about a label as a selector says it: disk=ssd,nvme, disk!=hdd, disk, !disk."""
+    values = ",".join(rule.values)
+    match rule.operator:
+        case "In":
+            return f"{rule.key}={values}"
+        case "NotIn":
+            return f"{rule.key}!={values}"
+        case "Exists":
+            return rule.key
+        case "DoesNotExist":
+            return f"!{rule.key}"

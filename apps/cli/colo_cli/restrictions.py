@@ -4,7 +4,7 @@ import getpass
 import json
 import os
 import urllib.parse
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import msgspec
 from cyclopts import Parameter
@@ -20,20 +20,28 @@ if TYPE_CHECKING:
     from colo_common.model.restriction import Restriction
 
 __all__ = [
+    "Answered",
     "As",
     "Output",
     "ask_to_lift",
     "ask_to_restrict",
     "done_text",
     "print_changes",
+    "read_answer",
     "restriction_line",
-    "restriction_list",
     "restrictions",
 ]
 
 _AUDIT_SHOWN: Final = 10
 _DONE: Final = {"cordon": "cordoned", "drain": "drained", "pause": "paused", "quiesce": "quiesced"}
 As = Annotated[str, Parameter(name="--as")]
+
+
+class Answered(NamedTuple):
+    """What the gateway answered: `answer` as it came, for JSON and YAML, and `reply`, what it says."""
+
+    answer: Any
+    reply: "RestrictionList"
 
 
 def restrictions(*, output: ListOutput = "table", watch: Watch = False, api: str | None = None) -> int:
@@ -45,11 +53,11 @@ def restrictions(*, output: ListOutput = "table", watch: Watch = False, api: str
         api: Address of the gateway.
     """
     client = Client(api)
-    return watched(watch, lambda: _show(client.get("/v1/restrictions"), output, client.clock_speed))
+    return watched(watch, lambda: _show(client, output))
 
 
-def _show(answer: dict[str, Any], output: ListOutput, clock_speed: float) -> int:
-    reply = restriction_list(answer)
+def _show(client: Client, output: ListOutput) -> int:
+    answer, reply = read_answer(client.get("/v1/restrictions"))
     now_ms = reply.now_ms
     rows = [
         [
@@ -68,7 +76,7 @@ def _show(answer: dict[str, Any], output: ListOutput, clock_speed: float) -> int
     columns = ["RESTRICTION", "TARGET", "BY", "WHY", "SINCE", "ENDS"]
     is_table = print_list(answer, output, columns, lambda: rows, "nothing is restricted")
     if is_table and reply.restrictions:
-        print_clock(clock_speed)
+        print_clock(client.clock_speed)
     if is_table and reply.audit:
         print("\nchanges, newest first:")
         for change in reply.audit[:_AUDIT_SHOWN]:
@@ -76,11 +84,11 @@ def _show(answer: dict[str, Any], output: ListOutput, clock_speed: float) -> int
     return 0
 
 
-def restriction_list(answer: dict[str, Any]) -> "RestrictionList":
-    """The reply of the gateway to a question about restrictions, or to a change of them."""
+def read_answer(answer: Any) -> Answered:
+    """The gateway's answer to a question about restrictions, or to a change of them."""
     from colo_common.events.restriction import RestrictionList
 
-    return msgspec.convert(answer, RestrictionList)
+    return Answered(answer, msgspec.convert(answer, RestrictionList))
 
 
 def _who(given: str) -> str:
@@ -94,32 +102,27 @@ def _who(given: str) -> str:
         return ""
 
 
-def ask_to_restrict(api: str | None, kind: str, scope: str, target: str = "", /, **fields: Any) -> dict[str, Any]:
+def ask_to_restrict(api: str | None, kind: str, scope: str, target: str = "", /, **fields: Any) -> Answered:
     """Put a restriction in force; fields that are None or empty are left out. The reply of the gateway."""
     given = {"kind": kind, "scope": scope, "target": target, **fields, "by": _who(fields.get("by", ""))}
     body = json.dumps({name: value for name, value in given.items() if value not in (None, "", False)}).encode()
-    answer: dict[str, Any] = Client(api).call("POST", "/v1/restrictions", body, **{"Content-Type": "application/json"})
-    return answer
+    return read_answer(Client(api).call("POST", "/v1/restrictions", body, **{"Content-Type": "application/json"}))
 
 
-def ask_to_lift(
-    api: str | None, kinds: tuple[str, ...], scope: str, target: str, *, by: str, reason: str
-) -> dict[str, Any]:
+def ask_to_lift(api: str | None, kinds: tuple[str, ...], scope: str, target: str, *, by: str, reason: str) -> Answered:
     """Lift these kinds of restriction from a target. The reply of the gateway."""
     query = {"kind": ",".join(kinds), "scope": scope, "target": target, "by": _who(by), "reason": reason}
-    answer: dict[str, Any] = Client(api).call("DELETE", f"/v1/restrictions?{urllib.parse.urlencode(query)}")
-    return answer
+    return read_answer(Client(api).call("DELETE", f"/v1/restrictions?{urllib.parse.urlencode(query)}"))
 
 
-def print_changes(answer: dict[str, Any], nothing: str, output: Format) -> None:
+def print_changes(answered: Answered, nothing: str, output: Format) -> None:
     """Print what was done, or the sentence for nothing to do."""
     if output != "table":
-        print_data(answer, output)
+        print_data(answered.answer, output)
         return
-    changes = restriction_list(answer).changes
-    for change in changes:
+    for change in answered.reply.changes:
         print(done_text(change))
-    if not changes:
+    if not answered.reply.changes:
         print(nothing)
 
 

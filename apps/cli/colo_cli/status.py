@@ -34,17 +34,18 @@ def status(*, output: Output = "table", watch: Watch = False, api: str | None = 
     client = Client(api)
 
     def show() -> int:
+        from colo_gateway.state_replies import StatusReply
+
         answer = client.get("/v1/status")
+        reply = msgspec.convert(answer, StatusReply)
         if output != "table":
             print_data(answer, output)
         else:
-            from colo_gateway.state_replies import StatusReply
-
             width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
-            for line, colour in _lines(msgspec.convert(answer, StatusReply)):
+            for line, colour in _lines(reply):
                 cut = fitted(line, width)
                 print(painted(cut, colour) if colour else cut)
-        return 0 if answer["is_well"] else 1
+        return 0 if reply.is_well else 1
 
     return watched(watch, show)
 

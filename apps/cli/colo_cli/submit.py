@@ -5,8 +5,9 @@ import secrets
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
 from cyclopts import Parameter
 
 from colo_cli.client import Client
@@ -14,6 +15,9 @@ from colo_cli.failure import CommandRefused, Failure, NoReply
 from colo_cli.job_files import JobInFile, read_job_files
 from colo_cli.output import Format, print_data
 from colo_cli.pending_submission import keep_key, take_key
+
+if TYPE_CHECKING:
+    from colo_gateway.replies import Submitted
 
 __all__ = ["print_notes", "submit"]
 
@@ -55,7 +59,10 @@ def submit(
         print("repeats the submission of which it was not known whether it was accepted", file=sys.stderr)
     # The key makes repeated requests one submission.
     key = idempotency_key or kept or secrets.token_hex(16)
-    answers: list[dict[str, Any]] = []
+    from colo_gateway.replies import Submitted
+
+    answers: list[Any] = []
+    accepted: list[Submitted] = []
     for number, (job, body) in enumerate(zip(jobs, bodies, strict=True), start=1):
         own = key if len(jobs) == 1 else f"{key}.{number}"
         headers = {"Content-Type": "application/json", "Idempotency-Key": own}
@@ -63,6 +70,7 @@ def submit(
             headers["Check-Index"] = check_index
         try:
             answers.append(client.call("POST", "/v1/jobs", body, **headers))
+            accepted.append(msgspec.convert(answers[-1], Submitted))
         except (NoReply, CommandRefused, KeyboardInterrupt) as error:
             is_unknown = not isinstance(error, CommandRefused) or error.is_unknown("jobs")
             if not is_unknown and not answers:
@@ -70,13 +78,13 @@ def submit(
             # The same command again then repeats what was accepted, and submits the rest.
             is_kept = bool(idempotency_key) or keep_key(client.api, whole, key)
             again = _again(file, key, is_kept)
-            raise _stopped(error, job, own, again, answers, is_unknown=is_unknown) from error
+            raise _stopped(error, job, own, again, accepted, is_unknown=is_unknown) from error
         if output == "table":
-            sys.stdout.write(f"{answers[-1]['job']} {answers[-1]['state']}\n")
+            sys.stdout.write(f"{accepted[-1].job} {accepted[-1].state}\n")
     if output != "table":
         print_data(answers[0] if len(jobs) == 1 else {"jobs": answers}, output)
-    for answer in answers:
-        print_notes(answer.get("notes", ()))
+    for each in accepted:
+        print_notes(each.notes)
     return 0
 
 
@@ -98,12 +106,12 @@ def _again(file: str, key: str, is_kept: bool) -> str:
 
 
 def _stopped(
-    error: BaseException, job: JobInFile, key: str, again: str, answers: Sequence[dict[str, Any]], *, is_unknown: bool
+    error: BaseException, job: JobInFile, key: str, again: str, accepted: "Sequence[Submitted]", *, is_unknown: bool
 ) -> Failure:
     """The failure that says what was accepted, and names the commands that find out and that repeat it, which is harmless."""
     from colo_common.model.submission import job_id
 
-    before = "".join(f"  accepted before:       {answer['job']}\n" for answer in answers)
+    before = "".join(f"  accepted before:       {each.job}\n" for each in accepted)
     if not is_unknown:
         why = f"{job.title}: {error}; it and what follows it were not submitted\n"
         return Failure(f"{why}{before}  to submit the rest:    {again}", 1)

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+import msgspec
 from cyclopts import Parameter
 
 from colo_cli.client import Client
@@ -33,13 +34,16 @@ def trace(
     if output != "table":
         print_data(answer, output)
         return 0
+    from colo_gateway.replies import JobTrace
+
+    found = msgspec.convert(answer, JobTrace)
     wall = "; by the clock on the wall, not the simulated one" if client.clock_speed != 1 else ""
-    print_text(f"{answer['replica']} attempt {answer['attempt']}, trace {answer['trace_id']}{wall}")
-    for span in answer["spans"]:
-        label = "  " * span["depth"] + span["name"]
-        extra = " ".join(f"{key.removeprefix('colo.')}={value}" for key, value in sorted(span["attributes"].items()))
-        error = f"  error: {span['error']}" if span["error"] else ""
-        offset_ms, took_ms = span["offset_us"] / 1000, span["duration_us"] / 1000
-        line = f"{label:<24} {span['service']:<11} +{offset_ms:>9.2f} ms {took_ms:>9.2f} ms  {extra}{error}"
+    print_text(f"{found.replica} attempt {found.attempt}, trace {found.trace_id}{wall}")
+    for span in found.spans:
+        label = "  " * span.depth + span.name
+        extra = " ".join(f"{key.removeprefix('colo.')}={value}" for key, value in sorted(span.attributes.items()))
+        error = f"  error: {span.error}" if span.error else ""
+        offset_ms, took_ms = span.offset_us / 1000, span.duration_us / 1000
+        line = f"{label:<24} {span.service:<11} +{offset_ms:>9.2f} ms {took_ms:>9.2f} ms  {extra}{error}"
         print_text(line, indent=26)
     return 0

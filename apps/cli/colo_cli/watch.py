@@ -54,11 +54,14 @@ def watch(
             elif name == "ended":
                 _remark(f"the gateway ended the stream: {body['text']}")
                 return 1
-            elif json_lines:
-                print(json.dumps({"position": body["position"], "type": body["type"], **body["fact"]}), flush=True)
             else:
                 # The facts are of many types, which only the bytes hold as they are.
-                print_line(msgspec.json.decode(msgspec.json.encode(body), type=EventLine))
+                line = msgspec.json.decode(msgspec.json.encode(body), type=EventLine)
+                if json_lines:
+                    fact = msgspec.json.decode(line.fact, type=dict)
+                    print(json.dumps({"position": line.position, "type": line.type, **fact}), flush=True)
+                else:
+                    print_line(line)
     except KeyboardInterrupt:
         # Ctrl-C is the usual end of this command and no error.
         pass

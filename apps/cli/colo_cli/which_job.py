@@ -2,11 +2,16 @@
 
 import sys
 import urllib.parse
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from colo_cli.client import Client
 from colo_cli.failure import CommandRefused, Failure
 from colo_cli.output import counted
+
+if TYPE_CHECKING:
+    from colo_common.events.requests import JobList, JobSummary
 
 __all__ = ["ask_job", "find_job", "split_replica"]
 
@@ -44,28 +49,28 @@ def find_job(client: Client, text: str, *, whole_name: bool = False) -> str | No
     from colo_common.model.submission import UNFINISHED
 
     named = _list(client, name=text)
-    if named["total"] > 1:
+    if named.total > 1:
         live = _list(client, name=text, state=",".join(UNFINISHED))
-        if whole_name and live["total"] > 1:
-            raise _several(f'{live["total"]} unfinished jobs have the name "{text}"', live)
-        chosen = (live if live["total"] else named)["jobs"][0]
-        _say_which(text, chosen, named["total"], live["total"])
-        return str(chosen["job"])
-    if not named["total"]:
+        if whole_name and live.total > 1:
+            raise _several(f'{live.total} unfinished jobs have the name "{text}"', live)
+        chosen = (live.jobs or named.jobs)[0]
+        _say_which(text, chosen, named.total, live.total)
+        return chosen.job
+    if not named.total:
         named = _list(client, prefix=text)
-        if named["total"] > 1:
-            raise _several(f'{named["total"]} ids begin with "{text}"', named)
-        if whole_name and named["total"] and not text.startswith(f"{named['jobs'][0]['name']}-"):
+        if named.total > 1:
+            raise _several(f'{named.total} ids begin with "{text}"', named)
+        if whole_name and named.jobs and not text.startswith(f"{named.jobs[0].name}-"):
             return None
-    return str(named["jobs"][0]["job"]) if named["total"] else None
+    return named.jobs[0].job if named.jobs else None
 
 
-def _say_which(text: str, chosen: dict[str, Any], total: int, live: int) -> None:
+def _say_which(text: str, chosen: "JobSummary", total: int, live: int) -> None:
     which = (
         "the only one that has not ended" if live == 1 else "the newest that has not ended" if live else "the newest"
     )
     print(
-        f'note: {total} jobs have the name "{text}"; this is {which}, {chosen["job"]} ({chosen["state"]}). '
+        f'note: {total} jobs have the name "{text}"; this is {which}, {chosen.job} ({chosen.state}). '
         f"`colo get jobs --name {text}` lists them",
         file=sys.stderr,
     )
@@ -88,26 +93,28 @@ def _replica_of(job: str, given_job: str, replica: str) -> str:
     return f"{job}/{replica.removeprefix(given_job + '/')}" if replica.startswith(given_job + "/") else replica
 
 
-def _list(client: Client, **query: str) -> Any:
-    return client.get("/v1/jobs", limit=_SHOWN_MOST, **query)
+def _list(client: Client, **query: str) -> "JobList":
+    from colo_common.events.requests import JobList
+
+    return msgspec.convert(client.get("/v1/jobs", limit=_SHOWN_MOST, **query), JobList)
 
 
-def _moment(job: dict[str, Any]) -> str:
+def _moment(job: "JobSummary") -> str:
     """The time of a submission to the second, in UTC."""
     from datetime import UTC, datetime
 
-    return datetime.fromtimestamp(job["submitted_at_ms"] / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return datetime.fromtimestamp(job.submitted_at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _several(what: str, found: Any) -> Failure:
-    jobs = found["jobs"]
-    width = max(len(job["job"]) for job in jobs)
-    states = max(len(job["state"]) for job in jobs)
+def _several(what: str, found: "JobList") -> Failure:
+    jobs = found.jobs
+    width = max(len(job.job) for job in jobs)
+    states = max(len(job.state) for job in jobs)
     lines = [
-        f"  {job['job']:<{width}}  {job['state']:<{states}}  submitted {_moment(job)}, {counted(job['replicas'], 'replica')}"
+        f"  {job.job:<{width}}  {job.state:<{states}}  submitted {_moment(job)}, {counted(job.replicas, 'replica')}"
         for job in jobs
     ]
-    more = found["total"] - len(jobs)
+    more = found.total - len(jobs)
     return Failure(
         "\n".join([f"job: {what}; say which by its id:", *lines, *([f"  and {more} more"] if more > 0 else [])]), 2
     )

@@ -20,7 +20,7 @@ from colo_common.model.submission import job_id
 pytestmark = pytest.mark.enable_socket
 
 STARTING = {"status": 503, "field": "scheduler", "rule": "does not answer now", "got": ""}
-ACCEPTED = {"job": "a-1", "state": "Inqueue"}
+ACCEPTED = {"job": "a-1", "state": "Inqueue", "version": 1}
 
 
 class Gateway:

@@ -36,7 +36,7 @@ class Gateway(Client):
         job = path.removeprefix("/v1/jobs/").partition("?")[0].partition("/")[0]
         if all(known.job != job for known in self.jobs):
             raise CommandRefused(f"job: there is no such job (got {job})", 1, 404, "job")
-        return {"job": job, "state": "Terminating"}
+        return {"job": job, "state": "Terminating", "version": 2}
 
     def get(self, path: str, **query: str | int | None) -> Any:
         if path != "/v1/jobs":
@@ -57,8 +57,10 @@ class Gateway(Client):
                 {
                     "job": each.job,
                     "name": each.name,
+                    "queue": "default",
                     "state": each.state,
                     "replicas": 1,
+                    **dict.fromkeys(("waiting", "running", "succeeded", "failed", "stopped"), 0),
                     "submitted_at_ms": SUBMITTED_MS,
                 }
                 for each in shown
