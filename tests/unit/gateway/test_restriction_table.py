@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import permutations
 
 import msgspec
 import pytest
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from colo_common.adapters.store_memory import MemoryStore
 from colo_common.events.effects import Conflict, Effect, Publish, Record, Reply, RequestReceived, Wake, Write
@@ -20,7 +21,13 @@ from colo_common.events.restriction import (
     RestrictionsChanged,
     SetRestriction,
 )
-from colo_common.model.restriction import RESTRICTIONS_MOST, Restriction, RestrictionKind, RestrictionScope
+from colo_common.model.restriction import (
+    RESTRICTIONS_MOST,
+    Restriction,
+    RestrictionKind,
+    Restrictions,
+    RestrictionScope,
+)
 from colo_common.ports import StoreConflict
 from colo_gateway.restrictions.core import ROW_ID, ROW_KIND, LoadRestrictions, RestrictionCore, RestrictionRow
 from colo_gateway.restrictions.shell import read_restrictions
@@ -121,9 +128,53 @@ def test_an_older_table_on_the_bus_is_replaced_by_the_newest() -> None:
     one.ask(a_cordon("n1"))
     two.ask(a_cordon("n2"))
     older = one.sent[0]
+    two.tell(two.sent[-1])
     # It was published behind the newer one, so a service that starts now would get it.
     two.tell(older)
     assert [fact.revision for fact in two.sent] == [2, 2]
+
+
+def test_a_table_that_the_store_may_refuse_is_not_published_behind_an_older_one() -> None:
+    store = MemoryStore()
+    one, two = Gateway(store), Gateway(store)
+    one.ask(a_cordon("n1"))
+    # The second gateway has two changes under way to the store, which has the first one's row by now and will refuse them.
+    for node in ("n2", "n3"):
+        assert two.core.handle(RequestReceived(request="r", body=a_cordon(node)), 1_000)
+    assert two.core.row.revision == 2
+    two.tell(one.sent[0])
+    assert two.sent == []
+    # Both are decided again on top of it, and every revision that a reader gets is of one table.
+    for expected in (0, 1):
+        two.core.handle(Conflict(kind=ROW_KIND, id=ROW_ID, expected=expected, found=1), 1_000)
+    two.load()
+    assert [(fact.revision, len(fact.restrictions)) for fact in two.sent] == [(2, 2), (3, 3)]
+    assert targets(two.ask(ListRestrictions())) == ["n1", "n2", "n3"]
+
+
+def test_after_any_order_of_arrival_the_last_table_on_the_bus_is_the_newest() -> None:
+    for order in permutations(range(4)):
+        store = MemoryStore()
+        gateways = [Gateway(store), Gateway(store)]
+        for number, node in enumerate(("n1", "n2", "n3")):
+            gateways[number % 2].ask(a_cordon(node))
+        gateways[0].ask(LiftRestrictions(kinds=(RestrictionKind.CORDON,), scope=RestrictionScope.NODE, target="n1"))
+        by_revision = {fact.revision: fact for gateway in gateways for fact in gateway.sent}
+        assert sorted(by_revision) == [1, 2, 3, 4]
+        bus = [by_revision[number + 1] for number in order]
+        reader = Restrictions()
+        for position in range(100):
+            if position == len(bus):
+                break
+            shown = reader.revision
+            reader.take(bus[position].revision, bus[position].restrictions, 1_000)
+            assert reader.revision >= shown
+            for gateway in gateways:
+                gateway.sent.clear()
+                gateway.tell(structs.replace(bus[position], boot_id="b", seq=position))
+                bus += [fact for fact in gateway.sent if fact not in bus[position:]]
+        assert bus[-1].revision == reader.revision == 4
+        assert [each.target for each in reader] == [each.target for each in bus[-1].restrictions] == ["n2", "n3"]
 
 
 def test_a_store_that_lost_the_table_gets_it_back_from_the_bus() -> None:

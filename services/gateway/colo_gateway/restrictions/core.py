@@ -90,6 +90,8 @@ class RestrictionCore:
         self._again: list[RequestReceived] = []
         self._follower = QuiesceFollower()
         self._published: RestrictionsChanged | None = None
+        # The newest row that the store has for certain: `row` may be one that it is still asked to take.
+        self._stored = RestrictionRow()
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         """Take one event and return its effects."""
@@ -230,10 +232,24 @@ class RestrictionCore:
             self._follower.begin(row.revision)
         return [Record(writes=(write,)), self._publish(tuple(changes), now_ms)]
 
-    def _publish(self, audit: tuple[RestrictionChange, ...], now_ms: int, again: str = "") -> Publish:
+    def _publish(self, audit: tuple[RestrictionChange, ...], now_ms: int) -> Publish:
         row = self.row
         fact = RestrictionsChanged(at_ms=now_ms, revision=row.revision, restrictions=row.restrictions, audit=audit)
-        return Publish(fact=fact, id=f"restrictions:{row.revision}{again}")
+        return Publish(fact=fact, id=f"restrictions:{row.revision}")
+
+    def _publish_again(self, older: RestrictionsChanged, now_ms: int) -> list[Effect]:
+        """Publish the newest table that is stored for certain behind an older one: the bus keeps the message that came last.
+
+        Two gateways may publish in the other order than they wrote, and one that starts publishes what it left unpublished. A
+        table that waits for the store is not published here: where the store refuses it, its revision becomes another table's.
+        """
+        newest = self._stored
+        if self._published is not None and self._published.revision > newest.revision:
+            newest = RestrictionRow(revision=self._published.revision, restrictions=self._published.restrictions)
+        if newest.revision <= older.revision:
+            return []
+        fact = RestrictionsChanged(at_ms=now_ms, revision=newest.revision, restrictions=newest.restrictions)
+        return [Publish(fact=fact, id=f"restrictions:{newest.revision}:after:{older.boot_id}:{older.seq}")]
 
     def _adopt(self, version: int, row: RestrictionRow) -> None:
         self._version, self.row = version, row
@@ -249,6 +265,7 @@ class RestrictionCore:
     def _loaded(self, event: RestrictionsLoaded, now_ms: int) -> list[Effect]:
         is_first, self._is_loaded = not self._is_loaded, True
         self._adopt(event.version, event.row)
+        self._stored = event.row
         effects = self._write_again()
         if is_first and event.version:
             # A bus that lost its streams learns the table again.
@@ -278,19 +295,20 @@ class RestrictionCore:
         return [Record(writes=(write,))]
 
     def _received(self, event: RestrictionsChanged, now_ms: int) -> list[Effect]:
-        """Read a table that is newer than the known one; publish the known one again when it is newer than the received one."""
+        """Read a table that is newer than the known one; publish the stored one again when it is newer than the received one."""
         self._follower.published(event)
         if self._published is None or event.revision > self._published.revision:
             self._published = event
             if any(change.restriction.kind is RestrictionKind.QUIESCE for change in event.audit):
                 self._follower.begin(event.revision)
                 self._follower.published(event)
-        if not self._is_loaded or event.revision == self.row.revision:
+        if not self._is_loaded:
             return []
-        if event.revision < self.row.revision:
-            # The bus keeps the message that came last, and two gateways may publish in the other order than they wrote.
-            return [self._publish((), now_ms, again=f":after:{event.boot_id}:{event.seq}")]
-        return [LoadRestrictions()]
+        if event.revision == self.row.revision:
+            if event.restrictions == self.row.restrictions:
+                self._stored = self.row
+            return []
+        return self._publish_again(event, now_ms) if event.revision < self.row.revision else [LoadRestrictions()]
 
     def _list(self, now_ms: int, changes: tuple[RestrictionChange, ...]) -> RestrictionList:
         present = sorted(node for node, state in self.nodes.items() if state is not Freshness.LOST)
