@@ -81,7 +81,7 @@ def test_every_program_is_a_user_of_its_own_and_has_nobody_elses_key():
         assert each["environment"]["COLO_NATS_NKEY_FILE"] == "/etc/colo/nkey"
         stores = role in STORES and role != "admin"
         assert each["environment"].get("COLO_REDIS_USER") == (role if stores else None), name
-    users = {*ROLES, *NODE_ROLES} - {"listener"}
+    users = {*ROLES, *NODE_ROLES} - {"listener", "workload"}
     assert {volume.partition(":")[0] for volume in CONTAINERS["secrets"]["volumes"] if "/secrets/" in volume} == {
         f"secrets-{reader}" for reader in (*users, "nats", "redis", "grafana", "all")
     }

@@ -15,6 +15,7 @@ from colo_common.adapters.nats_nkey import inbox_of
 from colo_common.events import requests as rq
 from colo_common.events.fleet import GetFleet, GetNode, ListNodeReplicas, ListTenants
 from colo_common.events.kernel import ListKernelGroups
+from colo_common.events.metric import PushMetric
 from colo_common.events.registry import EVENTS, REQUESTS, STREAMS, Stream, event_of, request_spec_of
 from colo_common.events.restriction import LiftRestrictions, ListRestrictions, SetRestriction
 from colo_common.events.started import StartedReplicas
@@ -38,8 +39,8 @@ CONTROL: Final = ("jobs", "scheduler", "overcommit", "evictor", "gateway")
 #: Roles with one user for each node.
 NODE_ROLES: Final = ("collector", "executor")
 #: Roles with one user: control services, the simulator of nodes and the feed of its jobs, administrators, and who only listens
-#: to the public events.
-ROLES: Final = (*CONTROL, "simulator", "feed", "admin", "listener")
+#: to the public events; workloads that say their own metrics may do nothing else.
+ROLES: Final = (*CONTROL, "simulator", "feed", "admin", "listener", "workload")
 
 _HEARS: Final[Mapping[str, tuple[Subscription, ...]]] = {
     "jobs": JOBS_HEARS,
@@ -96,6 +97,8 @@ def rights_of(role: str, node: str = "") -> BusRights:
     match role:
         case "listener":
             return BusRights(publish=(), subscribe=(f"{PREFIX}.evt.>",))
+        case "workload":
+            return BusRights(publish=(request_spec_of(PushMetric).subject.wildcard(),), subscribe=(inbox,))
         case "admin":
             return BusRights(publish=(f"{PREFIX}.>", "$JS.>", "$SRV.>"), subscribe=(f"{PREFIX}.>", inbox), answers=True)
         case "simulator":

@@ -17,7 +17,7 @@ from colo_common.events.node import BusinessMetric, SloViolations
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.sketch import Sketch
 
-__all__ = ["BusinessWatch", "MetricRule", "parse_business_metrics", "values_of"]
+__all__ = ["VALUE_MAX", "BusinessWatch", "MetricRule", "parse_business_metrics", "values_of"]
 
 WINDOWS_MS: Final = (300_000, 600_000, 1_800_000)
 _STEP_MS: Final = 30_000
@@ -26,17 +26,19 @@ _OWN_BASELINE_LEAST: Final = 20
 """Values after which a workload without a declared baseline has one of its own: the median of half an hour."""
 _RULES_MAX: Final = 100
 _LINES_MAX: Final = 100_000
-_VALUE_MAX: Final = 1e12
+VALUE_MAX: Final = 1e12
 _WORKLOAD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./#-]{0,252}", re.ASCII)
 _METRIC: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]{0,199}", re.ASCII)
 _SAMPLE: Final = re.compile(r"([A-Za-z_:][A-Za-z0-9_:]*)(?:\{.*\})?\s+(\S+)(?:\s.*)?", re.ASCII)
 _KEYS: Final = frozenset({"metric", "kind", "worse", "baseline", "slo"})
+_PUSH: Final = re.compile(r"push:(any|[0-9a-f]{64})", re.ASCII)
 
 
 class MetricRule(Struct, frozen=True, kw_only=True):
     """One workload's metric: where it is scraped, which way is worse, its baseline and its SLO (None: none).
 
-    `workload` is its name in the sample, or "namespace/name" of a pod.
+    `workload` is its name in the sample, its replica, or "namespace/name" of a pod. With `url` "" the workload says its values
+    itself, and `push` is the SHA-256 of the token by which it may ("any": whoever the bus lets in).
     """
 
     workload: str
@@ -45,12 +47,13 @@ class MetricRule(Struct, frozen=True, kw_only=True):
     worse: Literal["higher", "lower"] = "higher"
     baseline_milli: int | None = None
     slo_milli: int | None = None
+    push: str = ""
 
 
 def parse_business_metrics(
     texts: Sequence[str], online_latency_slo_ms: int, field: str = "business_metrics"
 ) -> tuple[MetricRule, ...]:
-    """The rules of texts such as "web=http://127.0.0.1:9100/metrics;metric=p99_ms;baseline=40;slo=100".
+    """The rules of texts such as "web=http://127.0.0.1:9100/metrics;metric=p99_ms;baseline=40;slo=100", or "web=push:SHA256;...".
 
     `worse=lower` is for what should be high; `kind=other` for what is no latency and has no SLO unless one is given: the SLO of a
     latency is `online_latency_slo_ms` (seed 004's onlineLatencySLO), in milliseconds, or seconds for a metric named `*_seconds`.
@@ -63,8 +66,10 @@ def parse_business_metrics(
         where = f"{field}[{index}]"
         name, equals, rest = text.partition("=")
         url, *options = rest.split(";")
-        if not equals or not _WORKLOAD.fullmatch(name) or not url.startswith(("http://", "https://")):
-            raise InvalidInput(where, 'must read "workload=http://...;metric=NAME" and options', text)
+        is_scraped, pushed = url.startswith(("http://", "https://")), _PUSH.fullmatch(url)
+        if not equals or not _WORKLOAD.fullmatch(name) or not (is_scraped or pushed):
+            rule = 'must read "workload=http://...;metric=NAME" or "workload=push:SHA256;metric=NAME" and options'
+            raise InvalidInput(where, rule, text)
         if any(name == other.workload for other in found):
             raise InvalidInput(where, "a workload may come once", name)
         known: dict[str, str] = {}
@@ -73,11 +78,12 @@ def parse_business_metrics(
             if key not in _KEYS or key in known:
                 raise InvalidInput(where, f"options are {' '.join(sorted(_KEYS))}, each once", option)
             known[key] = value
-        found.append(_rule(name, url, known, online_latency_slo_ms, where))
+        push = "" if pushed is None else pushed[1]
+        found.append(_rule(name, "" if push else url, push, known, online_latency_slo_ms, where))
     return tuple(found)
 
 
-def _rule(name: str, url: str, known: Mapping[str, str], slo_ms: int, where: str) -> MetricRule:
+def _rule(name: str, url: str, push: str, known: Mapping[str, str], slo_ms: int, where: str) -> MetricRule:
     metric = known.get("metric", "")
     if not _METRIC.fullmatch(metric):
         raise InvalidInput(f"{where}.metric", "must be the name of a metric", metric)
@@ -96,6 +102,7 @@ def _rule(name: str, url: str, known: Mapping[str, str], slo_ms: int, where: str
         worse="higher" if worse == "higher" else "lower",
         baseline_milli=_milli(known.get("baseline"), f"{where}.baseline"),
         slo_milli=slo,
+        push=push,
     )
 
 
@@ -106,7 +113,7 @@ def _milli(text: str | None, field: str) -> int | None:
         value = float(text)
     except ValueError as error:
         raise InvalidInput(field, "must be a number", text) from error
-    if not 0 < value <= _VALUE_MAX:
+    if not 0 < value <= VALUE_MAX:
         raise InvalidInput(field, "must be above 0 and at most 1e12", text)
     return max(round(value * 1_000), 1)
 
@@ -126,7 +133,7 @@ def values_of(text: str, metric: str) -> tuple[float, ...]:
             value = float(match[2])
         except ValueError:
             continue
-        if math.isfinite(value) and 0 <= value <= _VALUE_MAX:
+        if math.isfinite(value) and 0 <= value <= VALUE_MAX:
             found.append(value)
     return tuple(found)
 
@@ -143,6 +150,7 @@ class _Watched(Struct, kw_only=True):
     value_milli: int = 0
     at_ms: int | None = None
     steps: deque[_Step]
+    own_baseline_milli: int | None = None
 
 
 class BusinessWatch:
@@ -158,15 +166,18 @@ class BusinessWatch:
             return False
         rule = watched.rule
         worst = max(values) if rule.worse == "higher" else min(values)
-        value = round(worst * 1_000)
-        if not watched.steps or now_ms - watched.steps[-1].began_ms >= _STEP_MS:
-            watched.steps.append(_Step(began_ms=now_ms, samples=0, above=0, sketch=Sketch()))
-        step = watched.steps[-1]
-        step.samples += 1
-        step.above += _breaks(rule, value)
-        step.sketch.add(value)
-        watched.value_milli, watched.at_ms = value, now_ms
+        _add(watched, (worst,), now_ms)
+        watched.value_milli, watched.at_ms = round(worst * 1_000), now_ms
         return True
+
+    def take_pushed(self, workload: str, values: Sequence[float], age_ms: int, now_ms: int) -> BusinessMetric:
+        """Take what the workload sent: each value counts, and the last one, so old, is its newest unless a newer one is known."""
+        watched = self._watched[workload]
+        _add(watched, values, now_ms)
+        at_ms = now_ms - age_ms
+        if watched.at_ms is None or at_ms >= watched.at_ms:
+            watched.value_milli, watched.at_ms = round(values[-1] * 1_000), at_ms
+        return self._metric(watched, now_ms)
 
     def metrics(self, now_ms: int) -> dict[str, BusinessMetric]:
         """What is known of each workload now, with its age."""
@@ -177,9 +188,7 @@ class BusinessWatch:
         baseline = rule.baseline_milli
         is_own = baseline is None
         if baseline is None:
-            own = Sketch.merged(step.sketch for step in watched.steps)
-            if own.count >= _OWN_BASELINE_LEAST:
-                (baseline,) = own.quantiles((50,))
+            baseline = watched.own_baseline_milli
         return BusinessMetric(
             metric=rule.metric,
             value_milli=watched.value_milli,
@@ -190,6 +199,7 @@ class BusinessWatch:
             violations=() if rule.slo_milli is None else self._violations(watched, now_ms),
             is_own_baseline=is_own and baseline is not None,
             breaks_slo=_breaks(rule, watched.value_milli),
+            is_pushed=rule.push != "",
         )
 
     def _violations(self, watched: _Watched, now_ms: int) -> tuple[SloViolations, ...]:
@@ -199,6 +209,23 @@ class BusinessWatch:
             samples, above = sum(step.samples for step in steps), sum(step.above for step in steps)
             found.append(SloViolations(window_ms=window_ms, samples=samples, above=above))
         return tuple(found)
+
+
+def _add(watched: _Watched, values: Sequence[float], now_ms: int) -> None:
+    """Count the values. The own baseline is computed once a step, and as soon as there are enough values for one."""
+    rule = watched.rule
+    is_new = not watched.steps or now_ms - watched.steps[-1].began_ms >= _STEP_MS
+    if is_new:
+        watched.steps.append(_Step(began_ms=now_ms, samples=0, above=0, sketch=Sketch()))
+    step = watched.steps[-1]
+    for one in values:
+        value = round(one * 1_000)
+        step.samples += 1
+        step.above += _breaks(rule, value)
+        step.sketch.add(value)
+    if rule.baseline_milli is None and (is_new or watched.own_baseline_milli is None):
+        own = Sketch.merged(each.sketch for each in watched.steps)
+        watched.own_baseline_milli = own.quantiles((50,))[0] if own.count >= _OWN_BASELINE_LEAST else None
 
 
 def _breaks(rule: MetricRule, value: int) -> bool:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Final, assert_never
 
 import msgspec
 
+from colo_collector.business import MetricRule
 from colo_collector.crossing import Crossing, Gauge
 from colo_collector.kernel_groups import GroupsRead, ReadGroups
 from colo_collector.memory_events import MemoryEventsRead
 from colo_collector.policy import CollectorPolicy
+from colo_collector.pushed import PushDesk
 from colo_collector.readings import PressureRaised, SampleRead, Skip, TopologyRead, Unreadable
 from colo_common.events.effects import Effect, Publish, Reply, RequestReceived, Wake
 from colo_common.events.kernel import ListKernelGroups, NodeKernelGroups
+from colo_common.events.metric import PushMetric
 from colo_common.events.node import (
     MemoryEventsGrew,
     NodeTopologyReported,
@@ -46,13 +50,14 @@ class CollectorCore:
     `skipped` counts periods without a sample by reason; the shell exports it.
     """
 
-    def __init__(self, node: str, policy: CollectorPolicy) -> None:
-        """Raises InvalidInput for a bad node name or policy."""
+    def __init__(self, node: str, policy: CollectorPolicy, metric_rules: Sequence[MetricRule] = ()) -> None:
+        """`metric_rules` say which workloads may push what. Raises InvalidInput for a bad node name or policy."""
         encode_node(node)
         policy.validate()
         self.node = node
         self.policy = policy
         self.skipped: dict[Skip, int] = {}
+        self._pushes = PushDesk(metric_rules)
         self.sample_seq = 0
         self.topology_read: TopologyRead | None = None
         self._published_ms = 0
@@ -74,7 +79,7 @@ class CollectorCore:
                 self._skip(event.reason)
                 return []
             case RequestReceived():
-                return [self._asked(event)]
+                return self._asked(event, now_ms)
             case GroupsRead():
                 return [self._groups(event, now_ms)]
             case Wake():
@@ -93,14 +98,19 @@ class CollectorCore:
         for gauge in self._gauges:
             gauge.check()
 
-    def _asked(self, event: RequestReceived) -> Effect:
-        """Have the groups read; what else is asked is refused."""
-        if isinstance(event.body, ListKernelGroups):
-            return ReadGroups(request=event.request)
-        name = type(event.body).__name__
-        return Reply(
-            request=event.request, body=Refusal(code=404, field="request", rule="is not answered here", got=name)
-        )
+    def _asked(self, event: RequestReceived, now_ms: int) -> list[Effect]:
+        """Have the groups read, or take what a workload says of itself; what else is asked is refused."""
+        match event.body:
+            case ListKernelGroups():
+                return [ReadGroups(request=event.request)]
+            case PushMetric():
+                take, answer = self._pushes.judge(event.body, self.node, now_ms)
+                reply = Reply(request=event.request, body=answer)
+                return [reply] if take is None else [take, reply]
+            case _:
+                name = type(event.body).__name__
+                refusal = Refusal(code=404, field="request", rule="is not answered here", got=name)
+                return [Reply(request=event.request, body=refusal)]
 
     def _groups(self, event: GroupsRead, now_ms: int) -> Reply:
         """The answer to the question for which the groups were read."""

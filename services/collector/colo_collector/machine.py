@@ -221,8 +221,11 @@ class Machine:
         self._pods = pods
 
     def set_business(self, metrics: Mapping[str, BusinessMetric], at_ms: int) -> None:
-        """Take what workloads say of themselves, by name or pod; `at_ms` is the monotonic time at which its ages were counted."""
-        self._business = {name: (metric, at_ms) for name, metric in metrics.items()}
+        """Take what workloads say of themselves, by name or pod; `at_ms` is the monotonic time at which its ages were counted.
+
+        What others said before stays as it is, and grows old.
+        """
+        self._business = {**self._business, **{name: (metric, at_ms) for name, metric in metrics.items()}}
 
     def close(self) -> None:
         """Close every file."""

@@ -11,8 +11,9 @@ from colo_collector.kernel_triggers import KernelTriggers, may_set_triggers
 from colo_collector.kubelet_client import KubeletClient
 from colo_collector.metric_scraper import MetricScraper
 from colo_collector.settings import CollectorSettings
-from colo_collector.shell import CollectorShell, group_performer
+from colo_collector.shell import CollectorShell, collector_performer
 from colo_common.events.kernel import ListKernelGroups
+from colo_common.events.metric import PushMetric
 from colo_common.runtime.process import ServiceProcess, run
 from colo_common.runtime.service import Service
 
@@ -33,16 +34,24 @@ class _Collector(Service):
 async def build(process: ServiceProcess, settings: CollectorSettings) -> None:
     """Add the service of one node and the shell that feeds it."""
     machine = machine_of(settings, process.clock)
-    core = CollectorCore(settings.node, settings.policy())
+    rules = settings.metric_rules()
+    scraper = MetricScraper(
+        rules,
+        machine.set_business,
+        process.metrics,
+        period_ms=settings.business_period_ms,
+        timeout_ms=settings.business_timeout_ms,
+    )
+    core = CollectorCore(settings.node, settings.policy(), rules)
     service = _Collector(
         name="collector",
         core=core,
         bus=process.bus,
         clock=process.clock,
         subscriptions=(),
-        answers=(ListKernelGroups,),
+        answers=(ListKernelGroups, PushMetric),
         answers_for={"node": settings.node},
-        perform=group_performer(machine),
+        perform=collector_performer(machine, scraper.take_pushed),
         metrics=process.metrics,
         never_waits=True,
     )
@@ -69,15 +78,7 @@ async def build(process: ServiceProcess, settings: CollectorSettings) -> None:
     access = settings.kubelet()
     if access.url:
         process.background(KubeletClient(access, machine.set_pods, process.metrics).run())
-    rules = settings.metric_rules()
-    if rules:
-        scraper = MetricScraper(
-            rules,
-            machine.set_business,
-            process.metrics,
-            period_ms=settings.business_period_ms,
-            timeout_ms=settings.business_timeout_ms,
-        )
+    if any(rule.url for rule in rules):
         process.background(scraper.run())
     process.at_close(lambda: asyncio.to_thread(machine.close))
     process.at_close(lambda: asyncio.to_thread(triggers.close))

@@ -1,4 +1,7 @@
-"""Scrapes the metrics that workloads offer. A hostile endpoint (slow, endless, nonsense) costs its own value only."""
+"""Scrapes the metrics that workloads offer, and takes those that they send.
+
+A hostile endpoint (slow, endless, nonsense) costs its own value only.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import aiohttp
 import structlog
 
 from colo_collector.business import BusinessWatch, MetricRule, values_of
+from colo_collector.pushed import TakePushed
 from colo_common.events.node import BusinessMetric
 from colo_common.model.invalid import InvalidInput
 from colo_common.runtime.metrics import Metrics
@@ -35,16 +39,24 @@ class MetricScraper:
         timeout_ms: int,
     ) -> None:
         """`take` gets the metrics by workload and the monotonic time (ms) at which their ages were counted."""
-        self._rules = tuple(rules)
+        self._rules = tuple(rule for rule in rules if rule.url)
         self._take = take
         self._watch = BusinessWatch(rules)
         self._period_s = period_ms / 1_000
         self._timeout = aiohttp.ClientTimeout(total=timeout_ms / 1_000)
         self._problems: dict[str, str] = {}
         self._log = structlog.get_logger("collector")
+        self._pushed = metrics.counter("colo_collector_metric_values_pushed_total", "values that workloads sent")
         self._failures = metrics.counter(
             "colo_collector_metric_failures_total", "questions for a workload's own metric without an answer"
         )
+
+    def take_pushed(self, pushed: TakePushed) -> None:
+        """Take values that a workload sent, and hand on at once what is known of it."""
+        now_ms = time.monotonic_ns() // 1_000_000
+        metric = self._watch.take_pushed(pushed.workload, pushed.values, pushed.age_ms, now_ms)
+        self._pushed.inc(len(pushed.values))
+        self._take({pushed.workload: metric}, now_ms)
 
     async def run(self) -> None:
         """Ask until cancelled. Never raises for what an endpoint does."""

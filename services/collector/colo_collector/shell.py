@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from colo_collector.kernel_groups import GroupsRead, ReadGroups
 from colo_collector.machine import Observation
+from colo_collector.pushed import TakePushed
 from colo_collector.readings import SampleRead, Skip, TopologyRead, Unreadable
 from colo_common.events.effects import Effect
 from colo_common.model.invalid import InvariantBroken
@@ -20,7 +21,7 @@ from colo_common.ports import Clock
 from colo_common.runtime.core import Performer
 from colo_common.runtime.metrics import Metrics
 
-__all__ = ["CollectorShell", "GroupSource", "Sampler", "group_performer"]
+__all__ = ["CollectorShell", "GroupSource", "Sampler", "collector_performer"]
 
 _PERIOD_S_MIN: Final = 0.1
 """The shortest real period under a fast clock, because /proc/stat counts in hundredths of a second."""
@@ -65,13 +66,18 @@ class GroupSource(Protocol):
         ...
 
 
-def group_performer(machine: GroupSource) -> Performer:
-    """Return the performer of ReadGroups: it reads in a thread, because a machine may have thousands of groups."""
+def collector_performer(machine: GroupSource, take_pushed: Callable[[TakePushed], None]) -> Performer:
+    """Return the performer: ReadGroups reads in a thread, because a machine may have thousands of groups."""
 
     async def perform(effect: Effect) -> Sequence[Struct]:
-        if not isinstance(effect, ReadGroups):
-            raise InvariantBroken("the collector performs no such effect", effect=type(effect).__name__)
-        return [await asyncio.to_thread(machine.kernel_groups, effect.request)]
+        match effect:
+            case ReadGroups():
+                return [await asyncio.to_thread(machine.kernel_groups, effect.request)]
+            case TakePushed():
+                take_pushed(effect)
+                return []
+            case _:
+                raise InvariantBroken("the collector performs no such effect", effect=type(effect).__name__)
 
     return perform
 

@@ -38,6 +38,7 @@ from colo_common.events.job import (
     StopReplicas,
 )
 from colo_common.events.kernel import ListKernelGroups, NodeKernelGroups
+from colo_common.events.metric import MetricTaken, PushMetric
 from colo_common.events.node import (
     AllocatableChanged,
     FreshnessChanged,
@@ -370,6 +371,9 @@ REQUESTS: Final[tuple[RequestSpec, ...]] = (
         NodeKernelGroups,
         "collector",
         "what the kernel holds for each control group of a node",
+    ),
+    _request_spec(
+        "req.collector.{node}.metric", PushMetric, MetricTaken, "collector", "a workload says values of its own metric"
     ),
     _request_spec(
         "req.service.{service}.status", GetServiceStatus, ServiceStatus, "any", "how each instance of a service is"
