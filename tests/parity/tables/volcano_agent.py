@@ -1,4 +1,7 @@
-"""Volcano's agent: how much of a node it oversubscribes. colo's formula is another one, so every case is `reference only`."""
+"""Volcano's agent: how much of a node it oversubscribes, what it writes there, and when it evicts.
+
+colo's formula, weights and evictions are others, so every case is `reference only`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from typing import Final
 
 from tests.parity.peers.volcano_oversubscription import is_written, reported, sample_of
 from tests.parity.table import JsonObject, reference_only, table_of_kinds
+from tests.parity.tables.volcano_node_kinds import NODE_KINDS
 
 _NAMES: Final = ("cpu_m", "memory")
 
@@ -36,5 +40,6 @@ TABLE = table_of_kinds(
         "oversub_sample": reference_only(_sample),
         "oversub_report": reference_only(_report),
         "oversub_update": reference_only(_update),
+        **NODE_KINDS,
     },
 )
