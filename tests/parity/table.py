@@ -66,8 +66,8 @@ def table_of_kinds(stem: str, kinds: Mapping[str, Callable[[JsonObject], object]
     """Return the table whose cases carry `kind` (inside `input` or beside it), `input`, `expected` and `name`.
 
     Each function gets a case's input and returns what is compared with `expected`: exact for text, integers and
-    structure, within 1e-9 for numbers with a fraction; in a `Reference` where code that no service runs had to answer. An
-    unknown kind fails its case.
+    structure, within 1e-9 (or the case's `tolerance`, `rel` or `abs`) for numbers with a fraction; in a `Reference` where
+    code that no service runs had to answer. An unknown kind fails its case.
     """
 
     def overlap(document: JsonObject) -> int:
@@ -93,21 +93,32 @@ def kind_of(case: Any) -> str | None:
     return kind if isinstance(kind, str) else None
 
 
-def compared(name: str, expected: object, actual: object) -> Result:
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How far numbers with a fraction may be from each other: relative to the larger one, or absolutely."""
+
+    rel: float = _TOLERANCE
+    abs: float = _TOLERANCE
+
+
+_CLOSE = Tolerance()
+
+
+def compared(name: str, expected: object, actual: object, tolerance: Tolerance = _CLOSE) -> Result:
     """Return the result of a case whose answer is known; a `Reference` is compared by its value."""
     if isinstance(actual, Reference):
-        return Result(name, difference(expected, actual.value), is_reference=True)
-    return Result(name, difference(expected, actual))
+        return Result(name, difference(expected, actual.value, tolerance=tolerance), is_reference=True)
+    return Result(name, difference(expected, actual, tolerance=tolerance))
 
 
-def difference(expected: object, actual: object, path: str = "") -> str | None:
+def difference(expected: object, actual: object, path: str = "", tolerance: Tolerance = _CLOSE) -> str | None:
     """Return the first place where two JSON values differ, or None. Tuples count as lists."""
     here = path or "result"
     if isinstance(expected, Mapping) and isinstance(actual, Mapping):
         if set(expected) != set(actual):
             return f"{here}: want keys {sorted(expected)}, got {sorted(actual)}"
         for key in expected:
-            found = difference(expected[key], actual[key], f"{path}.{key}" if path else str(key))
+            found = difference(expected[key], actual[key], f"{path}.{key}" if path else str(key), tolerance)
             if found is not None:
                 return found
         return None
@@ -115,20 +126,20 @@ def difference(expected: object, actual: object, path: str = "") -> str | None:
         if len(expected) != len(actual):
             return f"{here}: want {len(expected)} items {list(expected)!r}, got {len(actual)} {list(actual)!r}"
         for index, (one, other) in enumerate(zip(expected, actual, strict=True)):
-            found = difference(one, other, f"{path}[{index}]")
+            found = difference(one, other, f"{path}[{index}]", tolerance)
             if found is not None:
                 return found
         return None
-    return None if _equal(expected, actual) else f"{here}: want {expected!r}, got {actual!r}"
+    return None if _equal(expected, actual, tolerance) else f"{here}: want {expected!r}, got {actual!r}"
 
 
-def _equal(expected: object, actual: object) -> bool:
+def _equal(expected: object, actual: object, tolerance: Tolerance) -> bool:
     if isinstance(expected, bool) or isinstance(actual, bool):
         return expected is actual
     if isinstance(expected, int) and isinstance(actual, int):
         return expected == actual
     if isinstance(expected, (int, float)) and isinstance(actual, (int, float)):
-        return math.isclose(expected, actual, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+        return math.isclose(expected, actual, rel_tol=tolerance.rel, abs_tol=tolerance.abs)
     return expected == actual
 
 
@@ -147,4 +158,10 @@ def _answer(case: Any, kinds: Mapping[str, Callable[[JsonObject], object]]) -> R
         return Result(name, f"unknown sentence {str(unknown)!r}")
     except Exception as error:  # a case that our code cannot answer is a failed case, and the next one still runs
         return Result(name, f"raised {type(error).__name__}: {error}")
-    return compared(name, case["expected"], actual)
+    return compared(name, case["expected"], actual, _tolerance_of(case))
+
+
+def _tolerance_of(case: Mapping[str, Any]) -> Tolerance:
+    """What the case allows, never less than what every case does. Whole numbers on both sides are exact without a word of it."""
+    given = case.get("tolerance") or {}
+    return Tolerance(max(given.get("rel", 0.0), _TOLERANCE), max(given.get("abs", 0.0), _TOLERANCE))
