@@ -40,8 +40,8 @@ def pod(qos: str = "", priority: int | None = 9500, **cpu: int) -> Pod:
     return Pod(labels={QOS_LABEL: qos} if qos else {}, priority=priority, containers=(container(**cpu),))
 
 
-def test_hls_is_lsr() -> None:
-    assert parse_qos("HLS", "qos") is QosClass.LSR
+def test_hls_is_lse_because_no_batch_work_runs_on_its_cpus() -> None:
+    assert parse_qos("HLS", "qos") is QosClass.LSE
 
 
 def test_every_reason_is_given_and_in_a_fixed_order() -> None:

@@ -1,6 +1,6 @@
 """The executor core: turns commands and results into launches, signals and facts about the attempts of one node."""
 
-from typing import assert_never
+from typing import Literal, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -82,8 +82,12 @@ class ExecutorPolicy(Struct, frozen=True, kw_only=True):
 class Executor:
     """Owns the attempts of one node. Every placement is started and ends, or is refused, exactly once."""
 
-    def __init__(self, node: str, policy: ExecutorPolicy) -> None:
+    def __init__(
+        self, node: str, policy: ExecutorPolicy, *, colocation_mode: Literal["container", "vm"] = "container"
+    ) -> None:
+        """`colocation_mode` is that of the node's rules, until a collector reports them."""
         self.node = node
+        self._mode = colocation_mode
         self.policy = policy
         self.active: dict[str, ReplicaAttempt] = {}
         self.waiting: dict[str, Placement] = {}
@@ -171,6 +175,7 @@ class Executor:
         if report.node != self.node:
             return []
         kept = kept_of(report)
+        self._mode = report.rules.colocation_mode
         if kept == self._kept:
             return []
         self._kept = kept
@@ -233,7 +238,7 @@ class Executor:
             return self._refuse(placement, Reason.START_FAILED, refusal, now_ms)
         if placement.attempt < self._highest(placement.replica):
             return self._refuse(placement, Reason.OLDER_ATTEMPT, "", now_ms)
-        unfit = not_admitted(placement)
+        unfit = not_admitted(placement, self._mode)
         if unfit:
             return self._refuse(placement, Reason.QOS_NOT_ADMITTED, unfit, now_ms)
         if active is None:

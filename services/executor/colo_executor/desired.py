@@ -5,7 +5,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from colo_common.model.constraints import CpuPolicy
 from colo_common.model.cpuset import CpuSet
+from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand
 from colo_executor.knobs import PERIOD_US, UNLIMITED, WEIGHT_LEAST, Knob, quota_us, weight_v1
@@ -15,6 +17,8 @@ __all__ = [
     "BATCH",
     "DesiredPolicy",
     "MachineFacts",
+    "exclusive_batch_cpus",
+    "given_batch_cpus",
     "huge_page_knobs",
     "huge_page_zones",
     "most_mcpu",
@@ -27,6 +31,8 @@ __all__ = [
 
 BATCH: Final = "batch"
 """The group of the batch tier, below the executor's own: it carries the ceiling, and replicas are its children."""
+
+_NO_CPUS: Final = CpuSet()
 
 
 class DesiredPolicy(Struct, frozen=True, kw_only=True):
@@ -76,13 +82,19 @@ def tier_knobs(policy: DesiredPolicy, machine: MachineFacts, ceiling_mcpu: int |
 
 
 def replica_knobs(
-    policy: DesiredPolicy, machine: MachineFacts, placement: Placement, path: str, ceiling_mcpu: int | None
+    policy: DesiredPolicy,
+    machine: MachineFacts,
+    placement: Placement,
+    path: str,
+    ceiling_mcpu: int | None,
+    others: CpuSet = _NO_CPUS,
 ) -> tuple[KnobWrite, ...]:
     """Knobs of one replica's group: sets, weight by request within the tier, limits of memory and CPU, processes.
 
-    Without a limit of CPU a replica has no quota of its own and may use idle CPU up to the tier's ceiling.
+    `others` are CPUs that other batch replicas have alone. Without a limit of CPU a replica has no quota of its own and may use
+    idle CPU up to the tier's ceiling.
     """
-    cpus, mems = replica_sets(machine, placement)
+    cpus, mems = replica_sets(machine, placement, others)
     writes = [
         KnobWrite(path=path, knob=Knob.CPUSET_CPUS, value=cpus.format()),
         KnobWrite(path=path, knob=Knob.CPUSET_MEMS, value=mems.format()),
@@ -121,16 +133,36 @@ def huge_page_zones(placement: Placement) -> CpuSet:
     return CpuSet.from_iterable(pages.zone for pages in placement.huge_pages)
 
 
-def replica_sets(machine: MachineFacts, placement: Placement) -> tuple[CpuSet, CpuSet]:
-    """CPUs and memory zones of a batch replica: those of its zones, or all where a zone is absent or has no free CPU."""
+def replica_sets(machine: MachineFacts, placement: Placement, others: CpuSet = _NO_CPUS) -> tuple[CpuSet, CpuSet]:
+    """CPUs and memory zones of a batch replica, never empty: the CPUs it was given, else those of its zones.
+
+    All where a zone is absent or has no free CPU. `others` are CPUs that other batch replicas have alone, which it leaves to them
+    where that leaves it one.
+    """
+    cpus = machine.cpus - others or machine.cpus
     zones = [share.zone for share in placement.zones if share.zone in machine.zones]
     if zones and len(zones) == len(placement.zones):
-        own = CpuSet()
-        for zone in zones:
-            own = own | machine.zones[zone]
-        if own & machine.cpus and CpuSet.from_iterable(zones) <= machine.mems:
-            return own & machine.cpus, CpuSet.from_iterable(zones) | huge_page_zones(placement) & machine.mems
-    return machine.cpus, machine.mems
+        near = given_batch_cpus(placement)
+        if not near & machine.cpus:
+            near = CpuSet()
+            for zone in zones:
+                near = near | machine.zones[zone]
+        if near & cpus and CpuSet.from_iterable(zones) <= machine.mems:
+            return near & cpus, CpuSet.from_iterable(zones) | huge_page_zones(placement) & machine.mems
+    return cpus, machine.mems
+
+
+def given_batch_cpus(placement: Placement) -> CpuSet:
+    """The CPUs by number of a batch replica; empty for one that runs in the pool, and for a list that is none."""
+    try:
+        return CpuSet.parse(placement.cpus, "cpus")
+    except InvalidInput:
+        return CpuSet()
+
+
+def exclusive_batch_cpus(placement: Placement) -> CpuSet:
+    """The CPUs that a batch replica has alone among batch work."""
+    return given_batch_cpus(placement) if placement.cpu_policy is CpuPolicy.EXCLUSIVE else CpuSet()
 
 
 def most_memory_bytes(placement: Placement) -> int:

@@ -43,7 +43,7 @@ def executor_service(
     beat: Callable[[], None] = lambda: None,
 ) -> tuple[Service, ExecutorShell]:
     """The service of one node and its shell. The caller must also run the shell's reflex, `run_teller` and `run_reconcile`."""
-    core = Executor(node, settings.orders)
+    core = Executor(node, settings.orders, colocation_mode=settings.rules.colocation_mode)
     shell = ExecutorShell(
         runtime,
         clock,

@@ -59,6 +59,9 @@ NEEDED: Final = (Knob.CPU_WEIGHT, Knob.CPUSET_CPUS, Knob.CPUSET_MEMS, Knob.MEMOR
 """The files without which a machine cannot enforce the promises to online work."""
 
 
+_BY_NUMBER: Final = (CpuPolicy.EXCLUSIVE, CpuPolicy.IMMOVABLE)
+
+
 class CpusRefused(Exception):
     """The placement cannot have its CPUs on this node; nothing was changed."""
 
@@ -92,14 +95,19 @@ def is_online(placement: Placement) -> bool:
     return placement.band is PriorityBand.PROD
 
 
-def not_admitted(placement: Placement) -> str:
-    """Empty when an executor may run work of this class and band, else a sentence with the rule."""
+def not_admitted(placement: Placement, colocation_mode: str = "vm") -> str:
+    """Empty when an executor may run work of this class and band on a node of this mode, else a sentence with the rule."""
     if placement.qos is QosClass.SYSTEM:
         return "qos: SYSTEM work is the node's own and is not placed"
     try:
         check_pair(placement.qos, placement.band, "band")
     except InvalidInput as error:
         return str(error)
+    if colocation_mode == "container" and placement.qos is QosClass.BE and placement.cpu_policy in _BY_NUMBER:
+        return (
+            f"cpu_policy: {placement.cpu_policy.value} is for batch work on nodes whose rules_colocation_mode is vm; "
+            "online work of the same kernel could starve its CPUs"
+        )
     return ""
 
 

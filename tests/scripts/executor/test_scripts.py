@@ -20,6 +20,7 @@ from colo_common.events.job import ReplicaStop, StopReplicas
 from colo_common.events.node import LeaseRenewed, NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import ApplyPlacements
 from colo_common.events.restriction import RestrictionsApplied
+from colo_common.model.constraints import CpuPolicy
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.qos import PriorityBand, QosClass
@@ -140,7 +141,7 @@ class Conversation:
         )
 
     def _apply(self, args: Args) -> ApplyPlacements:
-        args.only("attempt", "node", "mcpu", "qos", "band", "cpus", "queue")
+        args.only("attempt", "node", "mcpu", "qos", "band", "cpus", "queue", "policy")
         placements = tuple(
             replace(
                 a_placement(replica, attempt=args.number("attempt", 1), node=NODE, mcpu=args.number("mcpu", 1000)),
@@ -148,6 +149,7 @@ class Conversation:
                 qos=QosClass(args.text("qos", "BE")),
                 band=PriorityBand(args.text("band", "batch")),
                 cpus=args.text("cpus", ""),
+                cpu_policy=CpuPolicy(args.text("policy", "default")),
             )
             for replica in args.words
         )
@@ -229,13 +231,14 @@ class Conversation:
 
     def _report(self, args: Args) -> NodeTopologyReported:
         """The collector's report; `node` is another one's."""
-        args.only("node", "pinned", "reserved", "system")
+        args.only("node", "pinned", "reserved", "system", "mode")
         pinned = args.text("pinned", "")
         rules = NodeRules(
             reserved_cpus=args.text("reserved", ""),
             system_cpus=args.text("system", ""),
             kubelet_reserved_cpus=pinned,
             kubelet_pinned_cpus=pinned,
+            colocation_mode="vm" if args.text("mode", "container") == "vm" else "container",
         )
         return a_node(args.text("node", NODE), rules=rules)
 

@@ -114,7 +114,7 @@ def test_online_groups_are_ls_unless_they_say_otherwise() -> None:
     assert (web.name, web.path, web.qos, web.band) == ("web", "/kubepods/web", QosClass.LS, PriorityBand.PROD)
     assert (db.path, db.qos) == ("/db", QosClass.LSE)
     assert (pod.path, pod.qos) == ("/system.slice:cri:0abc", QosClass.LS)
-    assert hls.qos is QosClass.LSR
+    assert hls.qos is QosClass.LSE
     assert parse_online_groups((), "colo") == ()
 
 

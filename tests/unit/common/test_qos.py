@@ -23,7 +23,7 @@ from colo_common.model.qos import (
     ("name", "qos"),
     [
         *((qos.value, qos) for qos in QosClass),
-        ("HLS", QosClass.LSR),
+        ("HLS", QosClass.LSE),
         ("dedicated_cores", QosClass.LSR),
         ("shared_cores", QosClass.LS),
         ("reclaimed_cores", QosClass.BE),

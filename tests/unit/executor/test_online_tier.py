@@ -55,8 +55,8 @@ class Bench:
         token = replica_token(f"web/main/{index}", 1)
         return self.online.drop(token, self.known.pop(token))
 
-    def batch(self, index: int, zone: int) -> None:
-        placement = a_placement(f"job/main/{index}", zone=zone)
+    def batch(self, index: int, zone: int, cpus: str = "", policy: CpuPolicy = CpuPolicy.DEFAULT) -> None:
+        placement = replace(a_placement(f"job/main/{index}", zone=zone), cpus=cpus, cpu_policy=policy)
         self.tier.add(replica_token(placement.replica, 1), placement)
 
 
@@ -157,6 +157,33 @@ def test_a_batch_replica_whose_zone_is_given_away_runs_elsewhere(bench, files):
     bench.batch(0, 0)
     assert files.cpus("colo/batch/job.main.0@1") == "4-7"
     bench.end(0)
+    assert files.cpus("colo/batch/job.main.0@1") == "0-3"
+
+
+def test_batch_work_with_cpus_of_its_own_has_them_alone_among_batch_work(bench, files):
+    def shown() -> list[str]:
+        return [files.cpus(f"colo/batch/job.main.{index}@1") for index in range(3)]
+
+    bench.batch(0, 0)
+    bench.batch(1, 0, "0-1", CpuPolicy.EXCLUSIVE)
+    bench.batch(2, 0, "2", CpuPolicy.IMMOVABLE)
+    assert shown() == ["2-3", "0-1", "2"]
+    for cpus, policy, refusal in (
+        ("1-2", CpuPolicy.EXCLUSIVE, "1 are held by job/main/1"),
+        ("1", CpuPolicy.IMMOVABLE, "1 are held by job/main/1"),
+        ("2-3", CpuPolicy.EXCLUSIVE, "no CPU is left for job/main/2"),
+        ("2-7", CpuPolicy.EXCLUSIVE, "no CPU is left for job/main/0"),
+        ("8", CpuPolicy.EXCLUSIVE, "8 are not open to batch work"),
+        ("nonsense", CpuPolicy.EXCLUSIVE, "must be a list"),
+    ):
+        with pytest.raises(CpusRefused, match=refusal):
+            bench.batch(3, 0, cpus, policy)
+    assert shown() == ["2-3", "0-1", "2"]
+    bench.start(0, LSE, "0-1")
+    assert shown() == ["2-3", "2-3", "2"], "online work comes first, and nobody is without a CPU"
+    assert bench.end(0)
+    assert shown() == ["2-3", "0-1", "2"]
+    assert bench.tier.drop("job.main.1@1")
     assert files.cpus("colo/batch/job.main.0@1") == "0-3"
 
 

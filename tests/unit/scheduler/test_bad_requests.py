@@ -91,7 +91,7 @@ BROKEN = {
         "request.memory_bytes",
     ),
     "CPUs of one's own in parts": (lsr(1500), "cpu"),
-    "exclusive CPUs for batch work": (batch(cpu_policy=CpuPolicy.EXCLUSIVE), "place.cpu_policy"),
+    "exclusive CPUs for batch work in parts": (batch(1500, cpu_policy=CpuPolicy.EXCLUSIVE), "place.cpu_policy"),
     "CPUs of one's own in the shared pool": (lsr(cpu_policy=CpuPolicy.NONE), "place.cpu_policy"),
     "fixed CPUs in parts": (lsr(1500, qos=QosClass.LS, cpu_policy=CpuPolicy.IMMOVABLE), "place.cpu_policy"),
     "an order of CPUs for who binds none": (batch(cpu_bind=CpuBind.FULL_PCPUS), "place.cpu_bind"),
@@ -256,7 +256,11 @@ FILES = {
         "place.numa_policy",
         "must be one of none",
     ),
-    "exclusive batch work": (a_file(place={"cpu_policy": "exclusive"}), "place.cpu_policy", "BE work runs on"),
+    "exclusive batch work in parts": (
+        a_file(cpu="1500m", place={"cpu_policy": "exclusive"}),
+        "place.cpu_policy",
+        "needs a request of whole CPUs",
+    ),
     "a required order that is not named": (
         a_file(qos="LSR", band="prod", place={"cpu_bind_required": True}),
         "place.cpu_bind_required",

@@ -22,6 +22,7 @@ from colo_common.model.constraints import (
     NumaPolicy,
     Taint,
 )
+from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.placement import DeviceShare, Placement
@@ -123,8 +124,8 @@ def test_lsr_takes_no_cpu_of_another_and_the_shortage_is_told_in_cpus() -> None:
 def test_reserved_and_system_cpus_are_given_to_nobody() -> None:
     bench = a_bench(rules=NodeRules(reserved_cpus="0", kubelet_reserved_cpus="1", system_cpus="7"))
     placements = [placed(bench, name, LSR, 2) for name in ("a", "b")]
-    assert sorted(p.cpus for p in placements) == ["2-3", "4-5"]
-    assert placed(bench, "c", LSR, 1).cpus == "6"
+    assert sorted(p.cpus for p in placements) == ["2-3", "4,6"]
+    assert placed(bench, "c", LSR, 1).cpus == "5"
 
 
 def test_an_amount_that_is_reserved_becomes_whole_cpus() -> None:
@@ -166,7 +167,7 @@ def test_immovable_work_has_fixed_cpus_apart_and_others_may_use_them() -> None:
     bench = a_bench()
     assert placed(bench, "a", LS, 2, cpu_policy=CpuPolicy.IMMOVABLE).cpus == "0,2"
     # CPUs that nobody else may use are others.
-    assert placed(bench, "b", LSE, 2).cpus == "4-5"
+    assert placed(bench, "b", LSE, 2).cpus == "4,6"
     assert placed(bench, "c", LS, 4).cpus == ""
     # The shared pool has what LSE left of it.
     assert reasons(refused(bench, "d", LS, 1)) == {Reason.CPU_SHORT: 1}
@@ -227,7 +228,30 @@ def test_a_node_of_another_policy_is_a_conflict_and_its_own_binds_everybody_onli
 
 def test_most_allocated_fills_a_zone_before_it_begins_another() -> None:
     bench = a_bench(rules=NodeRules(numa_policy=NumaPolicy.BEST_EFFORT, numa_allocate="most-allocated"))
-    assert [placed(bench, name, LSR, 2).cpus for name in "abc"] == ["0-1", "2-3", "4-5"]
+    assert [placed(bench, name, LSR, 2).cpus for name in "abc"] == ["0,2", "1,3", "4,6"]
+
+
+def test_own_cpus_are_of_different_cores_where_there_is_room_and_packed_on_request() -> None:
+    bench = a_bench()
+    assert placed(bench, "a", LSE, 2).cpus == "0,2"
+    assert placed(bench, "b", LSR, 2, cpu_bind=CpuBind.FULL_PCPUS).cpus == "4-5"
+    assert placed(bench, "c", LSR, 2).cpus == "1,3"
+    # All the room there is.
+    assert placed(bench, "d", LSR, 2).cpus == "6-7"
+
+
+def test_batch_work_has_cpus_by_number_only_on_a_node_that_is_its_own_virtual_machine() -> None:
+    for policy in (CpuPolicy.EXCLUSIVE, CpuPolicy.IMMOVABLE):
+        assert reasons(refused(a_bench(), "a", BE, 2, cpu_policy=policy)) == {Reason.CPU_BIND_CONFLICT: 1}
+        bench = a_bench(rules=NodeRules(colocation_mode="vm"))
+        first = placed(bench, "a", BE, 2, cpu_policy=policy)
+        assert (first.cpus, first.cpu_policy) == ("0,2", policy)
+        assert placed(bench, "b", BE, 1).cpus == ""
+        others = CpuSet.parse(placed(bench, "c", BE, 2, cpu_policy=policy).cpus)
+        assert not others & CpuSet.parse(first.cpus)
+    for mode in ("container", "vm"):
+        near = placed(a_bench(rules=NodeRules(colocation_mode=mode)), "d", BE, 2, cpu_policy=CpuPolicy.NUMA)
+        assert (len(near.zones), near.cpus) == (1, "")
 
 
 def test_huge_pages_are_of_a_zone_and_given_out_once() -> None:
@@ -391,7 +415,7 @@ def disagreeing() -> dict[str, Placement]:
     device = DeviceShare(kind="gpu", device=7, zone=0)
     return {
         "CPUs that the node lacks: 80": structs.replace(own, cpus="80"),
-        "has alone: 0": structs.replace(own, cpus="0-1", replica="y/t/0"),
+        "has alone: 0": structs.replace(own, cpus="0", replica="y/t/0"),
         "must be a device of the node": structs.replace(own, devices=(device,)),
         "cpus: must be a list": structs.replace(own, cpus="nonsense"),
     }
@@ -401,7 +425,7 @@ def disagreeing() -> dict[str, Placement]:
 def test_a_row_that_disagrees_with_its_node_leaves_it_out_of_close_decisions_only(problem: str) -> None:
     bench = a_bench()
     held = placed(bench, "a", LSR, 2)
-    assert held.cpus == "0-1"
+    assert held.cpus == "0,2"
     placement = disagreeing()[problem]
     (row,) = now(bench.ledger.rows(["n1"]))
     reserve = NodeCommit(

@@ -250,8 +250,9 @@ def test_a_file_can_say_it() -> None:
 def reserved_and_more(policy: AllocatePolicy, **more: Any) -> tuple[ReservingBench, list[Placement], CpuSet]:
     """CPUs 4-7 of 12 are reserved, the others free; an owner needs six."""
     bench = an_online_bench(12)
-    (first,) = claim(bench, "batch/main/9", mcpu=4000, **ONLINE)
-    reserve(bench, mcpu=4000, gib=8, allocate_once=False, policy=policy, **ONLINE)
+    whole = Constraints(cpu_bind=CpuBind.FULL_PCPUS)
+    (first,) = claim(bench, "batch/main/9", mcpu=4000, constraints=whole, **ONLINE)
+    reserve(bench, mcpu=4000, gib=8, allocate_once=False, policy=policy, constraints=whole, **ONLINE)
     bench.say(ended(first))
     kept = CpuSet.parse(bench.find("r1").place.cpus)
     assert kept == CpuSet.parse("4-7")

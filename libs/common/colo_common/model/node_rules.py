@@ -41,6 +41,8 @@ class NodeRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
     `numa_closest`: of equally many zones the closest to each other. `kubelet_options` are those of its static policy.
     `amplification_pct` (100 or more) multiplies CPU capacity; a CPU of one's own costs the same multiple.
     `batch_replicas_most` None: no limit. `is_colocated` False: no batch work at all.
+    `colocation_mode`: "container" where online and batch work share a kernel, "vm" where the node is a virtual machine of batch
+    work beside those of online work. Only there BE work may have CPUs by number: in one kernel online work would starve them.
     `device_allocate` chooses the first of equally near devices. `gpu_partition_policy` "honor": whole GPUs are given out only in
     groups of the node's table; "prefer": in groups as long as there are unused ones.
     """
@@ -64,6 +66,7 @@ class NodeRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
     gpu_partition_policy: Literal["prefer", "honor"] = "prefer"
     batch_replicas_most: Number | None = None
     is_colocated: bool = True
+    colocation_mode: Literal["container", "vm"] = "container"
 
     def validate(self, topology: NodeTopology) -> None:
         """Raise InvalidInput when a list names CPUs that the node lacks, when the amplification is below 100 or above 1,000, and

@@ -43,7 +43,7 @@ _EXCLUSIVE: Final = (CpuPolicy.EXCLUSIVE, CpuPolicy.IMMOVABLE)
 def check_constraints(place: Constraints, qos: QosClass, request: ResourceRequest, path: str = "") -> None:
     """Raise InvalidInput, with the path as a job file spells it, when constraints break a rule or contradict the QoS class.
 
-    LSE and LSR hold whole CPUs, so their request is a multiple of 1000 milli-CPU; LS and BE hold none.
+    LSE and LSR hold whole CPUs, so their request is a multiple of 1000 milli-CPU; LS and BE only by a CPU policy.
     """
     where = f"{path}place"
     if qos.has_own_cpus and request.cpu_mcpu % 1_000:
@@ -67,14 +67,10 @@ def check_constraints(place: Constraints, qos: QosClass, request: ResourceReques
 
 def _check_cpus(place: Constraints, qos: QosClass, request: ResourceRequest, where: str) -> None:
     policy = place.cpu_policy
-    if qos is QosClass.BE and policy is not CpuPolicy.DEFAULT and policy is not CpuPolicy.NONE:
-        raise InvalidInput(
-            f"{where}.cpu_policy", "BE work runs on what others leave idle and binds no CPUs", policy.value
-        )
     if qos.has_own_cpus and policy in (CpuPolicy.NONE, CpuPolicy.NUMA):
         raise InvalidInput(f"{where}.cpu_policy", f"work of class {qos.value} holds CPUs of its own", policy.value)
-    if policy is CpuPolicy.EXCLUSIVE and not qos.has_own_cpus:
-        raise InvalidInput(f"{where}.cpu_policy", "CPUs of one's own need the class LSE or LSR", policy.value)
+    if policy is CpuPolicy.EXCLUSIVE and qos is QosClass.LS:
+        raise InvalidInput(f"{where}.cpu_policy", "CPUs of one's own need the class LSE, LSR or BE", policy.value)
     binds = qos.has_own_cpus or policy in _EXCLUSIVE
     if policy in _EXCLUSIVE and request.cpu_mcpu % 1_000:
         raise InvalidInput(f"{where}.cpu_policy", "needs a request of whole CPUs", format_mcpu(request.cpu_mcpu))

@@ -57,7 +57,7 @@ PRIORITY_RANGES: Final = {
 """Numbers of a pod's priority that belong to a band (koordinator-sh/koordinator:apis/extension/priority.go:38)."""
 
 PEER_QOS_NAMES: Final = {
-    "HLS": QosClass.LSR,  # openFuyao
+    "HLS": QosClass.LSE,  # openFuyao: reserved CPUs on which no batch work runs, which is what LSE has beyond LSR
     "dedicated_cores": QosClass.LSR,  # Katalyst; with exclusive NUMA nodes see qos_from_katalyst
     "shared_cores": QosClass.LS,
     "reclaimed_cores": QosClass.BE,

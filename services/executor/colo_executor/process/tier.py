@@ -12,11 +12,13 @@ from colo_common.events.enforcement import KnobValue
 from colo_common.model.cpu_topology import CpuRow
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import Placement
+from colo_executor.batch_cpus import check_given
 from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.desired import (
     BATCH,
     DesiredPolicy,
     MachineFacts,
+    exclusive_batch_cpus,
     most_mcpu,
     replica_knobs,
     replica_quota_us,
@@ -170,15 +172,22 @@ class Tier:
             raise CgroupError(f"the control group {group} exists already")
         self._remake()
         with self._sets_turn, self._turn:
+            machine = replace(self.machine, cpus=self._cpus)
+            check_given(placement, replace(machine, cpus=self._pool), tuple(self._placements.values()))
+            self._placements[group] = placement
             try:
+                if exclusive_batch_cpus(placement):
+                    self._write_sets()
                 self.tree.make(group)
-                machine = replace(self.machine, cpus=self._cpus)
-                writes = replica_knobs(self._desired, machine, placement, group, self.ceiling_mcpu)
+                others = self._others(group)
+                writes = replica_knobs(self._desired, machine, placement, group, self.ceiling_mcpu, others)
                 knobs = tuple(self.tree.write(write) for write in writes)
             except (CgroupError, OSError):
+                del self._placements[group]
                 self.tree.remove(group)
+                with contextlib.suppress(CgroupError, OSError):
+                    self._write_sets()
                 raise
-            self._placements[group] = placement
             if (most := most_mcpu(self._desired, placement)) is not None:
                 self._limits[group] = most
                 self._quotas[group] = replica_quota_us(most, self.ceiling_mcpu)
@@ -188,7 +197,8 @@ class Tier:
         """Keep the values of an attempt of an earlier executor, and let its quota follow the ceiling again."""
         if self.machine is not None:
             machine = replace(self.machine, cpus=self._cpus)
-            for write in replica_knobs(self._desired, machine, placement, group_of(token), None):
+            others = self._others(group_of(token))
+            for write in replica_knobs(self._desired, machine, placement, group_of(token), None, others):
                 if write.knob is not Knob.CPU_QUOTA:
                     self.tree.keep(write)
         with self._turn, contextlib.suppress(CgroupError, OSError):
@@ -218,10 +228,22 @@ class Tier:
         with self._sets_turn, self._turn:
             if not self.tree.remove_now(group):
                 return False
-            self._placements.pop(group, None)
+            placement = self._placements.pop(group, None)
             self._quotas.pop(group, None)
             self._limits.pop(group, None)
+            if placement is not None and exclusive_batch_cpus(placement):
+                # What cannot be written now is written with the next change of the sets.
+                with contextlib.suppress(CgroupError, OSError):
+                    self._write_sets()
         return True
+
+    def _others(self, group: str) -> CpuSet:
+        """The CPUs that other batch replicas than the group's have alone."""
+        found = CpuSet()
+        for path, placement in self._placements.items():
+            if path != group:
+                found = found | exclusive_batch_cpus(placement)
+        return found
 
     def set_batch_cpus(self, cpus: CpuSet, lent: CpuSet) -> None:
         """Let batch work run on `cpus`, which must not be empty, or on those of them that the ceiling leaves; `lent` are LSR's.
@@ -265,7 +287,9 @@ class Tier:
         target = {"": self._cpus, BATCH: self._cpus}
         for token in self.tree.children(BATCH):
             placement = self._placements.get(group_of(token))
-            target[group_of(token)] = self._cpus if placement is None else replica_sets(machine, placement)[0]
+            others = self._others(group_of(token))
+            free = self._cpus - others or self._cpus
+            target[group_of(token)] = free if placement is None else replica_sets(machine, placement, others)[0]
         have = {}
         for path in list(target):
             try:

@@ -12,6 +12,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.placement import DeviceShare, ZoneHugePages, ZoneShare
+from colo_common.model.qos import QosClass
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.holding import EXCLUSIVE, Holding, amplified
 from colo_scheduler.cluster.inventory import CPU_MCPU, NodeInventory
@@ -42,6 +43,10 @@ _ASKED: Final = {
     CpuBind.FULL_PCPUS: AskedPolicy.FULL_PCPUS,
     CpuBind.SPREAD_BY_PCPUS: AskedPolicy.SPREAD_BY_PCPUS,
 }
+_DEFAULT_BIND: Final = {"colo": AskedPolicy.SPREAD_BY_PCPUS}
+"""What a request that names no order of CPUs gets: the threads of one workload peak together, so colo keeps them on cores of their
+own where there is room. Other systems pack them.
+"""
 _OF_NODE: Final = {
     CpuBind.DEFAULT: NodeBindPolicy.NONE,
     CpuBind.FULL_PCPUS: NodeBindPolicy.FULL_PCPUS_ONLY,
@@ -150,6 +155,9 @@ def _wish(request: RequestClass, rules: NodeRules) -> _Wish | Rejection:
     conflict = manager.conflict(place, request.own_cpus, rules)
     if conflict is not None:
         return Rejection(conflict)
+    if request.qos is QosClass.BE and request.own_cpus and rules.colocation_mode == "container":
+        # Online work of the same kernel could starve the CPUs for as long as it is busy.
+        return Rejection(Reason.CPU_BIND_CONFLICT)
     own = TopologyPolicy(place.numa_policy.value)
     policy = policy_of(TopologyPolicy(rules.numa_policy.value) if request.is_prod else TopologyPolicy.NONE, own)
     if policy is None:
@@ -162,7 +170,14 @@ def _wish(request: RequestClass, rules: NodeRules) -> _Wish | Rejection:
     )
     node = _OF_NODE[rules.cpu_bind] if request.is_prod else NodeBindPolicy.NONE
     try:
-        binding = bind(spec, qos=request.qos, band=request.band, cpu_mcpu=request.cpu_mcpu, node=node)
+        binding = bind(
+            spec,
+            qos=request.qos,
+            band=request.band,
+            cpu_mcpu=request.cpu_mcpu,
+            default=_DEFAULT_BIND.get(rules.numa_rule, AskedPolicy.FULL_PCPUS),
+            node=node,
+        )
     except InvalidInput:
         return Rejection(Reason.CPU_BIND_CONFLICT)
     is_apart = False
