@@ -254,6 +254,22 @@ def test_orders_name_the_fence_of_the_term() -> None:
     run_virtual(story())
 
 
+@pytest.mark.parametrize("settings", [EvictorSettings, OvercommitSettings])
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        ({"partitions": 0}, r"partitions: must be from 1 \(one instance serves\) to 256"),
+        ({"partitions": 257}, r"partitions: must be from 1 \(one instance serves\) to 256"),
+        ({"partitions": 4, "lease_ttl_ms": 0}, "partitions: must be 1 where lease_ttl_ms is 0"),
+    ],
+)
+def test_partitions_that_nobody_could_hold_are_refused(
+    settings: type[EvictorSettings], given: dict[str, int], rule: str
+) -> None:
+    with pytest.raises(InvalidInput, match=rule):
+        settings(**given).validate()
+
+
 @pytest.mark.parametrize("settings", [JobsSettings, EvictorSettings, OvercommitSettings, SchedulerSettings])
 def test_a_lease_that_would_end_before_it_can_be_renewed_is_refused(settings: type[JobsSettings]) -> None:
     with pytest.raises(InvalidInput, match="lease_ttl_ms: must be at least 300"):

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import nats
 import pytest
+from nats.aio.msg import Msg
 
 from colo_common.events.enforcement import ReplicaEnded, ReplicaStarted
 from colo_common.events.job import ReplicasChanged
+from colo_common.events.node import AllocatableChanged, FreshnessChanged
+from colo_common.events.wire import decode
 from tests.support.running import RunningColo, running_colo
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(240)]
 
-#: The services whose work one instance holds while the other stands by.
-HELD = ("jobs", "overcommit", "evictor")
+#: The services whose nodes two instances share; one instance of jobs serves while the other stands by.
+SHARED = ("overcommit", "evictor")
+PARTITIONS = 4
 REPLICAS = 6
+NODES = 6
+FRESHNESS = "colo.v1.evt.freshness.*.changed"
 #: Longer than a lease with its renewals. A loaded machine starts processes slowly.
 LIMIT_S = 60.0
 
@@ -51,38 +60,90 @@ async def holder(colo: RunningColo, service: str, *, of: int) -> int:
     return holding[0] if len(found) == of and len(holding) == 1 else 0
 
 
-async def shared(colo: RunningColo) -> bool:
-    """Whether two schedulers hold half of the shards each."""
-    return sorted(len(one["held"]) for one in await instances(colo, "scheduler")) == [8, 8]
+async def shares(colo: RunningColo, service: str) -> list[int]:
+    """How many partitions each instance that answers holds, once all are held."""
+    found = sorted(len(one["held"]) for one in await instances(colo, service))
+    return found if sum(found) == (16 if service == "scheduler" else PARTITIONS) else []
+
+
+async def divided(colo: RunningColo, service: str, *expected: int) -> None:
+    """Wait until the instances hold so many partitions each."""
+
+    async def is_so() -> bool:
+        return await shares(colo, service) == sorted(expected)
+
+    await eventually(is_so, f"the instances of {service} hold {expected}", limit_s=LIMIT_S)
 
 
 def name_of(colo: RunningColo, pid: int) -> str:
     return next(name for name, child in colo.processes.running.items() if child.process.pid == pid)
 
 
+@asynccontextmanager
+async def published_numbers(colo: RunningColo) -> AsyncIterator[dict[str, list[AllocatableChanged]]]:
+    """What is published of each node from now on."""
+    client = await nats.connect(colo.nats_url)
+    numbers: dict[str, list[AllocatableChanged]] = {}
+
+    async def note(message: Msg) -> None:
+        fact = decode(message.subject, message.data)
+        assert isinstance(fact, AllocatableChanged)
+        numbers.setdefault(fact.node, []).append(fact)
+
+    try:
+        await client.subscribe("colo.v1.evt.node.*.allocatable", cb=note)
+        yield numbers
+    finally:
+        await client.close()
+
+
+async def each_replica_ran_once(colo: RunningColo, jobs: list[str]) -> None:
+    """By the facts of the executors and of jobs."""
+    replicas = {f"{job}/main/{index}" for job in jobs for index in range(REPLICAS)}
+    ended = await colo.facts(ReplicaEnded, "colo.v1.evt.enforcement.*.ended")
+    started = await colo.facts(ReplicaStarted, "colo.v1.evt.enforcement.*.started")
+    assert {(fact.replica, fact.attempt) for fact in started} == {(replica, 1) for replica in replicas}
+    assert {(fact.replica, fact.attempt) for fact in ended} == {(replica, 1) for replica in replicas}
+    changes = Counter(
+        (change.replica, change.attempt, change.state)
+        for fact in await colo.facts(ReplicasChanged, "colo.v1.evt.replica.changed")
+        for change in fact.changes
+    )
+    assert {replica for replica, _, state in changes if state == "Succeeded"} == replicas
+    assert max(changes.values()) == 1, [key for key, count in changes.items() if count > 1]
+
+
 async def test_all_work_ends_once_whatever_becomes_of_one_of_two(tmp_path: Path) -> None:
-    async with running_colo(tmp_path, nodes=2) as colo:
-        for service in (*HELD, "scheduler", "gateway"):
+    environment = {f"COLO_{service.upper()}_PARTITIONS": str(PARTITIONS) for service in SHARED}
+    # A minute of silence, since a busy machine may hold the samples up; an hour is a minute of the lab's clock.
+    environment |= {"COLO_OVERCOMMIT_STALE_AFTER_MS": "3600000", "COLO_OVERCOMMIT_LOST_AFTER_MS": "7200000"}
+    async with AsyncExitStack() as stack:
+        colo = await stack.enter_async_context(running_colo(tmp_path, nodes=NODES, environment=environment))
+        for service in ("jobs", *SHARED, "scheduler", "gateway"):
             await colo.processes.start(f"{service}-2", f"colo_{service}")
-        pids = {
-            service: await eventually(lambda: holder(colo, service, of=2), f"one {service} holds", limit_s=LIMIT_S)  # noqa: B023
-            for service in HELD
-        }
-        await eventually(lambda: shared(colo), "two schedulers share the shards", limit_s=LIMIT_S)
+        holds_jobs = await eventually(lambda: holder(colo, "jobs", of=2), "one holds the jobs", limit_s=LIMIT_S)
+        for service in SHARED:
+            await divided(colo, service, 2, 2)
+        await divided(colo, "scheduler", 8, 8)
+        warmed = await colo.facts(FreshnessChanged, FRESHNESS)
+        numbers = await stack.enter_async_context(published_numbers(colo))
         jobs = [await colo.submit(a_job("before"), key="before")]
 
-        # The holder of every kind of work but jobs is killed; the holder of jobs and one of the schedulers stand still.
-        for service in ("overcommit", "evictor"):
-            await colo.kill(name_of(colo, pids[service]))
-        frozen = colo.process(name_of(colo, pids["jobs"])).process
+        # One of those that share is killed; the holder of jobs and one of the schedulers stand still.
+        for service in SHARED:
+            await colo.kill(service)
+        frozen = colo.process(name_of(colo, holds_jobs)).process
         frozen_scheduler = colo.process("scheduler-2").process
         for process in (frozen, frozen_scheduler):
             process.send_signal(signal.SIGSTOP)
         try:
             jobs.append(await colo.submit(a_job("meanwhile"), key="meanwhile"))
-            for service in HELD:
-                taken = await eventually(lambda: holder(colo, service, of=1), f"{service} moved", limit_s=LIMIT_S)  # noqa: B023
-                assert taken != pids[service]
+            assert await eventually(lambda: holder(colo, "jobs", of=1), "jobs moved", limit_s=LIMIT_S) != holds_jobs
+            for service in SHARED:
+                await divided(colo, service, PARTITIONS)
+                # As one that is restarted: it takes its share from the one that has everything.
+                await colo.processes.start(f"{service}-3", f"colo_{service}")
+                await divided(colo, service, 2, 2)
             await colo.reaches(jobs[1], "Completed", limit_s=LIMIT_S)
         finally:
             for process in (frozen, frozen_scheduler):
@@ -109,15 +170,12 @@ async def test_all_work_ends_once_whatever_becomes_of_one_of_two(tmp_path: Path)
         colo.processes.running["gateway"] = colo.process("gateway-2")
         assert (await colo.get(f"/v1/jobs/{jobs[0]}"))["replicas"] == seen["replicas"]
 
-        replicas = {f"{job}/main/{index}" for job in jobs for index in range(REPLICAS)}
-        ended = await colo.facts(ReplicaEnded, "colo.v1.evt.enforcement.*.ended")
-        started = await colo.facts(ReplicaStarted, "colo.v1.evt.enforcement.*.started")
-        assert {(fact.replica, fact.attempt) for fact in started} == {(replica, 1) for replica in replicas}
-        assert {(fact.replica, fact.attempt) for fact in ended} == {(replica, 1) for replica in replicas}
-        changes = Counter(
-            (change.replica, change.attempt, change.state)
-            for fact in await colo.facts(ReplicasChanged, "colo.v1.evt.replica.changed")
-            for change in fact.changes
-        )
-        assert {replica for replica, _, state in changes if state == "Succeeded"} == replicas
-        assert max(changes.values()) == 1, [key for key, count in changes.items() if count > 1]
+        await each_replica_ran_once(colo, jobs)
+        # The machines are as idle as before: no node was late or lost for a moment, and no number jumped, whoever published it.
+        assert await colo.facts(FreshnessChanged, FRESHNESS) == warmed
+        assert len(numbers) == NODES
+        for node, published in numbers.items():
+            found = [fact.batch_cpu_mcpu for fact in published]
+            assert min(found) * 10 >= max(found) * 9, (node, found)
+            order = [(fact.sampled_at_ms, fact.sample_seq) for fact in published]
+            assert order == sorted(order), node

@@ -25,11 +25,13 @@ from colo_common.events.waiting import ExplainWait
 from colo_common.runtime.core import Subscription
 from colo_common.runtime.sources import sources_of
 from colo_evictor.shell import HEARS as EVICTOR_HEARS
+from colo_evictor.shell import HEARS_SHARED as EVICTOR_HEARS_SHARED
 from colo_executor.subscriptions import executor_hears
 from colo_gateway.restrictions.shell import RESTRICTIONS_HEARS
 from colo_gateway.shell import hears as gateway_hears
 from colo_jobs.shell import HEARS as JOBS_HEARS
 from colo_overcommit.shell import HEARS_RISK as OVERCOMMIT_HEARS
+from colo_overcommit.shell import HEARS_SHARED as OVERCOMMIT_HEARS_SHARED
 from colo_scheduler.shell import HEARS as SCHEDULER_HEARS
 from colo_scheduler.shell import HEARS_SHARED as SCHEDULER_HEARS_SHARED
 
@@ -45,8 +47,8 @@ ROLES: Final = (*CONTROL, "simulator", "feed", "admin", "listener", "workload")
 _HEARS: Final[Mapping[str, tuple[Subscription, ...]]] = {
     "jobs": JOBS_HEARS,
     "scheduler": (*SCHEDULER_HEARS, *SCHEDULER_HEARS_SHARED),
-    "overcommit": OVERCOMMIT_HEARS,
-    "evictor": EVICTOR_HEARS,
+    "overcommit": (*OVERCOMMIT_HEARS, *OVERCOMMIT_HEARS_SHARED),
+    "evictor": (*EVICTOR_HEARS, *EVICTOR_HEARS_SHARED),
     "gateway": (*gateway_hears(), *RESTRICTIONS_HEARS),
     "feed": lab_hears(),
 }

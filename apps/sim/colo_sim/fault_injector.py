@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from colo_common.model.invalid import InvariantBroken
@@ -61,13 +61,13 @@ class FaultInjector:
             case "crash-jobs":
                 self.kill(world.jobs)
             case "crash-scheduler":
-                self.kill(world.schedulers[0] if len(world.schedulers) == 1 else rng.choice(world.schedulers))
+                self.kill(self._one_of(world.schedulers))
             case "stop-scheduler":
                 self._stop(rng.choice(world.schedulers), self._away_ms())
             case "crash-overcommit":
-                self.kill(world.overcommit)
+                self.kill(self._one_of(world.overcommits))
             case "crash-evictor":
-                self.kill(world.evictor)
+                self.kill(self._one_of(world.evictors))
             case "crash-executor":
                 self.kill(self._node().executor)
             case "crash-collector":
@@ -102,6 +102,9 @@ class FaultInjector:
                 self._restore_streams(rng.choice(_FORGETS_MS))
             case _:
                 raise InvariantBroken("an unknown fault", kind=kind)
+
+    def _one_of(self, processes: Sequence[SimProcess[Any]]) -> SimProcess[Any]:
+        return processes[0] if len(processes) == 1 else self._world.rng.choice(processes)
 
     def _node(self) -> SimNode:
         return self._world.rng.choice(list(self._world.nodes.values()))

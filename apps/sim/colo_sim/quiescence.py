@@ -20,10 +20,10 @@ def differences(world: SimCluster) -> list[str]:
         return found
     for key, core in world.scheduler_cores.items():
         found += _compare(key, {attempt: one.placement.node for attempt, one in core.commits.held.items()}, held)
-    overcommit = {
-        _attempt(key): name for name, node in world.overcommit_core.nodes.items() for key in node.held.attempts
-    }
-    found += _compare("overcommit", overcommit, held)
+    for key, overcommit in world.overcommit_cores.items():
+        known = {_attempt(each): name for name, node in overcommit.nodes.items() for each in node.held.attempts}
+        found += _compare(key, known, held)
+    found += [*_unshared(world)]
     running: dict[tuple[str, int], str] = {}
     machines: dict[tuple[str, int], str] = {}
     for name, node in world.nodes.items():
@@ -70,11 +70,21 @@ def pending_work(world: SimCluster) -> list[str]:
     for name, queue in world.jobs_core.index.queues.items():
         if queue.waiting or queue.running:
             found.append(f"queue {name}: {queue.waiting} wait, {queue.running} run")
-    found += [f"{name}: a victim is on its way" for name, node in world.evictor_core.nodes.items() if node.terminating]
+    for key, evictor in world.evictor_cores.items():
+        found += [f"{key}: a victim is on its way on {name}" for name, node in evictor.own_nodes() if node.terminating]
     for attempt, node in world.invariant_checker.placed.items():
         if attempt not in world.invariant_checker.reported:
             found.append(f"{attempt} was placed on {node} and never reported again")
     return found
+
+
+def _unshared(world: SimCluster) -> Iterator[str]:
+    """Partitions that not just one instance holds."""
+    for service, cores in (("overcommit", world.overcommit_cores), ("evictor", world.evictor_cores)):
+        for partition in range(world.settings.partitions):
+            holders = [key for key, core in cores.items() if core.partitions.holds(partition)]
+            if len(holders) != 1:
+                yield f"{service}: {holders} hold partition {partition}"
 
 
 def _compare(view_name: str, view: dict[tuple[str, int], str], held: dict[tuple[str, int], str]) -> Iterator[str]:

@@ -55,6 +55,7 @@ class Boot:
         world_log: WorldLog,
         link: Link,
         die: Callable[[], None],
+        begin_again: Callable[[], None],
     ) -> None:
         self.key = key
         self.boot_id = f"{key}-{number}"
@@ -69,6 +70,8 @@ class Boot:
         self.crashes_in: int | None = None
         self._world_log = world_log
         self._die = die
+        #: End this run like a crash, and start the next one at once: what a process does that lost its lease unnoticed.
+        self.begin_again = begin_again
 
     @property
     def is_over(self) -> bool:

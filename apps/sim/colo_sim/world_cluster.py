@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from colo_common.adapters.leases_memory import MemoryLeases
 from colo_common.adapters.store_memory import MemoryStore
 from colo_common.model.colocation import COLOCATION_LABEL
 from colo_common.runtime.metrics import Metrics
@@ -33,7 +34,7 @@ from colo_sim.world_node import SimNode
 from colo_sim.world_operator import SimOperator, plan_restrictions
 from colo_sim.world_process import SimProcess
 from colo_sim.world_requests import RequestRouter
-from colo_sim.world_roles import Works
+from colo_sim.world_roles import Sharing, Works
 from colo_sim.world_scheduler import scheduler
 from colo_sim.world_settings import WorldSettings
 
@@ -75,15 +76,26 @@ class SimCluster:
             )
             for key in _names("scheduler", settings.schedulers)
         )
-        self.overcommit = self._process(
-            "overcommit",
-            lambda boot, connection, metrics: world_roles.overcommit(boot, connection, metrics, judge.promised),
+        overcommit_shares, evictor_shares = self._sharing("overcommit"), self._sharing("evictor")
+        self.overcommits = tuple(
+            self._process(
+                key,
+                lambda boot, connection, metrics: world_roles.overcommit(
+                    boot, connection, metrics, judge.promised, overcommit_shares
+                ),
+            )
+            for key in _names("overcommit", settings.sharers)
         )
-        self.evictor = self._process(
-            "evictor",
-            lambda boot, connection, metrics: world_roles.evictor(boot, connection, store, metrics, evictor_policy),
+        self.evictors = tuple(
+            self._process(
+                key,
+                lambda boot, connection, metrics: world_roles.evictor(
+                    boot, connection, store, metrics, evictor_policy, evictor_shares
+                ),
+            )
+            for key in _names("evictor", settings.sharers)
         )
-        self.services: tuple[SimProcess[Any], ...] = (self.jobs, *self.schedulers, self.overcommit, self.evictor)
+        self.services: tuple[SimProcess[Any], ...] = (self.jobs, *self.schedulers, *self.overcommits, *self.evictors)
         if settings.restrictions:
             #: The gateway, of which only the table of restrictions is simulated.
             self.gateway = self._process(
@@ -126,14 +138,14 @@ class SimCluster:
         return {process.key: process.role for process in self.schedulers}
 
     @property
-    def overcommit_core(self) -> OvercommitCore:
-        """The overcommit core of the running process."""
-        return self.overcommit.role
+    def overcommit_cores(self) -> dict[str, OvercommitCore]:
+        """The overcommit cores of the running processes, by process key."""
+        return {process.key: process.role for process in self.overcommits}
 
     @property
-    def evictor_core(self) -> EvictorCore:
-        """The evictor core of the running process."""
-        return self.evictor.role
+    def evictor_cores(self) -> dict[str, EvictorCore]:
+        """The evictor cores of the running processes, by process key."""
+        return {process.key: process.role for process in self.evictors}
 
     @staticmethod
     def executor_core(node: SimNode) -> Executor:
@@ -169,6 +181,13 @@ class SimCluster:
             chance=self.chance,
             world_log=self.world_log,
         )
+
+    def _sharing(self, service: str) -> Sharing | None:
+        """How the instances of a service share its work; None for one that is alone."""
+        if not self.settings.partitions:
+            return None
+        leases = self.store.leases[service] = MemoryLeases(lambda: self.event_queue.now_ms)
+        return Sharing(self.settings.partitions, leases, self.store)
 
     def _add_node(self, name: str, number: int) -> None:
         settings, spec, judge = self.settings, self.settings.spec, self.invariant_checker

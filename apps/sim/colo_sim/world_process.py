@@ -62,6 +62,7 @@ class SimProcess(Generic[Role_co]):
             world_log=self._world_log,
             link=self.link,
             die=self._die,
+            begin_again=self._begin_again,
         )
         boot.note(f"starts    {boot.boot_id}")
         self._chance.reached["starts with a wrong clock"] += boot.clock.ahead_ms != 0
@@ -146,6 +147,16 @@ class SimProcess(Generic[Role_co]):
     def _die(self) -> None:
         self.crash()
         self.crashed()
+
+    def _begin_again(self) -> None:
+        self._chance.reached["was fenced"] += 1
+        self._note("was fenced")
+        self.crash()
+        self._event_queue.after(1, self._start_if_down)
+
+    def _start_if_down(self) -> None:
+        if not self.is_up:
+            self.start()
 
     def _note(self, what: str) -> None:
         self._world_log.add(self._event_queue.now_ms, self.key, what)

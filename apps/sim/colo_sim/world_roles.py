@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, cast
 
+from msgspec import Struct
+
+from colo_common.adapters.leases_memory import MemoryLeases
 from colo_common.adapters.store_memory import MemoryStore
 from colo_common.events.effects import Effect, Publish
 from colo_common.events.node import AllocatableChanged
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import ZoneShare
+from colo_common.ports import Advisory, Backlog, Fenced
 from colo_common.runtime.core import Core
 from colo_common.runtime.holds import list_holds
+from colo_common.runtime.lease_keeper import LEASE_TTL_MS, LeaseKeeper
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
+from colo_common.runtime.shares import ServiceShares
+from colo_common.runtime.term import HeldStore
 from colo_evictor.core import EvictorCore
 from colo_evictor.policy import EvictorPolicy
 from colo_evictor.shell import evictor_service
+from colo_evictor.stored import ROW_KIND
 from colo_gateway.restrictions.shell import restrictions_service
 from colo_jobs.core import Event as JobsEvent
 from colo_jobs.core import JobsCore
@@ -29,12 +37,14 @@ from colo_overcommit.policy import OvercommitPolicy
 from colo_overcommit.shell import overcommit_service
 from colo_sim.world_boot import Boot
 from colo_sim.world_connection import Connection
+from colo_sim.world_ledger import LeaseConnection
 from colo_sim.world_store import StoreConnection
 
 __all__ = [
     "JudgedJobs",
     "JudgedOvercommit",
     "Promises",
+    "Sharing",
     "Works",
     "evictor",
     "jobs",
@@ -49,6 +59,49 @@ Works = Sequence[Coroutine[Any, Any, None]]
 Promises = Callable[[AllocatableChanged, Mapping[int, ZoneShare]], None]
 # Small pages, so that lists change between two pages.
 _PAGE: Final = 7
+
+
+class Sharing(Struct, frozen=True):
+    """How several instances share the work of a service: by so many partitions, whose leases the store has."""
+
+    partitions: int
+    leases: MemoryLeases
+    store: MemoryStore
+
+    def keeper(self, boot: Boot) -> LeaseKeeper:
+        """The leases of one start of an instance."""
+        connection = LeaseConnection(boot, self.leases, lambda: self.store.fault)
+        return LeaseKeeper(connection, boot.boot_id, self.partitions, LEASE_TTL_MS, stays_when_away=True)
+
+
+class _NobodyAnswers:
+    """The Survey of a world in which an instance that cannot reach the store reaches nobody."""
+
+    async def ask_all(self, subject: str, data: bytes, timeout_s: float) -> Sequence[bytes]:
+        """No answers."""
+        return ()
+
+    async def backlogs(self, streams: Sequence[str], timeout_s: float) -> Sequence[Backlog]:
+        """No backlogs."""
+        return ()
+
+    async def advisories(self, sink: Callable[[Advisory], Awaitable[None]]) -> None:
+        """Nothing is said."""
+
+
+def _sharing(boot: Boot, service: Service, keeper: LeaseKeeper | None) -> Works:
+    """The service alone, or with its share of the work. What was fenced begins again."""
+    if keeper is None:
+        return (running(boot, service),)
+
+    async def until_fenced(work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Fenced:
+            boot.begin_again()
+
+    shares = ServiceShares(service.name, keeper, _NobodyAnswers())
+    return until_fenced(running(boot, service)), until_fenced(shares.run(service))
 
 
 def running(boot: Boot, service: Service) -> Coroutine[Any, Any, None]:
@@ -78,8 +131,8 @@ class JudgedJobs(JobsCore):
 class JudgedOvercommit(OvercommitCore):
     """The overcommit core; `judge` is called with each promise and with what the core knows to be held then."""
 
-    def __init__(self, policy: OvercommitPolicy, judge: Promises) -> None:
-        super().__init__(policy)
+    def __init__(self, policy: OvercommitPolicy, judge: Promises, partitions: int) -> None:
+        super().__init__(policy, partitions=partitions)
         self._judge = judge
 
     def handle(self, event: OvercommitEvent, now_ms: int) -> list[Effect]:
@@ -109,30 +162,49 @@ def jobs(boot: Boot, connection: Connection, store: MemoryStore, metrics: Metric
     return core, (running(boot, service), list_holds(connection, boot.clock, service, _PAGE, shell.holds_due))
 
 
-def overcommit(boot: Boot, connection: Connection, metrics: Metrics, judge: Promises) -> tuple[OvercommitCore, Works]:
+def overcommit(
+    boot: Boot, connection: Connection, metrics: Metrics, judge: Promises, sharing: Sharing | None
+) -> tuple[OvercommitCore, Works]:
     """The overcommit service. `judge` is called with every promise and with what is held of each zone."""
-    core = JudgedOvercommit(OvercommitPolicy(), judge)
+    core = JudgedOvercommit(OvercommitPolicy(), judge, 0 if sharing is None else sharing.partitions)
+    keeper = None if sharing is None else sharing.keeper(boot)
     service = overcommit_service(
-        cast(Core, core), connection, boot.clock, metrics=metrics, boot_id=boot.boot_id, seed=boot.seed
-    )
-    return core, (running(boot, service), list_holds(connection, boot.clock, service, _PAGE))
-
-
-def evictor(
-    boot: Boot, connection: Connection, store: MemoryStore, metrics: Metrics, policy: EvictorPolicy
-) -> tuple[EvictorCore, Works]:
-    """The evictor."""
-    core = EvictorCore(policy, needs_holds=True)
-    service = evictor_service(
         cast(Core, core),
         connection,
-        StoreConnection(boot, store),
         boot.clock,
         metrics=metrics,
         boot_id=boot.boot_id,
         seed=boot.seed,
+        leases=keeper,
+        is_shared=keeper is not None,
     )
-    return core, (running(boot, service), list_holds(connection, boot.clock, service, _PAGE))
+    return core, (*_sharing(boot, service, keeper), list_holds(connection, boot.clock, service, _PAGE))
+
+
+def evictor(
+    boot: Boot,
+    connection: Connection,
+    store: MemoryStore,
+    metrics: Metrics,
+    policy: EvictorPolicy,
+    sharing: Sharing | None,
+) -> tuple[EvictorCore, Works]:
+    """The evictor."""
+    core = EvictorCore(policy, needs_holds=True, partitions=0 if sharing is None else sharing.partitions)
+    keeper = None if sharing is None else sharing.keeper(boot)
+    stored = StoreConnection(boot, store)
+    service = evictor_service(
+        cast(Core, core),
+        connection,
+        stored if keeper is None else HeldStore(stored, "evictor", keeper, (ROW_KIND,)),
+        boot.clock,
+        metrics=metrics,
+        boot_id=boot.boot_id,
+        seed=boot.seed,
+        leases=keeper,
+        is_shared=keeper is not None,
+    )
+    return core, (*_sharing(boot, service, keeper), list_holds(connection, boot.clock, service, _PAGE))
 
 
 def restrictions(boot: Boot, connection: Connection, store: MemoryStore, metrics: Metrics) -> tuple[Service, Works]:

@@ -17,6 +17,8 @@ class WorldSettings(Struct, frozen=True, kw_only=True):
     of a node needs nearly the whole machine. `online_jobs` are placed in addition to the batch `jobs`. `restrictions`: how many
     times operators forbid something for a while: on a node (also by its label), for a job, for a queue or everywhere.
 
+    `sharers` instances of overcommit and as many of the evictor share the nodes by `partitions`; with 0 there must be one of each.
+
     After the faults end, the services' views must agree within `settle_most_ms`, and after that no work may be pending after
     `quiescence_most_ms`.
     """
@@ -35,6 +37,8 @@ class WorldSettings(Struct, frozen=True, kw_only=True):
     restrictions: int = 0
     settle_most_ms: int = 600_000
     quiescence_most_ms: int = 3_600_000
+    sharers: int = 1
+    partitions: int = 0
     spec: MachineSpec = MachineSpec(
         sockets=1, zones_per_socket=2, cpus_per_zone=4, memory_bytes_per_zone=8 * GIB, sub_step_ms=1_000
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from colo_common.adapters.store_memory import MemoryStore
 from colo_common.events.effects import Write
+from colo_common.model.partition import Fence
 from colo_common.ports import Row
 from colo_sim.world_boot import Boot
 
@@ -33,6 +34,12 @@ class StoreConnection:
         """See Store.write."""
         await self._boot.call("call the store")
         await self._truth.write(writes)
+        await self._boot.step("receive from the store")
+
+    async def write_fenced(self, writes: Sequence[Write], service: str, fences: Sequence[Fence]) -> None:
+        """See FencedStore.write_fenced."""
+        await self._boot.call("call the store")
+        await self._truth.write_fenced(writes, service, fences)
         await self._boot.step("receive from the store")
 
     async def identity(self) -> str:

@@ -31,6 +31,15 @@ class Budget:
         """Count evictions of an earlier run."""
         self._taken_at_ms = deque(sorted([*self._taken_at_ms, *at_ms]))
 
+    def replace(self, at_ms: Iterable[int]) -> None:
+        """Count exactly these evictions."""
+        self._taken_at_ms = deque(sorted(at_ms))
+
+    @property
+    def times(self) -> tuple[int, ...]:
+        """When the counted evictions were."""
+        return tuple(self._taken_at_ms)
+
     def __len__(self) -> int:
         """The evictions of the last 60 s, as of the last `take`."""
         return len(self._taken_at_ms)

@@ -6,7 +6,6 @@ from hashlib import blake2b
 from typing import assert_never
 
 import msgspec
-from msgspec import Struct
 
 from colo_common.events.effects import Conflict, Effect, Publish, Record, StoreLost, Wake, Write
 from colo_common.events.enforcement import ReplicaEnded
@@ -27,28 +26,32 @@ from colo_common.model.colocation_rules import ruled
 from colo_common.model.freshness import FORGET_NODE_MS, Freshness
 from colo_common.model.holds_gate import HoldsGate
 from colo_common.model.invalid import InvariantBroken
+from colo_common.model.partition import Partitions, PartitionsHeld, partition_of
 from colo_common.model.placement import attempt_key
 from colo_common.model.reasons import EndCause
 from colo_common.model.restriction import Restrictions
 from colo_evictor.budget import WINDOW_MS, Budget
 from colo_evictor.drains import Drain, drain_of, rank_leaving
 from colo_evictor.policy import EvictorPolicy
+from colo_evictor.shared_budget import SharedBudget
 from colo_evictor.signals import Level, Signal, levels
+from colo_evictor.stored import (
+    ROW_KIND,
+    BudgetLoaded,
+    BudgetRecorded,
+    EvictorRowReloaded,
+    EvictorRowsLoaded,
+    LoadEvictorRows,
+    ReloadBudget,
+    ReloadEvictorRow,
+    StoredNode,
+)
 from colo_evictor.stored_times import by_this_clock
 from colo_evictor.victims import rank_victims
 from colo_evictor.watched import BATCH_BANDS, EvictorRow, TerminatingReplica, WatchedNode
 
-__all__ = [
-    "ROW_KIND",
-    "Event",
-    "EvictorCore",
-    "EvictorRowReloaded",
-    "EvictorRowsLoaded",
-    "ReloadEvictorRow",
-    "StoredNode",
-]
+__all__ = ["Event", "EvictorCore"]
 
-ROW_KIND = "evictor-node"
 _NODES_MAX = 50_000
 _DRAIN_RETRY_MS = 1_000
 _RANKING_MAX = 20
@@ -57,33 +60,6 @@ _CHECKED_AT_ONCE = 20_000
 _PIECE = 1_000
 # The scheduler may have answered from a view that does not contain younger holds yet.
 _YOUNG_MS = 60_000
-
-
-class StoredNode(Struct, frozen=True, kw_only=True):
-    """One stored row with its version."""
-
-    node: str
-    version: int
-    row: EvictorRow
-
-
-class EvictorRowsLoaded(Struct, frozen=True, kw_only=True):
-    """Event: the rows that the store held at the start."""
-
-    rows: tuple[StoredNode, ...]
-
-
-class EvictorRowReloaded(Struct, frozen=True, kw_only=True):
-    """Event: what the store holds of a node now; without `stored` it holds nothing."""
-
-    node: str
-    stored: StoredNode | None = None
-
-
-class ReloadEvictorRow(Struct, frozen=True, kw_only=True):
-    """Effect: read the row of a node again, because another writer changed it. Answered by EvictorRowReloaded."""
-
-    node: str
 
 
 def eviction_id(*parts: str | int) -> str:
@@ -103,6 +79,10 @@ Event = (
     | HoldsListed
     | EvictorRowsLoaded
     | EvictorRowReloaded
+    | EvictionRequested
+    | PartitionsHeld
+    | BudgetLoaded
+    | BudgetRecorded
     | Conflict
     | StoreLost
     | Wake
@@ -110,19 +90,32 @@ Event = (
 
 
 class EvictorCore:
-    """Keeps for each node its placements, the holds of its signals, its terminating victims and its cool-down."""
+    """Keeps for each node its placements, the holds of its signals, its terminating victims and its cool-down.
+
+    Where several instances share the work, each knows what is placed and measured on all nodes, and evicts on those of the
+    partitions that it holds; victims and cool-downs of a node come with its row when it changes hands.
+    """
 
     def __init__(
-        self, policy: EvictorPolicy, forget_node_ms: int = FORGET_NODE_MS, *, needs_holds: bool = False
+        self,
+        policy: EvictorPolicy,
+        forget_node_ms: int = FORGET_NODE_MS,
+        *,
+        needs_holds: bool = False,
+        partitions: int = 0,
     ) -> None:
         """A node that has been lost for `forget_node_ms` and has no placement and no victim is forgotten (0: never).
 
-        `needs_holds`: nothing is evicted before the scheduler has listed what is held.
+        `needs_holds`: nothing is evicted before the scheduler has listed what is held. `partitions` 0: the work is not shared.
         """
+        self.partitions = Partitions(partitions)
+        # Partitions that are held and whose rows are still to be read.
+        self._unread: set[int] = set()
         policy.validate()
         self.policy = policy
         self.nodes: dict[str, WatchedNode] = {}
         self.budget = Budget(policy.cluster_per_minute)
+        self._shared = SharedBudget(self.budget) if partitions else None
         self._holds = HoldsGate(is_open=not needs_holds)
         self.conflicts = 0
         self.too_many_nodes = 0
@@ -178,17 +171,23 @@ class EvictorCore:
             case HoldsListed():
                 return self._listed(event, now_ms)
             case EvictorRowsLoaded():
-                self._load(event, now_ms)
-                return []
+                return self._load(event, now_ms)
             case StoreLost():
                 return self._put_back()
             case EvictorRowReloaded():
                 self._take_row(event.node, event.stored, now_ms)
+                return self._already_ended(event.node, now_ms)
+            case EvictionRequested():
+                # Of another instance: the holds of its signals end there as well.
+                if not self._owns(event.node):
+                    self._node(event.node).signals.clear()
                 return []
+            case PartitionsHeld():
+                return self._held_now(event)
+            case BudgetLoaded() | BudgetRecorded():
+                return self._budget_known(event, now_ms)
             case Conflict():
-                # Another writer changed the row, and this evictor must not act on the node with an old view.
-                self.conflicts += 1
-                return [ReloadEvictorRow(node=event.id)] if event.kind == ROW_KIND else []
+                return self._refused(event)
             case Wake():
                 is_retry = self._drain_at_ms is not None and self._drain_at_ms <= now_ms
                 drained = self._drain_all(now_ms) if self.restrictions.expire(now_ms) or is_retry else []
@@ -198,7 +197,12 @@ class EvictorCore:
 
     def deadline_ms(self) -> int | None:
         """When the first victim is overdue, a lost node is to be forgotten, a drain goes on, or a restriction is over."""
-        due = [victim.due_ms for node in self.nodes.values() for victim in node.terminating.values()]
+        due = [
+            victim.due_ms
+            for name, node in self.nodes.items()
+            if node.terminating and self._owns(name)
+            for victim in node.terminating.values()
+        ]
         if self._lost_since and self._forget_ms:
             due.append(next(iter(self._lost_since.values())) + self._forget_ms)
         due.extend(at for at in (self._drain_at_ms, self.restrictions.deadline_ms()) if at is not None)
@@ -242,6 +246,8 @@ class EvictorCore:
             and level.high
             and held_ms >= level.hold_ms
         ]
+        if not self._owns(sample.node):
+            return []
         if not held:
             return self._drain(sample.node, now_ms)
         if node.terminating or now_ms < node.cool_until_ms or not self._holds.is_open:
@@ -259,7 +265,7 @@ class EvictorCore:
         now_ms: int,
     ) -> list[Effect]:
         ranking = rank_victims(sample.workloads, node.placed.holds, node.terminating, level.reason, now_ms)
-        if not ranking or not self.budget.take(now_ms):
+        if not ranking or not self._may_spend(now_ms):
             return []
         victim = ranking[0]
         key = attempt_key(victim.replica, victim.attempt)
@@ -324,8 +330,14 @@ class EvictorCore:
             reason=requested.reason,
         )
         traceparent = placement.traceparent if placement else ""
+        record = self._record(requested.node, node)
+        confirm: list[Effect] = []
+        if self._shared is not None:
+            write, confirmed = self._shared.spent(requested.node, requested.at_ms)
+            record, confirm = Record(writes=(*record.writes, write)), [confirmed]
         return [
-            self._record(requested.node, node),
+            record,
+            *confirm,
             Publish(fact=requested, id=f"evictor:requested:{requested.eviction}"),
             Publish(fact=order, id=f"evictor:order:{requested.eviction}", traceparent=traceparent),
         ]
@@ -337,6 +349,9 @@ class EvictorCore:
         key = attempt_key(event.replica, event.attempt)
         node.placed.drop(key)
         node.seen.pop(key, None)
+        if not self._owns(event.node):
+            node.note_end(key, event.cause)
+            return []
         victim = node.terminating.pop(key, None)
         finished = [] if victim is None else self._finish(event.node, node, victim, event.cause, now_ms)
         return [*finished, *self._drain(event.node, now_ms)]
@@ -354,14 +369,14 @@ class EvictorCore:
         """
         node = self.nodes.get(name)
         drain = None if node is None else drain_of(name, node, self.restrictions)
-        if node is None or drain is None or not self._holds.is_open:
+        if node is None or drain is None or not self._holds.is_open or not self._owns(name):
             return []
         ranking = rank_leaving(node, drain, now_ms)
         if not ranking:
             return self._drained(name, node, drain, now_ms)
         if node.terminating:
             return []
-        if now_ms < node.cool_until_ms or not self.budget.take(now_ms):
+        if now_ms < node.cool_until_ms or not self._may_spend(now_ms):
             at_ms = max(node.cool_until_ms, now_ms + _DRAIN_RETRY_MS)
             self._drain_at_ms = at_ms if self._drain_at_ms is None else min(self._drain_at_ms, at_ms)
             return []
@@ -431,6 +446,8 @@ class EvictorCore:
         effects: list[Effect] = []
         for name in sorted(self.nodes):
             node = self.nodes[name]
+            if not node.terminating or not self._owns(name):
+                continue
             for key in sorted(key for key, victim in node.terminating.items() if victim.due_ms <= now_ms):
                 victim = node.terminating.pop(key)
                 effects.extend(self._finish(name, node, victim, EndCause.LOST, now_ms))
@@ -448,7 +465,7 @@ class EvictorCore:
                 self._lost_since[name] = now_ms
                 continue
             del self.nodes[name]
-            if node.version:
+            if node.version and self._owns(name):
                 effects.append(Record(writes=(Write(kind=ROW_KIND, id=name, value=None, expect=node.version),)))
         return effects
 
@@ -467,15 +484,81 @@ class EvictorCore:
             node.placed.keep(listed.get(name, ()), event.asked_at_ms - _YOUNG_MS)
         return self._drain_all(now_ms) if self._holds.listed(is_complete=event.asked_at_ms > 0) else []
 
-    def _load(self, event: EvictorRowsLoaded, now_ms: int) -> None:
-        for stored in event.rows:
-            self._take_row(stored.node, stored, now_ms)
+    def _load(self, event: EvictorRowsLoaded, now_ms: int) -> list[Effect]:
+        """Take what is stored of the nodes: all of it at the start, or of the partitions that came here."""
+        if not self.partitions.count:
+            for stored in event.rows:
+                self._take_row(stored.node, stored, now_ms)
+            return []
+        asked = self._unread.intersection(event.partitions)
+        self._unread -= asked
+        rows = {stored.node: stored for stored in event.rows}
+        effects: list[Effect] = []
+        for name in sorted({*rows, *self.nodes}):
+            if self._partition(name) in asked:
+                self._take_row(name, rows.get(name), now_ms)
+                effects.extend(self._already_ended(name, now_ms))
+        return effects
+
+    # ---- several instances
+
+    def _partition(self, node: str) -> int:
+        return partition_of(node, self.partitions.count)
+
+    def _owns(self, node: str) -> bool:
+        """Whether this instance acts for the node: it holds its partition, and has read its row."""
+        return self.partitions.owns(node) and not (self._unread and self._partition(node) in self._unread)
+
+    def own_nodes(self) -> Iterator[tuple[str, WatchedNode]]:
+        """The nodes for which this instance acts."""
+        return ((name, node) for name, node in self.nodes.items() if self._owns(name))
+
+    def _held_now(self, event: PartitionsHeld) -> list[Effect]:
+        """Act for the nodes of these partitions from now on, as soon as their rows are read."""
+        new, lost = self.partitions.take(event)
+        self._unread = (self._unread | new) - lost
+        return [LoadEvictorRows(partitions=tuple(sorted(new))), ReloadBudget()] if new else []
+
+    def _already_ended(self, name: str, now_ms: int) -> list[Effect]:
+        """Finish the victims whose end was reported while no instance acted for the node."""
+        node = self.nodes.get(name)
+        if node is None or not self._owns(name):
+            return []
+        effects: list[Effect] = []
+        for key in sorted(node.ends.keys() & node.terminating.keys()):
+            effects.extend(self._finish(name, node, node.terminating.pop(key), node.ends[key], now_ms))
+        node.ends.clear()
+        return effects
+
+    def _budget_known(self, event: BudgetLoaded | BudgetRecorded, now_ms: int) -> list[Effect]:
+        if self._shared is not None and isinstance(event, BudgetLoaded):
+            self._shared.loaded(event, now_ms)
+        elif self._shared is not None:
+            self._shared.recorded()
+        return []
+
+    def _may_spend(self, now_ms: int) -> bool:
+        """Count an eviction in the budget, unless that is used up or another instance may be using it at this moment."""
+        return (self._shared is None or self._shared.is_open) and self.budget.take(now_ms)
+
+    def _refused(self, event: Conflict) -> list[Effect]:
+        """Read again what another writer changed: this evictor must not act on it with an old view."""
+        self.conflicts += 1
+        nodes = [event.id] if event.kind == ROW_KIND else []
+        if self._shared is None:
+            return [ReloadEvictorRow(node=node) for node in nodes]
+        # One record has the row of a node and the budget: both are as they were.
+        node, effects = self._shared.refused()
+        if node and node not in nodes:
+            nodes.append(node)
+        return [*(ReloadEvictorRow(node=node) for node in nodes), *effects]
 
     def _take_row(self, name: str, stored: StoredNode | None, now_ms: int) -> None:
         """Make the stored part of a node's state what the store holds: version and victims, and the times by this clock."""
         row = EvictorRow() if stored is None else by_this_clock(stored.row, now_ms, self.policy.overdue_ms)
         node = self._node(name)
-        self.budget.taken([at_ms for at_ms in row.evicted_ms if at_ms not in node.evicted_ms])
+        if self._shared is None:
+            self.budget.taken([at_ms for at_ms in row.evicted_ms if at_ms not in node.evicted_ms])
         node.version = 0 if stored is None else stored.version
         node.cool_until_ms = row.cool_until_ms
         node.evicted_ms = row.evicted_ms
@@ -496,7 +579,7 @@ class EvictorCore:
                 )
             )
             for name, node in self.nodes.items()
-            if node.version
+            if node.version and self._owns(name)
         ]
 
     def _record(self, name: str, node: WatchedNode) -> Record:

@@ -7,14 +7,21 @@ from colo_common.runtime.process import ServiceProcess, run
 from colo_evictor.core import EvictorCore
 from colo_evictor.settings import EvictorSettings
 from colo_evictor.shell import evictor_service
+from colo_evictor.stored import ROW_KIND
 
 __all__ = ["main"]
 
 
 async def build(process: ServiceProcess, settings: EvictorSettings) -> None:
-    """Add the service and its gauges to the process, which serves while it alone holds the evictions of the cluster."""
-    leases = process.hold(settings.lease_ttl_ms)
-    core = EvictorCore(settings.policy, settings.forget_node_ms, needs_holds=True)
+    """Add the service and its gauges to the process, which serves while it holds the cluster's evictions, or its share of them."""
+    leases = process.hold(settings.lease_ttl_ms, settings.partitions, row_kinds=(ROW_KIND,))
+    is_shared = settings.partitions > 1
+    core = EvictorCore(
+        settings.policy,
+        settings.forget_node_ms,
+        needs_holds=True,
+        partitions=settings.partitions if is_shared else 0,
+    )
     service = evictor_service(
         core,
         process.bus,
@@ -24,8 +31,10 @@ async def build(process: ServiceProcess, settings: EvictorSettings) -> None:
         boot_id=leases.owner if leases is not None else "",
         more_problems=lambda: {"placements": core.problem()},
         leases=leases,
+        is_shared=is_shared,
     )
     process.add(service)
+    process.share(service)
     process.background(list_holds(process.bus, process.clock, service))
     refused = process.metrics.gauge(
         "colo_evictor_budget_refusals", "evictions that the cluster's budget refused since the last one it allowed"

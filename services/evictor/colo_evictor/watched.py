@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from colo_common.events.node import NodeUsageSampled, WorkloadUsage
 from colo_common.model.placement import attempt_key
 from colo_common.model.qos import PriorityBand
-from colo_common.model.reasons import Reason
+from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.restriction import Restrictions
 from colo_common.model.topology import NodeTopology
 from colo_evictor.placed import Placed
@@ -15,6 +15,7 @@ from colo_evictor.signals import Signal
 
 __all__ = ["BATCH_BANDS", "TerminatingReplica", "EvictorRow", "WatchedNode"]
 
+_ENDS_KEPT: Final = 100
 BATCH_BANDS: Final = (PriorityBand.BATCH, PriorityBand.FREE)
 
 
@@ -46,7 +47,8 @@ class WatchedNode(Struct, kw_only=True):
     """The state of one node; only the core changes it. `placed` and `terminating` are keyed by attempt; `version` is the row's.
 
     `seen`: the replicas of the newest sample, by attempt. `withdrawn_ms`: since when it takes no batch work any more, None while it
-    does; `withdrawn_by` names what withdrew it. `drained_ms`: the beginning of the drain whose end was published.
+    does; `withdrawn_by` names what withdrew it. `drained_ms`: the beginning of the drain whose end was published. `ends`: how
+    attempts ended while another instance acted for the node.
     """
 
     topology: NodeTopology | None = None
@@ -62,6 +64,13 @@ class WatchedNode(Struct, kw_only=True):
     withdrawn_ms: int | None = None
     withdrawn_by: str = ""
     drained_ms: int | None = None
+    ends: dict[str, EndCause] = field(default_factory=dict)
+
+    def note_end(self, key: str, cause: EndCause) -> None:
+        """Remember how an attempt ended, of the last 100, for when the node's victims come here."""
+        self.ends[key] = cause
+        if len(self.ends) > _ENDS_KEPT:
+            del self.ends[next(iter(self.ends))]
 
     def batch_cpu(self, sample: NodeUsageSampled, restrictions: Restrictions) -> tuple[int, int]:
         """CPU (mcpu) that the batch and free replicas of the sample request and use together.

@@ -1,6 +1,6 @@
 """The overcommit core: takes topologies and samples, publishes allocatable with its explanation, leases and freshness."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import assert_never
 
 from msgspec import Struct
@@ -24,6 +24,7 @@ from colo_common.model.audit import Audit
 from colo_common.model.colocation import admits_batch
 from colo_common.model.freshness import FORGET_NODE_MS, Freshness, freshness_of
 from colo_common.model.invalid import InvariantBroken
+from colo_common.model.partition import Partitions, PartitionsHeld, partition_of
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.restriction import Restrictions, restriction_text
 from colo_overcommit.allocatable import ZoneInputs, allocatable_of_zone, with_reclaim, zone_inputs
@@ -58,6 +59,8 @@ Event = (
     | EvictionRequested
     | EvictionFinished
     | AllocatableChanged
+    | FreshnessChanged
+    | PartitionsHeld
     | RequestReceived
     | BusReachable
     | Wake
@@ -79,12 +82,21 @@ class Dropped(Struct):
 
 
 class OvercommitCore:
-    """Keeps for each node its topology, its newest sample, the holds of batch work and the last published allocatable."""
+    """Keeps for each node its topology, its newest sample, the holds of batch work and the last published allocatable.
+
+    Where several instances share the work, each knows all nodes, and publishes for those of the partitions that it holds. What the
+    others publish it takes over as published, so that a node goes on from its number when it changes hands.
+    """
 
     def __init__(
-        self, policy: OvercommitPolicy, forget_node_ms: int = FORGET_NODE_MS, guard: GuardPolicy = NO_GUARD
+        self,
+        policy: OvercommitPolicy,
+        forget_node_ms: int = FORGET_NODE_MS,
+        guard: GuardPolicy = NO_GUARD,
+        partitions: int = 0,
     ) -> None:
-        """A node that has been lost for `forget_node_ms` and holds nothing is forgotten (0: never)."""
+        """A node that has been lost for `forget_node_ms` and holds nothing is forgotten (0: never). `partitions` 0: not shared."""
+        self.partitions = Partitions(partitions)
         self.guard = FleetGuard(guard)
         policy.validate()
         self.policy = policy
@@ -136,7 +148,13 @@ class OvercommitCore:
                 return []
             case AllocatableChanged():
                 self._restore(event, now_ms)
+                self._take_published(event, now_ms)
                 return []
+            case FreshnessChanged():
+                self._take_freshness(event, now_ms)
+                return []
+            case PartitionsHeld():
+                return self._held_now(event, now_ms)
             case RequestReceived():
                 return [Reply(request=event.request, body=self._answer(event, now_ms))]
             case BusReachable():
@@ -232,13 +250,16 @@ class OvercommitCore:
         known.watched_ms = self.guard.watched_ms(now_ms)
         self._watch.sampled(sample.node, known.watched_ms)
         self.guard.withheld.discard(sample.node)
+        if not self.partitions.owns(sample.node):
+            if known.freshness is Freshness.FRESH:
+                self._promise(known, now_ms)
+            return []
         effects: list[Effect] = self._refresh(sample.node, known, now_ms)
         # Who hears both facts takes a node for fresh by the number that says so.
         known.is_changed = known.is_changed or bool(effects)
         if known.freshness is Freshness.FRESH:
             effects.extend(self._publish(sample.node, known, inputs, now_ms))
-            if known.promises is not None and known.published is not None:
-                known.promises.promise(known.published.zones, known.held.by_zone(), now_ms, self.take_back_ms)
+            self._promise(known, now_ms)
         effects.append(
             Publish(
                 fact=LeaseRenewed(
@@ -251,6 +272,54 @@ class OvercommitCore:
             )
         )
         return effects
+
+    def _promise(self, known: KnownNode, now_ms: int) -> None:
+        """Note what is promised from now on, to be judged by later samples."""
+        if known.promises is not None and known.published is not None:
+            known.promises.promise(known.published.zones, known.held.by_zone(), now_ms, self.take_back_ms)
+
+    # ---- several instances
+
+    def own_nodes(self) -> Mapping[str, KnownNode]:
+        """The nodes for which this instance publishes."""
+        if not self.partitions.count:
+            return self.nodes
+        return {name: known for name, known in self.nodes.items() if self.partitions.owns(name)}
+
+    def _held_now(self, event: PartitionsHeld, now_ms: int) -> list[Effect]:
+        """Act for the nodes of these partitions from now on; those that are late are published as late at once."""
+        new, _ = self.partitions.take(event)
+        effects: list[Effect] = []
+        for node, known in self.nodes.items():
+            if partition_of(node, self.partitions.count) in new and known.sample is not None:
+                effects.extend(self._refresh(node, known, now_ms))
+        return effects
+
+    def _take_published(self, event: AllocatableChanged, now_ms: int) -> None:
+        """Take over the number of a node that another instance, or an earlier start, published."""
+        known = self._known(event.node) if self.partitions.count else None
+        if known is None or (self.partitions.owns(event.node) and known.published is not None):
+            return
+        last = known.published
+        if last is not None and event.batch_cpu_mcpu < last.batch_cpu_mcpu:
+            known.last_fall_at_ms = now_ms
+        known.published = event
+        known.is_changed = False
+
+    def _take_freshness(self, event: FreshnessChanged, now_ms: int) -> None:
+        """Take over the state of a node that another instance, or an earlier start, published."""
+        known = self._known(event.node) if self.partitions.count else None
+        if known is None or (self.partitions.owns(event.node) and known.sample is not None):
+            return
+        known.freshness = event.freshness
+        if event.freshness is Freshness.FRESH:
+            # It warmed up already, whoever received its samples then.
+            known.samples = max(known.samples, self.policy.freshness.warm_samples)
+        elif event.freshness is Freshness.LOST:
+            known.samples = 0
+            self._watch.departed(event.node, self.guard.watched_ms(now_ms))
+        if event.freshness in (Freshness.STALE, Freshness.LOST) and known.promises is not None:
+            known.promises.forget()
 
     def _judged(
         self,
@@ -344,7 +413,7 @@ class OvercommitCore:
         if known.sampled_at_ms is None and state is not Freshness.LOST:
             state = Freshness.UNKNOWN
         previous = known.freshness
-        if state is previous:
+        if state is previous or state is Freshness.UNKNOWN:
             return []
         known.freshness = state
         seq = known.sample.sample_seq if known.sample else 0
@@ -365,6 +434,11 @@ class OvercommitCore:
         effects: list[Effect] = []
         for node in self._due(now_ms):
             known = self.nodes[node]
+            if not self.partitions.owns(node):
+                if known.freshness is not Freshness.LOST:
+                    # Whoever holds it publishes that; it is looked at again, because it may come here.
+                    self._watch.withhold(node, self.guard.watched_ms(now_ms))
+                continue
             effects.extend(self._refresh(node, known, now_ms))
             if known.freshness is Freshness.LOST:
                 known.samples = 0
@@ -388,13 +462,14 @@ class OvercommitCore:
             node
             for node in due
             if watched_ms - (self.nodes[node].watched_ms or 0) >= self.policy.freshness.lost_after_ms
+            and self.partitions.owns(node)
             and self.nodes[node].freshness is not Freshness.LOST
         ]
         waiting = self._fell_silent_together(losing, watched_ms)
         for node in waiting:
             self._watch.withhold(node, watched_ms)
         losing = [node for node in losing if node not in waiting]
-        if losing and not self.guard.may_lose(losing, len(self.nodes), now_ms):
+        if losing and not self.guard.may_lose(losing, len(self.own_nodes()), now_ms):
             for node in losing:
                 self._watch.withhold(node, watched_ms)
             waiting |= self.guard.withheld

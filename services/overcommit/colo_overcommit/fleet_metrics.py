@@ -1,6 +1,6 @@
 """The sums over the fleet as metrics, computed once for each reading of the metrics page."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client.metrics_core import GaugeMetricFamily
@@ -37,12 +37,12 @@ _FIELDS: Final = {
 class FleetMetrics(Collector):
     """Gauges of these nodes; one pass over them for each reading, as for the question of the fleet."""
 
-    def __init__(self, nodes: Mapping[str, KnownNode]) -> None:
+    def __init__(self, nodes: Callable[[], Mapping[str, KnownNode]]) -> None:
         self._nodes = nodes
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """The gauges now."""
-        yield from _families(fleet_totals(self._nodes))
+        yield from _families(fleet_totals(self._nodes()))
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         """The gauges without a pass over the nodes: registering them needs the names only."""

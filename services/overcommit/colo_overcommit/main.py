@@ -15,8 +15,10 @@ __all__ = ["main"]
 
 async def build(process: ServiceProcess, settings: OvercommitSettings) -> None:
     """Add the service, its reconciliation and its gauges to the process."""
-    leases = process.hold(settings.lease_ttl_ms)
-    core = OvercommitCore(settings.policy(), settings.forget_node_ms, settings.guard())
+    leases = process.hold(settings.lease_ttl_ms, settings.partitions)
+    is_shared = settings.partitions > 1
+    partitions = settings.partitions if is_shared else 0
+    core = OvercommitCore(settings.policy(), settings.forget_node_ms, settings.guard(), partitions)
     service = overcommit_service(
         core,
         process.bus,
@@ -26,12 +28,14 @@ async def build(process: ServiceProcess, settings: OvercommitSettings) -> None:
         more_problems=lambda: {"fleet": core.guard.problem()},
         leases=leases,
         has_risk=core.policy.risk.is_on,
+        is_shared=is_shared,
     )
     process.add(service)
+    process.share(service)
     process.background(watch_bus(process.bus, service))
     process.background(list_holds(process.bus, process.clock, service))
     nodes = process.metrics.gauge("colo_overcommit_known_nodes", "nodes that have reported their topology")
-    nodes.set_function(lambda: float(len(core.nodes)))
+    nodes.set_function(lambda: float(len(core.own_nodes())))
     promised = process.metrics.gauge(
         "colo_overcommit_batch_cpu_mcpu",
         "promised: the last published number, of all nodes; possible: what the newest sample of each would allow",
@@ -39,7 +43,7 @@ async def build(process: ServiceProcess, settings: OvercommitSettings) -> None:
     )
     promised.labels("promised").set_function(partial(_promised, core))
     promised.labels("possible").set_function(partial(_possible, core))
-    process.metrics.register(FleetMetrics(core.nodes))
+    process.metrics.register(FleetMetrics(core.own_nodes))
     promises = process.metrics.gauge(
         "colo_overcommit_day_promises",
         "promises of the last 24 hours that risk control judged, of all nodes, and those of them that were broken; 0 without it",
@@ -58,16 +62,18 @@ async def build(process: ServiceProcess, settings: OvercommitSettings) -> None:
 
 
 def _promised(core: OvercommitCore) -> float:
-    return float(sum(known.published.batch_cpu_mcpu for known in core.nodes.values() if known.published is not None))
+    return float(
+        sum(known.published.batch_cpu_mcpu for known in core.own_nodes().values() if known.published is not None)
+    )
 
 
 def _promises(core: OvercommitCore, resource: str, what: str) -> float:
-    risks = (known.published.risk for known in core.nodes.values() if known.published is not None)
+    risks = (known.published.risk for known in core.own_nodes().values() if known.published is not None)
     return float(sum(getattr(getattr(risk, resource), what) for risk in risks if risk is not None))
 
 
 def _possible(core: OvercommitCore) -> float:
-    return float(sum(known.possible_mcpu for known in core.nodes.values()))
+    return float(sum(known.possible_mcpu for known in core.own_nodes().values()))
 
 
 def main() -> int:

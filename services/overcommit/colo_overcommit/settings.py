@@ -2,7 +2,7 @@
 
 from colo_common.model.freshness import FreshnessPolicy
 from colo_common.model.invalid import InvalidInput
-from colo_common.runtime.lease_keeper import LEASE_TTL_MS, check_lease_ttl
+from colo_common.runtime.lease_keeper import LEASE_TTL_MS, check_leases
 from colo_common.runtime.settings import Common
 from colo_overcommit.fleet_guard import GuardPolicy
 from colo_overcommit.policy import OvercommitPolicy
@@ -19,10 +19,13 @@ _RISK = RiskPolicy()
 class OvercommitSettings(Common, frozen=True, kw_only=True):
     """The values of OvercommitPolicy, set as COLO_OVERCOMMIT_... or COLO_...
 
-    `lease_ttl_ms`: how long the promises stay with an instance that does not renew its lease; 0: this instance is alone.
+    `lease_ttl_ms`: how long the promises stay with an instance that does not renew its lease; 0: this instance is alone. The nodes
+    fall into `partitions`, of which all instances hold an equal share; with 1 one instance serves and the others stand by. All
+    instances need the same number.
     """
 
     lease_ttl_ms: int = LEASE_TTL_MS
+    partitions: int = 1
     cpu_reclaim_pct: int = _DEFAULT.cpu_reclaim_pct
     memory_reclaim_pct: int = _DEFAULT.memory_reclaim_pct
     node_reserved_cpu_mcpu: int = _DEFAULT.node_reserved_cpu_mcpu
@@ -108,7 +111,6 @@ class OvercommitSettings(Common, frozen=True, kw_only=True):
         """Raise InvalidInput when the policy contradicts itself, or a time is negative."""
         if self.forget_node_ms < 0:
             raise InvalidInput("forget_node_ms", "must not be negative", self.forget_node_ms)
-        if self.lease_ttl_ms:
-            check_lease_ttl(self.lease_ttl_ms)
+        check_leases(self.lease_ttl_ms, self.partitions)
         self.policy().validate()
         self.guard().validate()

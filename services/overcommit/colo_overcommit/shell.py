@@ -6,7 +6,7 @@ from typing import Final
 
 from colo_common.events.eviction import EvictionFinished, EvictionRequested
 from colo_common.events.fleet import GetFleet, GetNode
-from colo_common.events.node import AllocatableChanged, NodeTopologyReported, NodeUsageSampled
+from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
 from colo_common.events.requests import ExplainAllocatable, ListNodes
 from colo_common.events.reservation import ReservationChanged
@@ -18,7 +18,7 @@ from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
 from colo_overcommit.fleet_guard import BusReachable
 
-__all__ = ["ANSWERS", "HEARS", "HEARS_RISK", "overcommit_service", "watch_bus"]
+__all__ = ["ANSWERS", "HEARS", "HEARS_RISK", "HEARS_SHARED", "overcommit_service", "watch_bus"]
 
 # Samples come every few seconds, so a short wait costs nothing, and messages that arrive together are handled as one cheaper batch.
 _WAIT_MS: Final = 25
@@ -38,6 +38,11 @@ HEARS_RISK: Final = (
     Subscription(type=EvictionFinished, durable=False),
     Subscription(type=AllocatableChanged, durable=False, replay=True, may_wait_ms=_WAIT_MS),
 )
+#: Where several instances share the work each takes over what the others published last.
+HEARS_SHARED: Final = (
+    Subscription(type=AllocatableChanged, durable=False, replay=True, may_wait_ms=_WAIT_MS),
+    Subscription(type=FreshnessChanged, durable=False, replay=True, may_wait_ms=_WAIT_MS),
+)
 ANSWERS: Final = (ListNodes, GetFleet, GetNode, ExplainAllocatable)
 _LISTEN_S: Final = 0.5
 
@@ -53,14 +58,22 @@ def overcommit_service(
     more_problems: Callable[[], Mapping[str, str]] | None = None,
     leases: LeaseKeeper | None = None,
     has_risk: bool = False,
+    is_shared: bool = False,
 ) -> Service:
-    """The service on the given ports; `list_holds` and `watch_bus` belong beside it. `has_risk`: its policy has risk control on."""
+    """The service on the given ports; `list_holds` and `watch_bus` belong beside it. `has_risk`: its policy has risk control on.
+
+    `is_shared`: several instances hold a part of the nodes each.
+    """
+    hears = HEARS_RISK if has_risk else HEARS
+    if is_shared:
+        known = {subscription.type for subscription in hears}
+        hears = (*hears, *(subscription for subscription in HEARS_SHARED if subscription.type not in known))
     return Service(
         name="overcommit",
         core=core,
         bus=bus,
         clock=clock,
-        subscriptions=HEARS_RISK if has_risk else HEARS,
+        subscriptions=hears,
         answers=ANSWERS,
         metrics=metrics,
         boot_id=boot_id,

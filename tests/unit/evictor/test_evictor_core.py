@@ -11,15 +11,9 @@ from colo_common.events.placement import NodeRelease, PlacementsReleased
 from colo_common.events.requests import HoldEntry, HoldsListed
 from colo_common.model.freshness import Freshness
 from colo_common.model.reasons import EndCause, Reason
-from colo_evictor.core import (
-    Event,
-    EvictorCore,
-    EvictorRowReloaded,
-    EvictorRowsLoaded,
-    ReloadEvictorRow,
-    StoredNode,
-)
+from colo_evictor.core import Event, EvictorCore
 from colo_evictor.policy import EvictorPolicy
+from colo_evictor.stored import EvictorRowReloaded, EvictorRowsLoaded, ReloadEvictorRow, StoredNode
 from colo_evictor.watched import EvictorRow
 from tests.support.builders import a_batch_workload, a_node, a_placement, a_sample, decided
 

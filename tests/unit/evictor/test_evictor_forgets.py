@@ -4,8 +4,9 @@ from colo_common.events.effects import Effect, Record, Wake, Write
 from colo_common.events.node import FreshnessChanged
 from colo_common.events.placement import NodeRelease, PlacementsDecided, PlacementsReleased
 from colo_common.model.freshness import Freshness
-from colo_evictor.core import ROW_KIND, EvictorCore, EvictorRowsLoaded, StoredNode
+from colo_evictor.core import EvictorCore
 from colo_evictor.policy import EvictorPolicy
+from colo_evictor.stored import ROW_KIND, EvictorRowsLoaded, StoredNode
 from colo_evictor.watched import EvictorRow
 from tests.support.builders import a_node, a_placement
 

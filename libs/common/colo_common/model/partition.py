@@ -38,6 +38,10 @@ class Partitions:
         """Whether this instance decides about the key."""
         return not self.count or partition_of(key, self.count) in self._fences
 
+    def holds(self, partition: int) -> bool:
+        """Whether this instance holds the partition."""
+        return partition in self._fences
+
     def take(self, event: PartitionsHeld) -> tuple[frozenset[int], frozenset[int]]:
         """Hold exactly these partitions; those that are new (also under a new fence) and those that are lost."""
         before, self._fences = self._fences, dict(event.fences)

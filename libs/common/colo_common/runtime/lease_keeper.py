@@ -8,10 +8,10 @@ from typing import Final
 import structlog
 
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.partition import Fence, check_partitions
+from colo_common.model.partition import PARTITIONS_MAX, Fence, check_partitions, partition_of
 from colo_common.ports import Fenced, Leases, PortError
 
-__all__ = ["LEASE_TTL_MS", "LeaseKeeper", "check_lease_ttl"]
+__all__ = ["LEASE_TTL_MS", "LeaseKeeper", "check_lease_ttl", "check_leases"]
 
 #: With the renewals in it, a killed instance's share moves in less than 7 s; an instance may stand still for 3 s and keep its own.
 LEASE_TTL_MS: Final = 5_000
@@ -23,6 +23,16 @@ def check_lease_ttl(ttl_ms: int) -> None:
     """Raise InvalidInput for a lease that would end before it can be renewed."""
     if ttl_ms < _LEASE_TTL_LEAST_MS:
         raise InvalidInput("lease_ttl_ms", f"must be at least {_LEASE_TTL_LEAST_MS}", ttl_ms)
+
+
+def check_leases(ttl_ms: int, partitions: int) -> None:
+    """Raise InvalidInput for partitions that nobody could hold, or a lease that would end before it can be renewed; 0: none."""
+    if not 1 <= partitions <= PARTITIONS_MAX:
+        raise InvalidInput("partitions", f"must be from 1 (one instance serves) to {PARTITIONS_MAX}", partitions)
+    if ttl_ms:
+        check_lease_ttl(ttl_ms)
+    elif partitions > 1:
+        raise InvalidInput("partitions", "must be 1 where lease_ttl_ms is 0: they are held by leases", partitions)
 
 
 class LeaseKeeper:
@@ -51,7 +61,7 @@ class LeaseKeeper:
         self.owner = owner
         self.partitions = partitions
         self.held: tuple[Fence, ...] = ()
-        #: The fences under which a service in its term writes; they stay as they are when the lease is lost.
+        #: The fences under which the service writes. They stay as they are when the lease is lost; what is given up leaves them.
         self.term: tuple[Fence, ...] = ()
         #: When `held` last changed, in seconds of the event loop.
         self.since_s = 0.0
@@ -114,8 +124,12 @@ class LeaseKeeper:
         """Return when the term still stands. Raises Fenced when it is over, which a process that stood still learns here."""
         if not self.is_current:
             await self.renew()
-        if self.held != self.term:
+        if not set(self.term) <= set(self.held):
             raise Fenced("another instance holds the partition")
+
+    def fence_of(self, key: str) -> int:
+        """The fence under which the service acts on this key, such as a node; 0 when its partition is not held."""
+        return dict(self.term).get(partition_of(key, self.partitions), 0)
 
     async def leave(self) -> None:
         """Give everything up at once, so that other instances need not wait for the end of the leases."""

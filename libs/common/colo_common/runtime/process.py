@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -39,6 +39,7 @@ from colo_common.runtime.lease_keeper import LeaseKeeper
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
 from colo_common.runtime.settings import Common, common_of, keys_of, load
+from colo_common.runtime.shares import ServiceShares
 from colo_common.runtime.telemetry import Exporter, Telemetry
 from colo_common.runtime.term import HeldStore, ServiceTerm
 
@@ -88,7 +89,10 @@ class ServiceProcess:
         self._redis: redis.asyncio.Redis | None = None
         self._store: Store | None = None
         self._nats = bus
+        self._leases: LeaseKeeper | None = None
+        self._row_kinds: frozenset[str] = frozenset()
         self.term: ServiceTerm | None = None
+        self.shares: ServiceShares | None = None
 
     @property
     def survey(self) -> Survey:
@@ -112,14 +116,16 @@ class ServiceProcess:
 
             common = self.common
             store = RedisStore(self.redis, min_replicas=common.redis_min_replicas, must_append=common.redis_must_append)
-            self._store = store if self.term is None else HeldStore(store, self.name, self.term.leases)
+            self._store = store if self._leases is None else HeldStore(store, self.name, self._leases, self._row_kinds)
             self._closers.append(store.close)
         return self._store
 
-    def hold(self, ttl_ms: int) -> LeaseKeeper | None:
+    def hold(self, ttl_ms: int, partitions: int = 1, row_kinds: Collection[str] = ()) -> LeaseKeeper | None:
         """Serve only while this process alone holds the work of its service, and stand by while another one does.
 
         To be called first of all in `build`. `ttl_ms` is how long a lease lasts; with 0 this process is alone: None is returned.
+        With more than one of the `partitions` all processes serve, and each holds its share of them: `share` tells the service.
+        The rows of `row_kinds` belong to the partition of their id.
         """
         if not ttl_ms:
             return None
@@ -127,10 +133,19 @@ class ServiceProcess:
 
         leases = RedisLeases(self.redis, prefix=lease_prefix(self.name), min_replicas=self.common.redis_min_replicas)
         self._closers.append(leases.close)
-        keeper = LeaseKeeper(leases, token_hex(6), 1, ttl_ms, stays_when_away=True)
+        keeper = self._leases = LeaseKeeper(leases, token_hex(6), partitions, ttl_ms, stays_when_away=True)
+        if partitions > 1:
+            self._row_kinds = frozenset(row_kinds)
+            self.shares = ServiceShares(self.name, keeper, self.survey)
+            return keeper
         self._nats.answers_alone = True
         self.term = ServiceTerm(self.name, keeper, self.bus, self.survey, self.clock)
         return keeper
+
+    def share(self, service: Service) -> None:
+        """Keep this process's share of the work of the service, if it is shared."""
+        if self.shares is not None:
+            self.background(self.shares.run(service))
 
     def leave(self) -> None:
         """Stop for good, also when the term ends at the same time."""
@@ -153,7 +168,7 @@ class ServiceProcess:
         """Why the process is not ready: the problems of all its services."""
         if self.term is not None and not self.term.is_on:
             return {"nats": await self.bus.ready(), **self.term.problems()}
-        found: dict[str, str] = {}
+        found: dict[str, str] = {} if self.shares is None else dict(self.shares.problems())
         for service in self.services:
             for part, problem in (await service.problems()).items():
                 found[part] = found.get(part) or problem
@@ -165,7 +180,11 @@ class ServiceProcess:
         A process that must `hold` its work stands by first, and raises Fenced when it lost it.
         """
         if self.term is None:
-            await self._serve()
+            try:
+                await self._serve()
+            finally:
+                if self.shares is not None:
+                    await self.shares.leave()
             return
         try:
             if await self.term.begin(self.stop):

@@ -10,7 +10,8 @@ from typing import Any, Final
 import structlog
 from msgspec import DecodeError, Struct
 
-from colo_common.events.effects import FactsMissed, StoreLost
+from colo_common.events.effects import Effect, FactsMissed, StoreLost
+from colo_common.model.partition import PartitionsHeld
 from colo_common.ports import Bus, Clock, Delivery, Fenced, PortError, Store
 from colo_common.runtime.batch import outbox_kind, outbox_removal
 from colo_common.runtime.core import Core, Loader, ManyPerformer, Performer, Subscription
@@ -125,9 +126,9 @@ class Service:
         recorder = Recorder(store, self._store_retrier, self._metrics) if store is not None else None
         self._leases = leases
         self._term = term = leases if ends_with_lease else None
-        stamp = Stamp(name, self.boot_id, clock, fence=None if term is None else lambda: term.term[0][1])
+        stamp = Stamp(name, self.boot_id, clock, fence=None if term is None else term.fence_of)
         self._core_runner = CoreRunner(
-            name, core, clock, stamp, recorder, perform, self._intake, self._metrics, perform_many
+            name, core, clock, stamp, recorder, self._tried_again(perform), self._intake, self._metrics, perform_many
         )
         self._trials = Trials(store, name, self.boot_id) if store is not None else None
         self._sender = Sender(bus, store, self._bus_retrier, self._metrics, self._intake.reply, never_waits=never_waits)
@@ -142,6 +143,11 @@ class Service:
     async def inject(self, event: Struct) -> None:
         """Hand an event of the service's own to the core; waits while the inbox is full."""
         await self._inbox.put(Local(event))
+
+    async def takes_over(self, held: PartitionsHeld) -> None:
+        """Publish what killed instances left in the outbox, then tell the core which partitions are its own from now on."""
+        await self._send_leftovers()
+        await self.inject(held)
 
     def check_every_batch(self) -> None:
         """Let the core check its invariants after every batch. For simulations, where the cost does not matter."""
@@ -296,6 +302,22 @@ class Service:
         # Rows whose removal was lost: their messages have ids, so that the bus drops the second copy.
         await self._send_leftovers()
         await self.inject(StoreLost())
+
+    def _tried_again(self, perform: Performer | None) -> Performer | None:
+        """Perform the core's own effects so, and again while what they need is away."""
+        if perform is None:
+            return None
+
+        async def performed(effect: Effect) -> Sequence[Struct]:
+            found: list[Sequence[Struct]] = []
+
+            async def attempt() -> None:
+                found.append(await perform(effect))
+
+            await self._store_retrier.until_done(attempt)
+            return found[0]
+
+        return performed
 
     async def _facts_missed(self, stream: str, why: str) -> None:
         self._metrics.facts_missed.inc()

@@ -7,7 +7,9 @@ from typing import Final, NamedTuple
 from msgspec import ValidationError, msgpack, structs
 
 from colo_common.events.effects import Publish
+from colo_common.events.eviction import EvictReplica
 from colo_common.events.fact import Fact
+from colo_common.events.job import StopReplicas
 from colo_common.events.registry import event_of, subject_of
 from colo_common.events.service import DeadLettered
 from colo_common.events.wire import decode, encode, headers_of
@@ -40,8 +42,8 @@ class _Kind(NamedTuple):
 class Stamp:
     """Gives each message of one start of one service its number and times."""
 
-    def __init__(self, service: str, boot_id: str, clock: Clock, fence: Callable[[], int] | None = None) -> None:
-        """`fence`: of the term in which orders are given; their `generation` names it, and who obeys them refuses older ones."""
+    def __init__(self, service: str, boot_id: str, clock: Clock, fence: Callable[[str], int] | None = None) -> None:
+        """`fence`: under which orders to a node are given; their `generation` names it, and who obeys them refuses older ones."""
         self._fence = fence
         self._service = service
         self.boot_id = boot_id
@@ -63,7 +65,7 @@ class Stamp:
             sent_us=self._clock.wall_us(),
         )
         if self._fence is not None and kind.is_order:
-            fact = structs.replace(fact, generation=self._fence())
+            fact = structs.replace(fact, generation=self._fence(_node_of(fact)))
         # Every durable message has an id, so that the stream drops it when it is sent again from the outbox or after a lost answer.
         msg_id = _header_text(publish.id) or (f"{self._service}:{self.boot_id}:{self._seq}" if kind.durable else "")
         return Outgoing(
@@ -104,6 +106,10 @@ class Stamp:
         # Whoever receives the same message again, after a lost acknowledgement, does not write a second letter.
         place = f"{delivery.stream}:{delivery.stream_seq}"
         return self.outgoing(Publish(fact=dead_letter, id=f"{self._service}:dead:{place}"))
+
+
+def _node_of(order: Fact) -> str:
+    return order.node if isinstance(order, StopReplicas | EvictReplica) else ""
 
 
 def _header_text(id_: str) -> str:

@@ -5,7 +5,7 @@ bus, and the process begins again from what is stored. So nothing of an old view
 """
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -14,8 +14,8 @@ from colo_common.events.registry import request_subject
 from colo_common.events.status import GetServiceStatus, ServiceStatus
 from colo_common.events.wire import decode_reply, encode_request
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.partition import Fence
-from colo_common.ports import Bus, Clock, Fenced, FencedStore, PortError, Row, Survey
+from colo_common.model.partition import Fence, partition_of
+from colo_common.ports import Bus, Clock, Fenced, FencedStore, PortError, Row, StoreConflict, Survey
 from colo_common.runtime.lease_keeper import LeaseKeeper
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
 from colo_common.runtime.status import StatusAnswer
@@ -29,12 +29,17 @@ _SILENT_MOST_S: Final = 10.0
 
 
 class HeldStore:
-    """The store of a service in its term: every write names the fences of the partitions, and raises Fenced when they are old."""
+    """The store of a service with leases: a write names the fences of its partitions, and is refused when they are old.
 
-    def __init__(self, store: FencedStore, service: str, leases: LeaseKeeper) -> None:
+    With one partition every write names it, and raises Fenced. Where the work is shared, the rows of `kinds` belong to the
+    partition of their id, and a write of a row that another instance holds by now is a StoreConflict: its own stay writable.
+    """
+
+    def __init__(self, store: FencedStore, service: str, leases: LeaseKeeper, kinds: Collection[str] = ()) -> None:
         self._store = store
         self._service = service
         self._leases = leases
+        self._kinds = frozenset(kinds)
 
     async def get(self, kind: str, id_: str) -> Row | None:
         """See Store.get."""
@@ -46,10 +51,25 @@ class HeldStore:
 
     async def write(self, writes: Sequence[Write]) -> None:
         """See Store.write."""
+        if self._leases.partitions > 1:
+            await self._write_shared(writes)
+            return
         fences = self._leases.term
         if not fences:
             raise Fenced("no partition is held")
         await self._store.write_fenced(writes, self._service, fences)
+
+    async def _write_shared(self, writes: Sequence[Write]) -> None:
+        own = [write for write in writes if write.kind in self._kinds]
+        count, held = self._leases.partitions, dict(self._leases.term)
+        fences = [(partition, held.get(partition, 0)) for partition in sorted({partition_of(w.id, count) for w in own})]
+        if not fences:
+            await self._store.write(writes)
+            return
+        try:
+            await self._store.write_fenced(writes, self._service, fences)
+        except Fenced as error:
+            raise StoreConflict(own[0].kind, own[0].id, own[0].expect, own[0].expect) from error
 
     async def identity(self) -> str:
         """See Store.identity."""
