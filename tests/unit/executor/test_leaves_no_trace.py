@@ -15,11 +15,12 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.workload import RunSpec
 from colo_executor.cgroup import CgroupError, CgroupTree, check_file_system, find_hierarchy
 from colo_executor.knobs import Knob
-from colo_executor.local import ReplicaLaunched
+from colo_executor.local import ReplicaLaunched, SuspendReplicas
 from colo_executor.order import KnobWrite
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from tests.support.builders import a_placement
+from tests.support.written_files import WrittenFiles
 
 ROOT = "/sys/fs/cgroup"
 KNOBS = (
@@ -77,6 +78,30 @@ async def test_restore_leaves_the_tree_as_it_was(made_in_advance: CgroupTree, tm
     await runtime.restore()
     await runtime.close()
     assert texts(mounts, names) == before
+
+
+@pytest.mark.kernel
+async def test_the_kernel_saw_no_write_outside_the_executors_own_groups(tmp_path: Path) -> None:
+    name = f"colo-test-{os.getpid()}"
+    mounts = set(find_hierarchy(ROOT).mounts.values())
+    run = RunSpec(command=("sleep", "60"))
+    online = replace(a_placement("web/main/0"), qos=QosClass.LS, band=PriorityBand.PROD, run=run)
+    with WrittenFiles(mounts) as seen:
+        runtime = ProcessRuntime(ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=name, ceiling_by="cpuset"))
+        await runtime.adopt(1)
+        for placement in (replace(a_placement(), run=run), online):
+            assert isinstance(await runtime.launch(placement, 1), ReplicaLaunched)
+        runtime.set_ceiling(700)
+        await runtime.suspend(SuspendReplicas(attempts=(("job/main/0", 1),), is_suspended=True))
+        written = seen.by(os.getpid())
+        await runtime.restore()
+        await runtime.close()
+        written |= seen.by(os.getpid())
+    inside = {path for path in written for mount in mounts if path.startswith(f"{mount}/{name}")}
+    # On v2 the controllers are handed down by the group above.
+    outside = {path for path in written - inside if not path.endswith("/cgroup.subtree_control")}
+    assert outside == set()
+    assert {Path(path).name for path in inside} >= {"cgroup.procs", "cpu.idle"}
 
 
 def test_while_names_are_exchanged_nothing_outside_is_written(tmp_path: Path) -> None:
