@@ -23,7 +23,8 @@ from colo_executor.local import LaunchFailed, ReplicaExited
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from tests.kernel.inside import CGROUP_ROOT, observed_topology, this_machine, unchanged
-from tests.kernel.test_process import start, status_of
+from tests.kernel.test_process import status_of
+from tests.support.attempts import start
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually
 

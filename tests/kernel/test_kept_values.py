@@ -21,7 +21,8 @@ from colo_executor.process.kill_tier import CONTROLLERS, SUFFIX, KillTier
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from tests.kernel.inside import CGROUP_ROOT, hogs, observed_topology, settings_of, unchanged
-from tests.kernel.test_process import FOUR_LOOPS, SPIN, every_cpu, every_zone, start, status_of
+from tests.kernel.test_process import FOUR_LOOPS, SPIN, every_cpu, every_zone, status_of
+from tests.support.attempts import start
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually
 

@@ -25,7 +25,8 @@ from colo_executor.process.settings import ProcessPolicy
 from colo_executor.reflex import ReflexPolicy
 from colo_executor.shell import ExecutorShell
 from tests.kernel.inside import CGROUP_ROOT, observed_topology, settings_of, unchanged
-from tests.kernel.test_process import FOUR_LOOPS, every_cpu, every_zone, start, status_of, throttled
+from tests.kernel.test_process import FOUR_LOOPS, every_cpu, every_zone, status_of, throttled
+from tests.support.attempts import start
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually, eventually_blocking
 
