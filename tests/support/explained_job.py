@@ -10,7 +10,7 @@ import msgspec
 from colo_common.events.placement import NodeScore
 from colo_common.events.requests import DecisionRecord, JobDetail, JobSummary, ReplicaDetail, StoryLine
 from colo_common.model.placement import Placement
-from colo_common.model.workload import JobSpec
+from colo_common.model.workload import JobSpec, TaskSpec
 from colo_gateway.eviction_account import EvictionAccount
 from colo_gateway.replies import JobExplained, ReplicaExplained
 
@@ -33,6 +33,7 @@ def an_explanation(
     evicted: int = 0,
     evictions: Sequence[EvictionAccount] = (),
     partial: str = "",
+    tasks: Sequence[TaskSpec] = (),
 ) -> dict[str, Any]:
     """The answer as JSON about the job "job", one of whose replicas was `evicted` so many times."""
     count = max(len(replicas), 1)
@@ -51,7 +52,7 @@ def an_explanation(
     )
     detail = JobDetail(
         summary=summary,
-        spec=JobSpec(name="job", tasks=()),
+        spec=JobSpec(name="job", tasks=tuple(tasks)),
         version=1,
         replicas=(ReplicaDetail(replica="job/main/0", attempt=1, state="Running", evictions=evicted),),
         story=tuple(story),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from colo_common.events.node import AllocatableChanged, Term
     from colo_common.events.placement import NodeScore
     from colo_common.events.requests import DecisionRecord
+    from colo_common.model.workload import JobSpec
     from colo_gateway.replies import JobExplained, ReplicaExplained
 
 __all__ = ["job", "names_text", "overcommit"]
@@ -27,6 +28,7 @@ _TABLES_SHOWN: Final = 8
 _ROWS_SHOWN: Final = 5
 _STORY_SHOWN: Final = 20
 _SPARED_SHOWN: Final = 3
+_TASKS_SHOWN: Final = 10
 Output = Annotated[Format, Parameter(name=["--output", "-o"])]
 
 
@@ -61,6 +63,7 @@ def job(
     summary = reply.job.summary
     print_text(f"{summary.job}: {summary.state}, queue {summary.queue}, {counted(summary.replicas, 'replica')}")
     print_clock(reply.clock_speed)
+    _print_amounts(reply.job.spec)
     print()
     # The job was named above: "main/0" is what --replica takes.
     own = f"{summary.job}/"
@@ -77,6 +80,21 @@ def job(
     _print_evictions(reply)
     _print_story(reply, whole=whole)
     return 0
+
+
+def _print_amounts(spec: "JobSpec") -> None:
+    """What each task requests, which is promised, and its limits, which the node enforces (none of CPU: what is idle)."""
+    for task in spec.tasks[:_TASKS_SHOWN]:
+        limits = task.run.limits
+        cpu_mcpu, memory_bytes = (limits.cpu_mcpu, limits.memory_bytes) if limits is not None else (0, 0)
+        cpu = f"CPU {cpu_text(cpu_mcpu)}" if cpu_mcpu else "CPU none"
+        memory = bytes_text(memory_bytes or task.request.memory_bytes)
+        requests = f"CPU {cpu_text(task.request.cpu_mcpu)}, memory {bytes_text(task.request.memory_bytes)}"
+        each = f"each of {task.replicas} " if task.replicas > 1 else ""
+        print_text(f"{task.name}: {each}requests {requests}; limits {cpu}, memory {memory}")
+    more = len(spec.tasks) - _TASKS_SHOWN
+    if more > 0:
+        print(f"and {counted(more, 'task')} more; --output json lists them")
 
 
 def overcommit(node: str, /, *, output: Output = "table", api: str | None = None) -> int:

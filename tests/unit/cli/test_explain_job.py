@@ -8,6 +8,7 @@ from colo_cli import explain
 from colo_cli.client import Client
 from colo_common.events.placement import NodeScore
 from colo_common.events.requests import StoryLine
+from colo_common.model.workload import ResourceLimits, ResourceRequest, RunSpec, TaskSpec
 from colo_gateway.eviction_account import EvictionAccount, NotChosen
 from colo_gateway.replies import ReplicaExplained
 from tests.support.builders import an_eviction
@@ -112,3 +113,23 @@ def test_a_long_story_is_cut_with_a_word_and_keeps_the_submission_and_every_evic
     assert explain.job("job", whole=True) == 0
     whole = capsys.readouterr().out
     assert whole[whole.index("Story") :].count("\n") == 1 + 60
+
+
+def test_limits_stand_beside_requests(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def a_task(name: str, replicas: int, limits: ResourceLimits | None) -> TaskSpec:
+        request = ResourceRequest(cpu_mcpu=2_000, memory_bytes=4 << 30)
+        return TaskSpec(name=name, replicas=replicas, request=request, run=RunSpec(limits=limits))
+
+    tasks = [
+        a_task("plain", 3, None),
+        a_task("both", 1, ResourceLimits(cpu_mcpu=4_500, memory_bytes=8 << 30)),
+        a_task("cpu", 2, ResourceLimits(cpu_mcpu=2_000)),
+        *[a_task(f"more-{number}", 1, None) for number in range(9)],
+    ]
+    monkeypatch.setattr(Client, "get", lambda *_args, **_given: an_explanation(tasks=tasks))
+    assert explain.job("job") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "plain: each of 3 requests CPU 2, memory 4Gi; limits CPU none, memory 4Gi" in lines
+    assert "both: requests CPU 2, memory 4Gi; limits CPU 4.5, memory 8Gi" in lines
+    assert "cpu: each of 2 requests CPU 2, memory 4Gi; limits CPU 2, memory 4Gi" in lines
+    assert "and 2 tasks more; --output json lists them" in lines
