@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from colo_cli.examples import EXAMPLES
+from colo_cli.main import main
 from tests.support.lab import Lab, free_ports, lab
 from tests.support.waiting import eventually_blocking
 from tests.support.witness import Witness
@@ -282,3 +285,42 @@ def test_all_batch_on_a_node_stops_now_and_evictions_are_explained(hour: FirstHo
     assert newest["replica"] in explained
     assert newest["node"] in explained
     assert hour.types(f"colo uncordon {node}").returncode == 0
+
+
+# ---------------------------------------------------------------- the example of every command's help
+
+#: Commands whose examples ask no gateway, or last until somebody ends them; tests/unit/cli/test_help.py reads them.
+NOT_ASKED: Final = ("admin", "completion", "doctor", "help", "lab", "node", "watch", "")
+#: What comes last, because it takes away what the others ask about.
+LAST: Final = ("colo cancel render", "colo unreserve night")
+#: The examples about things that a sound lab does not have: a replica that was evicted, and messages that nobody could handle.
+NOT_THERE: Final = (
+    "colo explain eviction ",
+    "colo dead-letters drop",
+    "colo dead-letters replay",
+    "colo dead-letters show",
+)
+
+
+@pytest.mark.enable_socket
+def test_the_example_of_every_command_does_what_it_says(
+    hour: FirstHour, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLO_API", hour.api)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.chdir(ROOT)
+    job, place = tmp_path / "render.yaml", tmp_path / "night.yaml"
+    job.write_text((ROOT / "examples" / "job.yaml").read_text().replace("name: hello", "name: render"))
+    place.write_text((ROOT / "examples" / "reservation.yaml").read_text().replace("name: for-hello", "name: night"))
+    asking = {example for name, example in EXAMPLES.items() if name.split(" ")[0] not in NOT_ASKED}
+    for line in (f"colo submit -f {job}", f"colo reserve -f {place}", *sorted(asking - set(LAST)), *LAST):
+        code = main(shlex.split(line)[1:])
+        printed = capsys.readouterr()
+        if line.startswith(NOT_THERE):
+            assert (code, printed.out) == (1, ""), line
+            assert printed.err.startswith("colo: "), line
+        else:
+            # 1: something is wrong, which on a busy machine something may be; then it says what.
+            assert code in ((0, 1) if line == "colo status" else (0,)), f"{line}: {printed.out}{printed.err}"
+            assert printed.out, line
+    assert len(asking) > 35
