@@ -131,21 +131,23 @@ class Harm:
 
     def of_nodes(self, now_ms: int, node: str = "") -> list[NodeHarm]:
         """The nodes with samples in the window (or one of them), the most harmed first."""
+        longest_ms: dict[str, int] = {}
+        for spell in self.spells(now_ms, node):
+            # The longest comes first.
+            longest_ms.setdefault(spell.node, spell.length_ms)
         found = []
-        for name, state in self._nodes.items():
-            if node and name != node:
-                continue
-            kept = [bucket for bucket in state.buckets if bucket.begins_ms + _BUCKET_MS > now_ms - WINDOW_MS]
-            if kept:
-                found.append(
-                    NodeHarm(
-                        node=name,
-                        lived_ms=sum(bucket.lived_ms for bucket in kept),
-                        harmed_ms=sum(bucket.harmed_ms for bucket in kept),
-                        unmeasured_ms=sum(bucket.unmeasured_ms for bucket in kept),
-                        longest_ms=max((spell.length_ms for spell in self.spells(now_ms, name)), default=0),
-                    )
-                )
+        one = self._nodes.get(node)
+        for name, state in self._nodes.items() if not node else () if one is None else ((node, one),):
+            sums = NodeHarm(node=name, longest_ms=longest_ms.get(name, 0))
+            has_samples = False
+            for bucket in state.buckets:
+                if bucket.begins_ms + _BUCKET_MS > now_ms - WINDOW_MS:
+                    has_samples = True
+                    sums.lived_ms += bucket.lived_ms
+                    sums.harmed_ms += bucket.harmed_ms
+                    sums.unmeasured_ms += bucket.unmeasured_ms
+            if has_samples:
+                found.append(sums)
         return sorted(found, key=lambda each: (-each.harmed_ms, each.node))
 
     def latencies(self, now_ms: int, node: str = "") -> list[NodeLatency]:

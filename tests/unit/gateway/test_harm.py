@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from colo_common.events.enforcement import EnforcementChanged
 from colo_common.events.node import NodeUsageSampled
 from colo_common.model.reasons import Reason
-from colo_gateway.harm import Harm
+from colo_gateway.harm import Harm, Spell
 from colo_gateway.harm_reply import HarmReply, harm_reply
 from tests.support.builders import a_sample
 
@@ -84,3 +84,20 @@ def test_ten_minutes_later_it_is_forgotten_and_without_samples_nothing_is_claime
     # A restarted collector counts from 1 again.
     harm.sampled(felt(1, 0, boot="b2"))
     assert reply(harm, now_s=10).fleet.lived_ms == 2_000
+
+
+def test_the_spells_are_gone_through_once_however_many_nodes_there_are() -> None:
+    class Counted(Harm):
+        walks = 0
+
+        def spells(self, now_ms: int, node: str = "") -> list[Spell]:
+            self.walks += 1
+            return super().spells(now_ms, node)
+
+    harm = Counted()
+    for number in range(200):
+        harm.sampled(felt(1, 900_000, node=f"n{number}"))
+    assert [each.longest_ms for each in harm.of_nodes(2_000)] == [1_000] * 200
+    assert [each.node for each in harm.of_nodes(2_000, "n7")] == ["n7"]
+    assert harm.of_nodes(2_000, "n200") == []
+    assert harm.walks == 3
