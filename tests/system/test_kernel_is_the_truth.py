@@ -17,8 +17,9 @@ from colo_common.events.enforcement import ReplicaEnded
 from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
-from colo_common.model.workload import RunSpec
+from colo_common.model.workload import ResourceLimits, RunSpec
 from colo_executor.cgroup import CgroupError, CgroupTree
+from colo_executor.knobs import Knob
 from colo_executor.local import (
     CeilingWritten,
     LaunchFailed,
@@ -27,6 +28,7 @@ from colo_executor.local import (
     SignalReplica,
     StopIntent,
 )
+from colo_executor.order import KnobWrite
 from colo_executor.process.machine import start_ticks
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
@@ -167,6 +169,26 @@ async def test_a_deleted_tier_is_made_again_with_its_ceiling(policy):
         await start(runtime, a_run("exit 0"))
         assert tree.quota_us("batch") == 70_000
         assert (await next_exit(runtime)).exit_code == 0
+
+
+async def test_a_ceiling_is_written_whatever_others_wrote_beside_it(policy):
+    limited = replace(a_run("sleep 60"), run=RunSpec(command=("sleep", "60"), limits=ResourceLimits(cpu_mcpu=600)))
+    async with adopted(policy) as runtime:
+        await start(runtime, limited)
+        assert isinstance(runtime.set_ceiling(700), CeilingWritten)
+        tree = CgroupTree(ROOT, policy.subtree)
+        if Knob.CPU_BURST not in tree.has():
+            pytest.skip("this kernel has no bursts")
+        # A burst as large as the quota, and another period on this and on the group in it: the kernel judges them together.
+        tree.write(KnobWrite(path="batch", knob=Knob.CPU_BURST, value=70_000))
+        if Knob.CPU_PERIOD in tree.has():
+            tree.write(KnobWrite(path="batch", knob=Knob.CPU_PERIOD, value=50_000))
+            tree.write(KnobWrite(path="batch/job.main.0@1", knob=Knob.CPU_PERIOD, value=60_000))
+        assert isinstance(runtime.set_ceiling(300), CeilingWritten)
+        assert [tree.quota_us(group) for group in ("batch", "batch/job.main.0@1")] == [30_000, 30_000]
+        assert tree.value(Knob.CPU_BURST, "batch") == "30000"
+        assert isinstance(runtime.set_ceiling(900), CeilingWritten)
+        assert [tree.quota_us(group) for group in ("batch", "batch/job.main.0@1")] == [90_000, 60_000]
 
 
 async def test_an_end_is_told_when_its_group_is_gone_and_not_before(policy, monkeypatch):

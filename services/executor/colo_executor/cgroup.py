@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from colo_common.events.enforcement import KnobValue
-from colo_executor.knobs import UNLIMITED, Knob, agrees, file_of, page_bytes_of, text_of
+from colo_executor.knobs import PERIOD_US, UNLIMITED, Knob, agrees, file_of, page_bytes_of, text_of, value_of
 from colo_executor.order import KnobWrite
 
 __all__ = ["CgroupError", "CgroupTree", "Drifted", "CgroupHierarchy", "check_file_system", "find_hierarchy"]
@@ -267,6 +267,10 @@ class CgroupTree:
             # The kernel changes the weight of an idle group to one of its own.
             kept.pop((Knob.CPU_WEIGHT, 0), None)
 
+    def forget(self, group: str, knob: Knob) -> None:
+        """Let `drifted` look at the file no more."""
+        self._kept.get(group, {}).pop((knob, 0), None)
+
     def kept(self, knob: Knob) -> dict[str, KnobWrite]:
         """The kept write of that knob by group. Not for huge pages, which have several files a group."""
         return {path: found[knob, 0] for path, found in self._kept.copy().items() if (knob, 0) in found}
@@ -309,6 +313,18 @@ class CgroupTree:
         if place is None or place[0] not in self.hierarchy.mounts:
             raise CgroupError(f"cgroup v{self.version} here has no file for {knob.value}")
         return self._read(self.hierarchy.mounts[place[0]], group, place[1])
+
+    def read(self, knob: Knob, group: str) -> int | str | None:
+        """The value now in the unit of the knob, of those that this module can read back; None where the version has no file."""
+        if knob is Knob.CPU_QUOTA:
+            # Under v2 the period is part of the file: with another one the quota is none of ours.
+            is_ours = self.version == 1 or self.value(knob, group).split()[1:] == [str(PERIOD_US)]
+            return self.quota_us(group) if is_ours else 0
+        place = file_of(knob, self.version)
+        if place is None or place[0] not in self.hierarchy.mounts:
+            return None
+        text = self.value(knob, group)
+        return value_of(knob, self.version, text)
 
     def quota_us(self, group: str) -> int:
         """The group's CPU quota in us for its period, or UNLIMITED."""

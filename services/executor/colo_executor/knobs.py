@@ -25,6 +25,7 @@ __all__ = [
     "page_size_text",
     "quota_us",
     "text_of",
+    "value_of",
     "weight_v1",
     "weight_v2",
 ]
@@ -132,7 +133,7 @@ def weight_v2(shares: int) -> int:
 
 def mcpu_of_weight(version: int, weight: int) -> int:
     """The least request (mcpu) that has this weight, as a file of that cgroup version shows it."""
-    shares = weight if version == 1 else WEIGHT_LEAST - (-(weight - 1) * 262_142 // 9_999)
+    shares = int(value_of(Knob.CPU_WEIGHT, version, str(weight)))
     return max(1, -(-shares * 1_000 // 1_024))
 
 
@@ -155,6 +156,18 @@ def text_of(knob: Knob, version: int, value: int | str) -> str:
             return "-1" if version == 1 and knob in _LIMITS else "max"
         case _:
             return str(value)
+
+
+def value_of(knob: Knob, version: int, shown: str) -> int | str:
+    """The value that a file shows, in the knob's unit: the reverse of `text_of`. Raises ValueError for what is no number.
+
+    Of a weight under v2 it is the least of the v1 weights with this text.
+    """
+    if knob in (Knob.CPUSET_CPUS, Knob.CPUSET_MEMS):
+        return shown
+    if knob is Knob.CPU_WEIGHT and version == 2:
+        return WEIGHT_LEAST - (-(int(shown) - 1) * 262_142 // 9_999)
+    return int(shown)
 
 
 def agrees(knob: Knob, version: int, wrote: str, shown: str) -> bool:

@@ -1,20 +1,25 @@
 """Puts back kept values that another program changed, in an order that the kernel accepts."""
 
+import contextlib
 from typing import Final
 
 from colo_common.events.enforcement import KnobValue
-from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_executor.cgroup import CgroupError, CgroupTree, Drifted
 from colo_executor.knobs import Knob, text_of
 from colo_executor.local import Drift
-from colo_executor.order import KnobWrite, cpuset_writes, quota_writes
+from colo_executor.order import KnobWrite, ordered_writes
 
-__all__ = ["changed_values", "put_back"]
+__all__ = ["changed_values", "put_back", "values_of"]
 
-_SETS: Final = (Knob.CPUSET_CPUS, Knob.CPUSET_MEMS)
-_ORDERED: Final = (*_SETS, Knob.CPU_QUOTA)
-"""The knobs whose values depend on those of the parent and the children of a group."""
+_TOGETHER: Final = (
+    (Knob.CPUSET_CPUS,),
+    (Knob.CPUSET_MEMS,),
+    (Knob.CPU_QUOTA, Knob.CPU_PERIOD, Knob.CPU_BURST),
+    (Knob.CPU_WEIGHT, Knob.CPU_IDLE),
+)
+"""Knobs that depend on each other, or on those of the parent and the children of a group: they are put back together."""
+_ORDERED: Final = frozenset(knob for knobs in _TOGETHER for knob in knobs)
 
 
 def put_back(tree: CgroupTree, drifted: tuple[Drifted, ...]) -> Drift:
@@ -24,12 +29,11 @@ def put_back(tree: CgroupTree, drifted: tuple[Drifted, ...]) -> Drift:
     """
     failed: list[str] = []
     for drift in drifted:
-        # The period of a quota must be written before it; the other values depend on nothing.
         if drift.write.knob not in _ORDERED:
             _write(tree, (drift.write,), failed)
-    for knob in _ORDERED:
-        if any(drift.write.knob is knob for drift in drifted):
-            _write_in_order(tree, knob, failed)
+    for knobs in _TOGETHER:
+        if any(drift.write.knob in knobs for drift in drifted):
+            _write_in_order(tree, knobs, failed)
     still = {drift.file for drift in tree.drifted(dict.fromkeys(drift.write.path for drift in drifted))}
     corrected = tuple(
         KnobValue(path=drift.file, value=_text(tree, drift), before=drift.shown)
@@ -57,27 +61,37 @@ def _text(tree: CgroupTree, drift: Drifted) -> str:
     return text_of(drift.write.knob, tree.version, drift.write.value)
 
 
-def _write_in_order(tree: CgroupTree, knob: Knob, failed: list[str]) -> None:
-    kept = tree.kept(knob)
+def _write_in_order(tree: CgroupTree, knobs: tuple[Knob, ...], failed: list[str]) -> None:
+    kept = {knob: tree.kept(knob) for knob in knobs}
+    target: dict[str, dict[Knob, int | str]] = {}
+    have: dict[str, dict[Knob, int | str]] = {}
     try:
-        writes = _set_writes(tree, knob, kept) if knob in _SETS else _quota_writes(tree, kept)
+        for path in dict.fromkeys(path for writes in kept.values() for path in writes):
+            if tree.exists(path):
+                target[path] = {knob: writes[path].value for knob, writes in kept.items() if path in writes}
+                have[path] = values_of(tree, path, knobs)
+        writes = ordered_writes(have, target)
     except (CgroupError, OSError, InvalidInput, ValueError) as error:
         failed.append(str(error))
         return
     _write(tree, writes, failed)
-    for write in kept.values():
-        # The value of a step on the way is not the one to keep.
-        tree.keep(write)
+    for path, values in target.items():
+        for knob in knobs:
+            if knob in values:
+                # The value of a step on the way is not the one to keep.
+                tree.keep(kept[knob][path])
+            else:
+                tree.forget(path, knob)
 
 
-def _set_writes(tree: CgroupTree, knob: Knob, kept: dict[str, KnobWrite]) -> tuple[KnobWrite, ...]:
-    target = {path: CpuSet.parse(str(write.value), path) for path, write in kept.items() if tree.exists(path)}
-    return cpuset_writes(knob, {path: CpuSet.parse(tree.value(knob, path), path) for path in target}, target)
-
-
-def _quota_writes(tree: CgroupTree, kept: dict[str, KnobWrite]) -> tuple[KnobWrite, ...]:
-    target = {path: int(write.value) for path, write in kept.items() if tree.exists(path)}
-    return quota_writes({path: tree.quota_us(path) for path in target}, target)
+def values_of(tree: CgroupTree, path: str, knobs: tuple[Knob, ...]) -> dict[Knob, int | str]:
+    """The values of these knobs now, of those that the kernel has."""
+    found: dict[Knob, int | str] = {}
+    for knob in knobs:
+        with contextlib.suppress(FileNotFoundError):
+            if (value := tree.read(knob, path)) is not None:
+                found[knob] = value
+    return found
 
 
 def _write(tree: CgroupTree, writes: tuple[KnobWrite, ...], failed: list[str]) -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -30,11 +30,11 @@ from colo_executor.journal import JournalFile
 from colo_executor.journal_lines import Created, PreImage
 from colo_executor.knobs import PERIOD_US, UNLIMITED, WEIGHT_MOST, Knob, quota_us
 from colo_executor.local import CeilingRefused, CeilingWritten, Drift
-from colo_executor.order import KnobWrite, cpuset_writes, quota_writes
+from colo_executor.order import KnobWrite, cpuset_writes, ordered_writes, quota_writes
 from colo_executor.process.found import class_of
 from colo_executor.process.kill_tier import CONTROLLERS, SUFFIX, KillTier
 from colo_executor.process.machine import cpu_rows, huge_pages_bytes, machine_of
-from colo_executor.process.reconcile import put_back
+from colo_executor.process.reconcile import put_back, values_of
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.suppress_cpus import narrowed
 
@@ -334,12 +334,15 @@ class Tier:
             for group, most in self._limits.items():
                 target[group] = replica_quota_us(most, ceiling_mcpu)
             have = {group: self._quotas.get(group, UNLIMITED) for group in target}
-            knobs = []
             try:
-                for write in quota_writes(have, target):
-                    knobs.append(self.tree.write(write))
-                    self._quotas[write.path] = target[write.path]
-            except (CgroupError, OSError) as error:
+                knobs = self._write_quotas(quota_writes(have, target))
+            except CgroupError:
+                # Another program changed a quota, a period or a burst, which the kernel judges together.
+                try:
+                    knobs = self._write_quotas(self._from_kernel(target))
+                except (CgroupError, OSError, ValueError) as error:
+                    return CeilingRefused(ceiling_mcpu=ceiling_mcpu, detail=str(error))
+            except OSError as error:
                 return CeilingRefused(ceiling_mcpu=ceiling_mcpu, detail=str(error))
             self.ceiling_mcpu = ceiling_mcpu
         try:
@@ -348,6 +351,27 @@ class Tier:
         except (CgroupError, OSError) as error:
             return CeilingRefused(ceiling_mcpu=ceiling_mcpu, detail=str(error))
         return CeilingWritten(ceiling_mcpu=ceiling_mcpu, knobs=tuple(knobs))
+
+    def _write_quotas(self, writes: Iterable[KnobWrite]) -> list[KnobValue]:
+        knobs = []
+        for write in writes:
+            knobs.append(self.tree.write(write))
+            if write.knob is Knob.CPU_QUOTA:
+                self._quotas[write.path] = int(write.value)
+        return knobs
+
+    def _from_kernel(self, target: Mapping[str, int]) -> tuple[KnobWrite, ...]:
+        """The writes that lead the quotas to `target` from what the kernel shows, with the periods and bursts beside them."""
+        has = frozenset() if self.machine is None else self.machine.has
+        have: dict[str, dict[Knob, int | str]] = {}
+        aims: dict[str, dict[Knob, int | str]] = {}
+        for group, quota in target.items():
+            if self.tree.exists(group):
+                have[group] = values_of(self.tree, group, (Knob.CPU_QUOTA, Knob.CPU_PERIOD, Knob.CPU_BURST))
+                aims[group] = {Knob.CPU_QUOTA: quota}
+                if Knob.CPU_PERIOD in has:
+                    aims[group][Knob.CPU_PERIOD] = PERIOD_US
+        return ordered_writes(have, aims)
 
     def read_ceiling(self) -> int | None:
         """The ceiling that the kernel shows. Where somebody changed it, the quotas of capped replicas are read again, too."""
