@@ -6,7 +6,9 @@ from typing import Final
 
 from tests.support.machine_tree import FakeWorkload, MachineSpec
 
-__all__ = ["ZOO"]
+__all__ = ["POD_UID", "ZOO"]
+
+POD_UID: Final = "0f3c9d2e-1111-2222-3333-444455556666"
 
 _WEB = FakeWorkload("web", "/web", threads=((101, 0, 0, 0),), cpus="0")
 _ARM = "CPU implementer\t: 0x48\nCPU part\t: 0xd01\n"
@@ -55,5 +57,19 @@ ZOO: Final = {
     "offline-cpus": MachineSpec(sockets=2, cores_per_zone=4, threads=2, offline=(3, 9), workloads=(_WEB,)),
     "v1": MachineSpec(cores_per_zone=4, workloads=(_WEB,)),
     "hybrid": MachineSpec(cores_per_zone=4, cgroup="hybrid", workloads=(_WEB,)),
-    "v2-systemd": MachineSpec(cores_per_zone=4, cgroup="v2", workloads=(_WEB,)),
+    # The same pod as a kubelet with the systemd driver and one with cgroupfs makes its group.
+    "v2-systemd": MachineSpec(
+        cores_per_zone=4,
+        cgroup="v2",
+        workloads=(
+            _WEB,
+            FakeWorkload(
+                "pod",
+                f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{POD_UID.replace('-', '_')}.slice",
+            ),
+        ),
+    ),
+    "v2-cgroupfs": MachineSpec(
+        cores_per_zone=4, cgroup="v2", workloads=(_WEB, FakeWorkload("pod", f"/kubepods/burstable/pod{POD_UID}"))
+    ),
 }

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from colo_cli.failure import Failure
 from colo_cli.output import SettingWords, bytes_text, counted, cpu_text, print_data, print_table, print_text
+from colo_cli.workload_rows import class_lines, print_workloads
 
 if TYPE_CHECKING:
     from colo_collector.readings import SampleRead, TopologyRead
@@ -68,7 +69,7 @@ def show(
     if sample is None:
         print_text(f"\nno sample: {problem}", colour="yellow")
         return 0
-    _print_sample(sample)
+    _print_sample(sample, topology.topology)
     return 0
 
 
@@ -161,39 +162,34 @@ def _print_capabilities(read: "TopologyRead") -> None:
     print_text(f"lacks: {' '.join(lacks) or '-'} (`colo doctor` says why)")
 
 
-def _print_sample(sample: "SampleRead") -> None:
+def _print_sample(sample: "SampleRead", topology: "NodeTopology") -> None:
     print()
     print_text(
         f"use over {sample.interval_ms} ms: {cpu_text(sample.cpu_used_mcpu)} CPU, {bytes_text(sample.memory_used_bytes)};"
         f" stolen {cpu_text(sample.steal_mcpu)} CPU",
         colour="bold",
     )
-    zones = [[str(z.zone), cpu_text(z.cpu_used_mcpu), bytes_text(z.memory_used_bytes)] for z in sample.zones]
-    print_table(["ZONE", "CPU>", "MEM>"], zones, "no zones")
-    print()
-    rows = [
+    zones = [
         [
-            one.pod or one.workload,
-            one.qos.value,
-            cpu_text(one.cpu_used_mcpu),
-            bytes_text(one.memory_used_bytes),
-            "-" if one.stall_pct is None else f"{one.stall_pct}%",
-            one.stall_gate or "-",
+            str(use.zone),
+            cpu_text(use.cpu_used_mcpu),
+            cpu_text(zone.cpu_capacity_mcpu),
+            bytes_text(use.memory_used_bytes),
+            bytes_text(zone.memory_bytes),
+            "-" if use.steal_mcpu is None else cpu_text(use.steal_mcpu),
+            "-" if use.stall_pct is None else f"{use.stall_pct}%",
         ]
-        for one in sorted(sample.workloads, key=lambda one: (-one.cpu_used_mcpu, one.workload))[:_WORKLOADS_SHOWN]
+        for use, zone in zip(sample.zones, topology.zones, strict=True)
     ]
-    rows.append(
-        ["system", "-", cpu_text(sample.system_cpu_used_mcpu), bytes_text(sample.system_memory_used_bytes), "-", "-"]
-    )
-    print_table(["WORKLOAD", "CLASS", "CPU>", "MEM>", "STALL>", "GATE"], rows, "no workloads")
+    print_table(["ZONE", "CPU USED>", "OF>", "MEM USED>", "OF>", "STOLEN>", "ONLINE STALL>"], zones, "no zones")
+    print()
+    largest = sorted(sample.workloads, key=lambda one: (-one.cpu_used_mcpu, one.workload))[:_WORKLOADS_SHOWN]
+    print_workloads(largest, system=(sample.system_cpu_used_mcpu, sample.system_memory_used_bytes))
     more = len(sample.workloads) - _WORKLOADS_SHOWN
     if more > 0:
         print(f"and {counted(more, 'workload')} more")
-    for one in sample.classes:
-        stall = "not known" if one.stall_pct is None else f"{one.stall_pct}%"
-        print_text(
-            f"class {one.qos.value}: {counted(one.workloads, 'workload')}, {cpu_text(one.cpu_used_mcpu)} CPU, stall {stall}"
-        )
+    for line in class_lines(sample.classes):
+        print_text(line)
     _print_machine(sample)
 
 

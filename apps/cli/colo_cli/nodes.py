@@ -23,6 +23,7 @@ from colo_cli.output import (
     span_text,
 )
 from colo_cli.watching import Watch, watched
+from colo_cli.workload_rows import class_lines, print_workloads
 
 if TYPE_CHECKING:
     from colo_common.events.kernel import KernelGroup
@@ -137,6 +138,7 @@ def _show_node(answer: Any, output: ListOutput, clock_speed: float) -> int:
     _print_head(reply)
     print_clock(clock_speed)
     _print_zones(reply)
+    _print_measured(reply, is_wide=output == "wide")
     _print_ceiling(reply)
     _print_replicas(reply, is_wide=output == "wide")
     _print_changes(reply.changes)
@@ -198,6 +200,30 @@ def _print_zones(reply: "NodeReply") -> None:
     print()
     columns = ["ZONE", "CPUS", "USED>", "PROMISED>", "HELD>", "HEADROOM>", "MEM USED>", "MEM PROMISED>", "MEM HELD>"]
     print_table(columns, rows, "no zones")
+
+
+def _print_measured(reply: "NodeReply", *, is_wide: bool) -> None:
+    """The workloads of which more is known than their use, and the online ones that colo did not place."""
+    from colo_common.model.qos import ONLINE_CLASSES
+
+    detail = reply.node
+    shown = [
+        one
+        for one in detail.workloads
+        if (not one.replica and one.qos in ONLINE_CLASSES)
+        or one.stall_pct is not None
+        or one.detail is not None
+        or one.business is not None
+    ]
+    if not shown:
+        return
+    print()
+    print_workloads(shown[:_REPLICAS_SHOWN], is_wide=is_wide)
+    more = len(shown) - _REPLICAS_SHOWN
+    if more > 0:
+        print(f"and {counted(more, 'workload')} more; --output json lists all")
+    for line in class_lines(detail.classes):
+        print_text(line)
 
 
 def _print_ceiling(reply: "NodeReply") -> None:

@@ -22,7 +22,7 @@ from colo_common.events.node import (
     ZoneUsage,
 )
 from colo_common.model.cpuset import CpuSet
-from colo_common.model.qos import QosClass
+from colo_common.model.qos import ONLINE_CLASSES, QosClass
 from colo_common.model.stall import RunTimes, StallShare, stall_share, waited_share
 from colo_common.model.topology import NodeTopology
 
@@ -82,10 +82,10 @@ def measure(
     unknown = _unknown(rates)
     if unknown is not None:
         return Measurement(event=Unreadable(reason=Skip(unknown.value)))
-    zones = _zones(rates, current, topology)
+    listed, left_out, classes = _workloads(rates, current, workloads, zones_of, turned)
+    zones = _zones(rates, current, topology, listed, turned)
     if zones is None:
         return Measurement(event=Unreadable(reason=Skip.ZONE_MEMORY, detail="the memory of a zone is unknown"))
-    listed, left_out, classes = _workloads(rates, current, workloads, zones_of, turned)
     stalls = stalls_between(() if previous is None else previous.pressure, current.pressure, rates.interval_ns)
     # The sum line of /proc/stat is rounded separately, and node and zones of one sample must agree.
     used_mcpu = sum(zone.cpu_used_mcpu for zone in zones)
@@ -133,20 +133,35 @@ def _known(rate: Rate) -> int:
     return 0 if rate.mcpu is None else rate.mcpu
 
 
-def _zones(rates: MachineRates, current: Sample, topology: NodeTopology) -> tuple[ZoneUsage, ...] | None:
+def _zones(
+    rates: MachineRates, current: Sample, topology: NodeTopology, listed: Sequence[WorkloadUsage], turned: Turned
+) -> tuple[ZoneUsage, ...] | None:
     """Use by zone; None when the used memory of a zone that has memory is unknown."""
     memory = dict(current.zone_memory_used_bytes)
-    used = dict(rates.zones)
+    used, steals = dict(rates.zones), dict(rates.zone_steals)
+    online: dict[int, _Sum] = {}
+    for one in listed:
+        if one.qos in ONLINE_CLASSES and len(one.zones) == 1:
+            online.setdefault(one.zones[0], _Sum()).add(one, turned.stalls.get(one.workload))
     if any(zone.zone not in memory and zone.memory_bytes > 0 for zone in topology.zones):
         return None
     return tuple(
-        ZoneUsage(zone=zone.zone, cpu_used_mcpu=_known(used[zone.zone]), memory_used_bytes=memory.get(zone.zone, 0))
+        ZoneUsage(
+            zone=zone.zone,
+            cpu_used_mcpu=_known(used[zone.zone]),
+            memory_used_bytes=memory.get(zone.zone, 0),
+            steal_mcpu=steals[zone.zone].mcpu if zone.zone in steals else None,
+            stall_pct=online[zone.zone].stall_pct if zone.zone in online else None,
+        )
         for zone in topology.zones
     )
 
 
 class _Sum(Struct, kw_only=True):
-    """What the workloads of a class add up to. `run_us` and `wait_us` are per second; `worst_pct` where only pressure is known."""
+    """What workloads add up to. `run_us` and `wait_us` are per second; `worst_pct` where only pressure is known.
+
+    `got_us` and `wanted_us` are of all of them, also of those that a quota stopped, and count its stops as waiting.
+    """
 
     workloads: int = 0
     cpu_used_mcpu: int = 0
@@ -156,18 +171,30 @@ class _Sum(Struct, kw_only=True):
     wait_us: int = 0
     worst_pct: int | None = None
     has_times: bool = False
+    got_us: int = 0
+    wanted_us: int | None = None
+
+    @property
+    def stall_pct(self) -> int | None:
+        if not self.has_times:
+            return self.worst_pct
+        return stall_share(RunTimes(span_us=1_000_000, run_us=self.run_us, wait_us=self.wait_us)).stall_pct
+
+    @property
+    def satisfaction_pct(self) -> int | None:
+        if self.wanted_us is None:
+            return None
+        return self.got_us * 100 // self.wanted_us if self.wanted_us else 100
 
     def usage(self, qos: QosClass) -> ClassUsage:
-        stall_pct = self.worst_pct
-        if self.has_times:
-            stall_pct = stall_share(RunTimes(span_us=1_000_000, run_us=self.run_us, wait_us=self.wait_us)).stall_pct
         return ClassUsage(
             qos=qos,
             workloads=self.workloads,
             cpu_used_mcpu=self.cpu_used_mcpu,
             memory_used_bytes=self.memory_used_bytes,
-            stall_pct=stall_pct,
+            stall_pct=self.stall_pct,
             throttled_us=self.throttled_us,
+            satisfaction_pct=self.satisfaction_pct if qos is QosClass.BE else None,
         )
 
     def add(self, usage: WorkloadUsage, stall: WorkloadStall | None) -> None:
@@ -175,6 +202,13 @@ class _Sum(Struct, kw_only=True):
         self.cpu_used_mcpu += usage.cpu_used_mcpu
         self.memory_used_bytes += usage.memory_used_bytes
         self.throttled_us += usage.throttled_us
+        if stall is not None:
+            times = stall.times
+            got_us = times.run_us * 1_000_000 // times.span_us
+            self.got_us += got_us
+            self.wanted_us = (
+                (self.wanted_us or 0) + got_us + (times.wait_us + times.steal_us) * 1_000_000 // times.span_us
+            )
         if usage.stall_pct is None or usage.stall_gate == "self-throttled":
             return
         if stall is None:

@@ -88,7 +88,8 @@ class GroupRate(Struct, frozen=True, kw_only=True):
 class MachineRates(Struct, frozen=True, kw_only=True):
     """All rates of one interval.
 
-    `zones` has the id and rate of every zone asked for, `groups` every workload of either reading, both ascending.
+    `zones` has the id and rate of every zone asked for, `zone_steals` the rate of the time stolen from each, `groups` every
+    workload of either reading, all ascending.
     """
 
     interval_ns: int
@@ -96,6 +97,7 @@ class MachineRates(Struct, frozen=True, kw_only=True):
     steal: Rate
     zones: tuple[tuple[int, Rate], ...]
     groups: tuple[GroupRate, ...]
+    zone_steals: tuple[tuple[int, Rate], ...] = ()
 
 
 def rates_between(
@@ -126,6 +128,7 @@ def rates_between(
         steal=clock.rate_of_ticks(steal, count),
         zones=tuple((zone, _zone_rate(zones[zone], before, now, clock)) for zone in sorted(zones)),
         groups=_group_rates(previous.groups, current.groups, clock, count),
+        zone_steals=tuple((zone, _zone_steal(zones[zone], before, now, clock)) for zone in sorted(zones)),
     )
 
 
@@ -185,6 +188,14 @@ def _zone_rate(cpus: CpuSet, before: Mapping[int, CpuTicks], now: Mapping[int, C
             return Rate(None, Unknown.RESET)
         busy += last.busy - first.busy
     return clock.rate_of_ticks(busy, len(cpus))
+
+
+def _zone_steal(cpus: CpuSet, before: Mapping[int, CpuTicks], now: Mapping[int, CpuTicks], clock: _Clock) -> Rate:
+    pairs = [(before.get(cpu), now.get(cpu)) for cpu in cpus]
+    grown = [last.steal - first.steal for first, last in pairs if first is not None and last is not None]
+    if len(grown) < len(pairs):
+        return Rate(None, Unknown.CPU_CAME)
+    return Rate(None, Unknown.RESET) if min(grown, default=0) < 0 else clock.rate_of_ticks(sum(grown), len(grown))
 
 
 def _group_rates(

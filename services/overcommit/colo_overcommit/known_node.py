@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from colo_common.events.node import AllocatableChanged, Capability, NodeUsageSampled
+from colo_common.events.node import AllocatableChanged, Capability, NodeUsageSampled, WorkloadDetail
 from colo_common.model.constraints import Taint
 from colo_common.model.freshness import Freshness
 from colo_common.model.topology import NodeTopology
@@ -33,6 +33,8 @@ class KnownNode(Struct, kw_only=True):
     `forbidden`: by whom and why an operator forbids more batch work there, "" when nobody does; `closed`: the same of new work of
     every kind.
 
+    `details` has of each workload of `sample` the last detail that a sample told, and when that arrived.
+
     `promises` are those under judgement; None without risk control. `expected` is None without an estimator.
 
     `expected_since_ms` is the time at which a node without a sample was first known. It turns lost by this time, because it may
@@ -50,6 +52,7 @@ class KnownNode(Struct, kw_only=True):
     taints: tuple[Taint, ...] = ()
     capabilities: tuple[Capability, ...] = ()
     sample: NodeUsageSampled | None = None
+    details: Mapping[str, tuple[WorkloadDetail, int]] = field(default_factory=dict)
     inputs: tuple[ZoneInputs, ...] = ()
     samples: int = 0
     sampled_at_ms: int | None = None
@@ -75,6 +78,8 @@ class KnownNode(Struct, kw_only=True):
         restarted = self.sample is not None and self.sample.boot_id != sample.boot_id
         self.samples = 1 if restarted else self.samples + 1
         self.sample = sample
+        if self.details or any(one.detail is not None for one in sample.workloads):
+            self.details = _details(self.details, sample, now_ms)
         if restarted:
             # Samples of two sequences are never joined.
             self.load, self.unmanaged = LoadHistory(), UnmanagedHistory()
@@ -95,3 +100,15 @@ class KnownNode(Struct, kw_only=True):
             limit = Limit.AGE if zone.limit == Limit.POLICY else zone.limit
             zones.append(replace(zone, cpu=cpu, memory=memory, limit=limit, moved_by=""))
         return tuple(zones)
+
+
+def _details(
+    known: Mapping[str, tuple[WorkloadDetail, int]], sample: NodeUsageSampled, now_ms: int
+) -> Mapping[str, tuple[WorkloadDetail, int]]:
+    """The last detail of each workload of the sample."""
+    found = {}
+    for one in sample.workloads:
+        last = known.get(one.workload) if one.detail is None else (one.detail, now_ms)
+        if last is not None:
+            found[one.workload] = last
+    return found

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from msgspec import structs
+
 from colo_common.events.fleet import NODE_SORTS, FleetTotals, NodeDetail, OverdrawnNode, ZoneDetail
 from colo_common.events.requests import ListNodes, NodeExplained, NodeList, NodeSummary, Refusal
 from colo_common.model.freshness import Freshness
@@ -111,7 +113,10 @@ def get_node(node: str, nodes: Mapping[str, KnownNode], now_ms: int) -> NodeDeta
     summary = None if known is None else _summary(node, known, now_ms)
     if known is None or known.topology is None or summary is None:
         return _unknown(node, nodes)
-    workloads = known.sample.workloads if known.sample else ()
+    workloads = [
+        structs.replace(one, detail=known.details[one.workload][0]) if one.workload in known.details else one
+        for one in (known.sample.workloads if known.sample else ())
+    ]
     return NodeDetail(
         summary=summary,
         zones=_zones(known, known.topology),
@@ -120,6 +125,8 @@ def get_node(node: str, nodes: Mapping[str, KnownNode], now_ms: int) -> NodeDeta
         workloads=tuple(sorted(workloads, key=lambda one: (-one.cpu_used_mcpu, one.workload))),
         published_at_ms=known.published.at_ms if known.published else None,
         now_ms=now_ms,
+        classes=known.sample.classes if known.sample else (),
+        detail_ages_ms={name: max(now_ms - at_ms, 0) for name, (_, at_ms) in known.details.items()},
     )
 
 
@@ -164,6 +171,8 @@ def _zones(known: KnownNode, topology: NodeTopology) -> tuple[ZoneDetail, ...]:
                 headroom_memory_bytes=now.memory.raw - held_bytes if now else 0,
                 held_cpu_mcpu=held_mcpu,
                 held_memory_bytes=held_bytes,
+                steal_mcpu=use.steal_mcpu if use else None,
+                stall_pct=use.stall_pct if use else None,
             )
         )
     return tuple(found)

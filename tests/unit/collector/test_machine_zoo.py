@@ -12,15 +12,17 @@ from colo_cli.main import main
 from colo_collector.discover import parse_online_groups
 from colo_collector.machine import Machine
 from colo_collector.nrt import node_resource_topology
+from colo_collector.pods import POD_ROOTS
 from colo_collector.readings import SampleRead, TopologyRead
 from colo_collector.reserved_cpus import packed_cpus, reservation_rules, reserved_ids
 from colo_common.events.node import CacheUse
 from colo_common.model.constraints import HugePages
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import UNRULED, NodeRules
+from colo_common.model.qos import QosClass
 from colo_common.model.topology import Device, NodeTopology, uniform_topology
 from tests.support.machine_tree import MachineTree
-from tests.support.machine_zoo import ZOO
+from tests.support.machine_zoo import POD_UID, ZOO
 from tests.support.manual_clock import ManualClock
 from tests.unit.collector.test_machine import TimedReader
 
@@ -37,6 +39,7 @@ def read(root: Path, name: str, seconds: int = 1) -> tuple[TopologyRead, SampleR
         labels={},
         clock=ManualClock(0),
         user_hz=100,
+        pod_roots=POD_ROOTS,
     )
     first = machine.observe()
     assert first.topology_read is not None
@@ -61,7 +64,14 @@ def test_every_machine_has_a_topology_a_sample_and_a_stall(tmp_path: Path, name:
     assert len({cpu.core for cpu in topology.cpus}) <= tree.spec.cores
     assert len(topology.zones) == (tree.spec.zones if tree.spec.has_numa else 1)
     assert sample.cpu_used_mcpu == sum(zone.cpu_used_mcpu for zone in sample.zones)
-    (web,) = sample.workloads
+    web = next(one for one in sample.workloads if one.workload == "web")
+    pods = [one for one in sample.workloads if one is not web]
+    assert [(one.workload, one.qos) for one in pods] == (
+        [(f"pod-{POD_UID}", QosClass.LS)] if name in ("v2-systemd", "v2-cgroupfs") else []
+    )
+    # Web may use a CPU of one zone alone, so that its stall is that zone's.
+    assert [one.stall_pct for one in sample.zones] == [20, *[None] * (len(sample.zones) - 1)]
+    assert all(one.steal_mcpu == 0 for one in sample.zones)
     assert (web.cpu_used_mcpu, web.stall_pct, web.stall_gate) == (400, 20, "")
     assert sample.system_cpu_used_mcpu == sample.cpu_used_mcpu - 400
     assert (sample.missing, sample.monotonic_ms) == ((), 1_000)
@@ -197,6 +207,7 @@ def test_the_command_shows_the_tree_and_a_live_sample(tmp_path: Path, capsys: py
     assert shown[0].startswith("n1: AMD EPYC 9554, 2 sockets, 32 cores, 64 CPUs, 8Gi")
     assert "    die 0, L3 0, 32Mi: 2 cores: 0+32 1+33" in shown
     assert any(line.startswith("web ") for line in shown)
+    assert "ZONE  CPU USED  OF  MEM USED   OF  STOLEN  ONLINE STALL" in shown
 
 
 def test_the_command_without_local_says_where_nodes_of_the_cluster_are(capsys: pytest.CaptureFixture[str]) -> None:

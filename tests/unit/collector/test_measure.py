@@ -97,8 +97,8 @@ def test_every_number_of_a_sample_comes_from_its_own_counter() -> None:
         cpu_used_mcpu=1_750,
         memory_used_bytes=4 * GIB,
         zones=(
-            ZoneUsage(zone=0, cpu_used_mcpu=750, memory_used_bytes=GIB),
-            ZoneUsage(zone=1, cpu_used_mcpu=1_000, memory_used_bytes=3 * GIB),
+            ZoneUsage(zone=0, cpu_used_mcpu=750, memory_used_bytes=GIB, steal_mcpu=0),
+            ZoneUsage(zone=1, cpu_used_mcpu=1_000, memory_used_bytes=3 * GIB, steal_mcpu=0),
         ),
         workloads=(
             WorkloadUsage(

@@ -52,9 +52,9 @@ def test_each_workload_and_class_has_its_stall_by_the_time_its_threads_waited(
     web, batch = usage(observation, "web"), usage(observation, "job/main/0#1")
     assert (web.stall_pct, web.stall_gate, web.stall_span_ms, web.stall_age_ms) == (25, "", 1_000, 0)
     assert (batch.stall_pct, batch.stall_gate) == (90, "")
-    assert [(one.qos, one.workloads, one.stall_pct) for one in sample(observation).classes] == [
-        (QosClass.LSR, 1, 25),
-        (QosClass.BE, 1, 90),
+    assert [(one.qos, one.workloads, one.stall_pct, one.satisfaction_pct) for one in sample(observation).classes] == [
+        (QosClass.LSR, 1, 25, None),
+        (QosClass.BE, 1, 90, 10),
     ]
     # Batch work waits for nearly ever and online work is what counts.
     assert worst_online_stall(sample(observation).workloads) == ("web", 25)
@@ -69,6 +69,16 @@ def test_work_that_its_own_quota_stops_blames_nobody(tmp_path: Path) -> None:
     assert web.stall_gate == "self-throttled"
     assert worst_online_stall(sample(observation).workloads) == ("", 0)
     assert sample(observation).classes[0].stall_pct is None
+
+
+def test_batch_work_that_a_ceiling_stops_gets_less_than_it_wants(tmp_path: Path) -> None:
+    bench = bench_of(tmp_path)
+    bench.observe()
+    bench.tree.run("web", 1_000, run_pct=30, wait_pct=0)
+    bench.tree.run("replica", 1_000, run_pct=30, wait_pct=30, throttled_us=300_000)
+    (batch,) = (one for one in sample(bench.second()).classes if one.qos is QosClass.BE)
+    # Its own quota blames nobody, and it gets half of what it wants all the same.
+    assert (batch.stall_pct, batch.satisfaction_pct) == (None, 50)
 
 
 def test_idle_work_has_no_stall_however_long_its_few_threads_waited(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from colo_common.events.node import Capability, WorkloadUsage
+from colo_common.events.node import Capability, ClassUsage, WorkloadUsage
 from colo_common.events.requests import NodeSummary
 from colo_common.model.constraints import Taint
 from colo_common.model.qos import PriorityBand, QosClass
@@ -74,7 +74,10 @@ class GetNode(Struct, frozen=True, kw_only=True):
 
 
 class ZoneDetail(Struct, frozen=True, kw_only=True):
-    """A NUMA zone of a node. `cpus` is a kernel CPU list; usage is that of the newest sample, the promise the published one."""
+    """A NUMA zone of a node. `cpus` is a kernel CPU list; usage is that of the newest sample, the promise the published one.
+
+    `steal_mcpu` and `stall_pct` are as ZoneUsage has them.
+    """
 
     zone: int
     cpus: str
@@ -88,10 +91,16 @@ class ZoneDetail(Struct, frozen=True, kw_only=True):
     headroom_memory_bytes: int = 0
     held_cpu_mcpu: int = 0
     held_memory_bytes: int = 0
+    steal_mcpu: int | None = None
+    stall_pct: int | None = None
 
 
 class NodeDetail(Struct, frozen=True, kw_only=True):
-    """A node with its zones, labels, taints and capabilities, and the workloads of its newest sample, the largest first."""
+    """A node with its zones, labels, taints and capabilities, and the workloads of its newest sample, the largest first.
+
+    A workload has its `detail` in one sample of several; here it is the last one that was told, so old as `detail_ages_ms` says by
+    the workload's name. `classes` are those of the sample.
+    """
 
     summary: NodeSummary
     zones: tuple[ZoneDetail, ...]
@@ -100,6 +109,8 @@ class NodeDetail(Struct, frozen=True, kw_only=True):
     workloads: tuple[WorkloadUsage, ...] = ()
     published_at_ms: int | None = None
     now_ms: int = 0
+    classes: tuple[ClassUsage, ...] = ()
+    detail_ages_ms: dict[str, int] = {}
 
 
 class ListNodeReplicas(Struct, frozen=True, kw_only=True):

@@ -70,12 +70,19 @@ class NodeTopologyReported(Fact, frozen=True, kw_only=True):
     rules: NodeRules = UNRULED
 
 
-class ZoneUsage(Struct, frozen=True, kw_only=True):
-    """CPU time per wall time and memory in use of one zone, all workloads together."""
+class ZoneUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """CPU time per wall time and memory in use of one zone, all workloads together.
+
+    `steal_mcpu` is what a hypervisor took of its CPUs, None: not known. `stall_pct` is the stall of the online workloads that may
+    use this zone alone, by the rule of `colo_common.model.stall` over their sums; None: nobody's is known, as of work that may use
+    several zones.
+    """
 
     zone: Number
     cpu_used_mcpu: Mcpu
     memory_used_bytes: ZoneBytes
+    steal_mcpu: Mcpu | None = None
+    stall_pct: Number | None = None
 
 
 class PressureReading(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -203,6 +210,8 @@ class ClassUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The workloads of one QoS class together, all of one sample.
 
     `stall_pct` is the rule of `colo_common.model.stall` over the sums of those that may blame others; None: nobody's is known.
+    `satisfaction_pct`, of class BE alone, is the share that its threads got of the CPU time that they wanted: ran / (ran + waited +
+    stolen), rounded down, where a ceiling that stopped them is waiting, too; 100 where they wanted none, None: nobody's is known.
     """
 
     qos: QosClass
@@ -211,6 +220,7 @@ class ClassUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory_used_bytes: Bytes
     stall_pct: Number | None = None
     throttled_us: Us = 0
+    satisfaction_pct: Number | None = None
 
 
 class CacheUse(Struct, frozen=True, kw_only=True, omit_defaults=True):
