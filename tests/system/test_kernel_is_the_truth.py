@@ -19,7 +19,7 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.workload import ResourceLimits, RunSpec
 from colo_executor.cgroup import CgroupError, CgroupTree
-from colo_executor.knobs import Knob
+from colo_executor.knobs import UNLIMITED, Knob
 from colo_executor.local import (
     CeilingWritten,
     LaunchFailed,
@@ -32,6 +32,7 @@ from colo_executor.order import KnobWrite
 from colo_executor.process.machine import start_ticks
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
+from colo_executor.unmanaged import UnmanagedGroup
 from tests.support.adopted import adopted
 from tests.support.attempts import next_exit, start
 from tests.support.builders import a_placement
@@ -189,6 +190,39 @@ async def test_a_ceiling_is_written_whatever_others_wrote_beside_it(policy):
         assert tree.value(Knob.CPU_BURST, "batch") == "30000"
         assert isinstance(runtime.set_ceiling(900), CeilingWritten)
         assert [tree.quota_us(group) for group in ("batch", "batch/job.main.0@1")] == [90_000, 60_000]
+
+
+async def test_a_service_of_the_node_gets_what_the_operator_says_and_all_is_put_back(policy):
+    # Made as a service manager makes it: it is none of the executor's, and stays.
+    service = CgroupTree(ROOT, f"service-{os.getpid()}")
+    service.make("")
+    service.make("daemon")
+    knobs = (Knob.CPU_WEIGHT, Knob.CPU_QUOTA, Knob.MEMORY_LIMIT)
+    service.write(KnobWrite(path="daemon", knob=Knob.CPU_WEIGHT, value=2))
+    before = [service.value(knob, "daemon") for knob in knobs]
+    group = UnmanagedGroup(
+        group=f"{service.name}/daemon", weight_least=1_024, cpu_most_mcpu=1_500, memory_most_bytes=64 << 20
+    )
+    try:
+        async with adopted(replace(policy, unmanaged=(group,))) as runtime:
+            kept = [service.read(knob, "daemon") for knob in knobs]
+            assert kept[1:] == [150_000, 64 << 20]
+            assert int(kept[0] or 0) >= 1_000
+            service.write(KnobWrite(path="daemon", knob=Knob.CPU_QUOTA, value=UNLIMITED))
+            drift = await runtime.reconcile(observes=True)
+            assert drift is not None
+            assert service.quota_us("daemon") == UNLIMITED
+            drift = await runtime.reconcile()
+            assert drift is not None
+            assert [knob.path for knob in drift.knobs] == [
+                knob.path for knob in drift.knobs if service.name in knob.path
+            ]
+            assert service.quota_us("daemon") == 150_000
+            assert await runtime.reconcile() is None
+        assert [service.value(knob, "daemon") for knob in knobs] == before
+    finally:
+        assert service.remove("daemon")
+        assert service.remove("")
 
 
 async def test_an_end_is_told_when_its_group_is_gone_and_not_before(policy, monkeypatch):

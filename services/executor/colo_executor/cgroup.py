@@ -259,6 +259,15 @@ class CgroupTree:
         self.keep(write)
         return KnobValue(path=path, value=shown, before=before)
 
+    def observed(self, write: KnobWrite) -> KnobValue:
+        """What `write` would do; nothing is written."""
+        place = file_of(write.knob, self.version, write.page_bytes)
+        if place is None or place[0] not in self.hierarchy.mounts:
+            raise CgroupError(f"cgroup v{self.version} here has no file for {write.knob.value}")
+        mount, text = self.hierarchy.mounts[place[0]], text_of(write.knob, self.version, write.value)
+        before = self._read(mount, write.path, place[1])
+        return KnobValue(path=self._shown(mount, write.path, place[1]), value=text, before=before)
+
     def keep(self, write: KnobWrite) -> None:
         """Let `drifted` compare the file with this value from now on. The newest value of a file counts, until `remove`."""
         kept = self._kept.setdefault(write.path, {})
@@ -350,6 +359,11 @@ class CgroupTree:
             return int(self._read(self.hierarchy.mounts["memory"], group, name))
         except FileNotFoundError:
             return 0
+
+    def memory_used_bytes(self, group: str) -> int:
+        """The memory that the group uses now."""
+        name = "memory.usage_in_bytes" if self.version == 1 else "memory.current"
+        return int(self._read(self.hierarchy.mounts["memory"], group, name))
 
     def usage_path(self, group: str) -> str:
         """The file with the group's CPU time, for readers that keep it open: "cpuacct.usage" (v1, ns) or "cpu.stat" (v2, us)."""
@@ -456,6 +470,19 @@ class CgroupTree:
             if not value:
                 return
         self._try(path, f"write {value!r}", lambda: self._put(mount, group, name, value))
+
+    def holds(self, path: str) -> bool:
+        """Whether the path, relative to the cgroup root, is in this subtree."""
+        return any(f"{path}/".startswith(f"{self._shown(mount, '')}/") for mount in self._mounts())
+
+    def top_of(self, path: str) -> str:
+        """The top group that the path, relative to the cgroup root, is in; "" for files of the root itself."""
+        for mount in self._mounts():
+            prefix = self._shown(mount, None)
+            rest = path if prefix == "." else path.removeprefix(f"{prefix}/")
+            if (prefix == "." or rest != path) and "/" in rest:
+                return rest.partition("/")[0]
+        return ""
 
     def remove_path(self, path: str) -> bool:
         """Remove a directory that `created` reported; False when it stayed."""

@@ -167,7 +167,7 @@ def value_of(knob: Knob, version: int, shown: str) -> int | str:
         return shown
     if knob is Knob.CPU_WEIGHT and version == 2:
         return WEIGHT_LEAST - (-(int(shown) - 1) * 262_142 // 9_999)
-    return int(shown)
+    return UNLIMITED if shown == "max" else int(shown)
 
 
 def agrees(knob: Knob, version: int, wrote: str, shown: str) -> bool:

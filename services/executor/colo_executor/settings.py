@@ -18,6 +18,7 @@ from colo_executor.reflex import ReflexPolicy
 from colo_executor.slo import SloPolicy
 from colo_executor.stall import StallPolicy
 from colo_executor.suppress import SuppressPolicy
+from colo_executor.unmanaged import check_unmanaged
 
 __all__ = ["ExecutorSettings"]
 
@@ -79,6 +80,7 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
             rule = "must be at least 64, and process_hygiene_core_bytes_most at least 0"
             raise InvalidInput("process_hygiene_open_files_most", rule, hygiene.open_files_most)
         check_users(self.process.users, account_of_name)
+        check_unmanaged(self.process.unmanaged, self.process.subtree, "process_unmanaged")
         self.reflex_policy().validate()
         for name in ("reserved_cpus", "kubelet_reserved_cpus", "system_cpus"):
             CpuSet.parse(getattr(self.rules, name), f"rules_{name}")

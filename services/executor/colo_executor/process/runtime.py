@@ -74,6 +74,7 @@ from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.sibling_cgroups import SiblingCgroups
 from colo_executor.process.stall_reader import StallReader, unified_root
 from colo_executor.process.tier import Tier, group_of
+from colo_executor.process.unmanaged import UnmanagedTier
 
 __all__ = ["ProcessRuntime"]
 
@@ -102,6 +103,7 @@ class ProcessRuntime:
         except BaseException:
             self._journal.close()
             raise
+        self._unmanaged = UnmanagedTier(policy.unmanaged, self._tier.open)
         if self._journal.put_aside or self._journal.is_behind:
             self._log.warning(
                 "journal",
@@ -419,6 +421,7 @@ class ProcessRuntime:
                     found.append(changed_values(tier.tree) if observes else tier.reconcile())
                 except (CgroupError, OSError) as error:
                     found.append(Drift(failed=(str(error),)))
+            found.append(self._unmanaged.keep(observes=observes))
         knobs = tuple(knob for drift in found for knob in drift.knobs)
         failed = tuple(sentence for drift in found for sentence in drift.failed)
         return Drift(knobs=knobs, failed=failed, observed=observes) if knobs or failed else None
@@ -455,6 +458,9 @@ class ProcessRuntime:
     def _prepare(self, boot: str) -> None:
         self._journal.note(Booted(boot_id=boot))
         self._tier.prepare(self._online.batch_cpus)
+        kept = self._unmanaged.keep()
+        if kept.knobs or kept.failed:
+            self._log.info("unmanaged-groups", paths=[knob.path for knob in kept.knobs], failed=list(kept.failed))
         tree = self._tier.tree
         unified = unified_root(tree.root)
         own = (tree.name, f"{tree.name}{SUFFIX}")

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from colo_executor.desired import DesiredPolicy
 from colo_executor.process.hygiene import Hygiene
+from colo_executor.unmanaged import UnmanagedGroup
 
 __all__ = ["ProcessPolicy"]
 
@@ -19,7 +20,8 @@ class ProcessPolicy(Struct, frozen=True, kw_only=True):
     root. Output, status and working directory of the last `attempts_kept` attempts that ended stay in `output_dir` ("":
     `state_dir`), which may be a file system of its own; each of the two outputs has at most twice `output_most_bytes`.
     `ceiling_by` says what keeps the ceiling: the quota alone, or `cpuset`: batch work also runs on no more CPUs than it needs.
-    A launch that the kernel keeps waiting for `launch_most_s` has failed.
+    `unmanaged` are groups that colo did not make and what the operator wants kept there. A launch that the kernel keeps waiting for
+    `launch_most_s` has failed.
     """
 
     state_dir: str = "/var/lib/colo/executor"
@@ -36,5 +38,6 @@ class ProcessPolicy(Struct, frozen=True, kw_only=True):
     output_most_bytes: int = 64 << 20
     launch_most_s: float = 30.0
     ceiling_by: Literal["quota", "cpuset"] = "quota"
+    unmanaged: tuple[UnmanagedGroup, ...] = ()
     hygiene: Hygiene = Hygiene()
     desired: DesiredPolicy = DesiredPolicy()

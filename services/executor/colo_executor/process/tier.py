@@ -70,12 +70,13 @@ class Tier:
         self._limits: dict[str, int] = {}
         self.machine: MachineFacts | None = None
         self.ceiling_mcpu: int | None = None
-        self.tree = self._open(policy.subtree)
+        self.tree = self.open(policy.subtree)
         self._lock_fd = self.tree.lock()
-        self.online_tree = self._open(f"{policy.subtree}{_ONLINE_SUFFIX}")
-        self._kill_tier = KillTier(self._open(f"{policy.subtree}{SUFFIX}", CONTROLLERS))
+        self.online_tree = self.open(f"{policy.subtree}{_ONLINE_SUFFIX}")
+        self._kill_tier = KillTier(self.open(f"{policy.subtree}{SUFFIX}", CONTROLLERS))
 
-    def _open(self, name: str, controllers: Mapping[int, Sequence[str]] | None = None) -> CgroupTree:
+    def open(self, name: str, controllers: Mapping[int, Sequence[str]] | None = None) -> CgroupTree:
+        """The tree of the top group of that name: of what is changed there the journal keeps the old values."""
         tree = CgroupTree(
             self._policy.cgroup_root,
             name,
@@ -451,5 +452,8 @@ class Tier:
             raise CgroupError(f"{path} is not changed: its old value cannot be kept, {error}") from error
 
     def _tree_of(self, path: str) -> CgroupTree:
-        sibling_trees = (tree for tree in (self.online_tree, self._kill_tier.tree) if tree.name in path.split("/"))
-        return next(sibling_trees, self.tree)
+        for tree in (self.online_tree, self._kill_tier.tree, self.tree):
+            if tree.holds(path):
+                return tree
+        top = self.tree.top_of(path)
+        return self.open(top) if top else self.tree

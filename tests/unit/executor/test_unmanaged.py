@@ -1,0 +1,116 @@
+"""Groups that colo did not make: what the operator's policy keeps there, over files that look like cgroup v2, and its rules."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from colo_common.model.invalid import InvalidInput
+from colo_executor.journal import JournalFile
+from colo_executor.process.settings import ProcessPolicy
+from colo_executor.process.tier import Tier
+from colo_executor.process.unmanaged import UnmanagedTier
+from colo_executor.unmanaged import UnmanagedGroup, check_unmanaged
+from tests.support.cgroup2_files import Cgroup2Files
+
+SERVICE = UnmanagedGroup(
+    group="system.slice/daemon.service", weight_least=1_024, cpu_most_mcpu=2_000, memory_most_bytes=4 << 20, cpus="0-1"
+)
+
+
+class Bench:
+    """One executor and a service that it did not start."""
+
+    def __init__(self, directory: Path, files: Cgroup2Files) -> None:
+        self.files = files
+        self.policy = ProcessPolicy(
+            state_dir=str(directory / "state"), cgroup_root=str(files.root), sys_root=str(files.sys_root)
+        )
+        for group in ("system.slice", SERVICE.group):
+            (files.root / group).mkdir()
+            files._fill(files.root / group)
+            (files.root / group / "memory.current").write_text("1048576\n")
+        self.tier = Tier(self.policy, JournalFile(Path(self.policy.state_dir)))
+        self.tier.prepare()
+
+    def keep(self, *groups: UnmanagedGroup, observes: bool = False):
+        return UnmanagedTier(groups, self.tier.open).keep(observes=observes)
+
+    def shown(self) -> list[str]:
+        names = ("cpu.weight", "cpu.max", "memory.max", "cpuset.cpus")
+        return [self.files.text(f"{SERVICE.group}/{name}") for name in names]
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(tmp_path, Cgroup2Files(tmp_path, monkeypatch))
+
+
+def test_a_service_gets_its_ceilings_and_its_cpus_and_keeps_a_higher_weight(bench: Bench) -> None:
+    drift = bench.keep(SERVICE)
+    assert drift.failed == ()
+    assert bench.shown() == ["100", "200000 100000", str(4 << 20), "0-1"]
+    bench.files.writes.clear()
+    assert bench.keep(SERVICE).knobs == ()
+    assert bench.files.writes == [], "nothing is written when nothing has changed"
+
+
+def test_a_weight_that_somebody_lowered_is_raised_and_the_old_value_comes_back(bench: Bench) -> None:
+    path = bench.files.root / SERVICE.group / "cpu.weight"
+    path.write_text("1\n")
+    (knob,) = bench.keep(replace(SERVICE, cpu_most_mcpu=0, memory_most_bytes=0, cpus="")).knobs
+    assert (knob.path, knob.value, knob.before) == (f"{SERVICE.group}/cpu.weight", "39", "1")
+    bench.keep(SERVICE)
+    assert bench.tier.restore() == ()
+    assert bench.shown() == ["1", "max 100000", "max", ""]
+    assert bench.files.groups() == ["system.slice", SERVICE.group]
+
+
+def test_what_cannot_be_had_is_named_and_nothing_is_changed_there(bench: Bench) -> None:
+    (bench.files.root / SERVICE.group / "memory.current").write_text(f"{5 << 20}\n")
+    (bench.files.root / "system.slice" / "cpu.max").unlink()
+    bench.files.writes.clear()
+    drift = bench.keep(SERVICE, replace(SERVICE, group="system.slice"), replace(SERVICE, group="absent.slice"))
+    assert drift.knobs == ()
+    assert drift.failed == (
+        f"{SERVICE.group}: uses {5 << 20} bytes, more than memory_most_bytes; nothing is changed there",
+        "system.slice: cgroup v2 has no file for cpu-quota-us there",
+    )
+    assert bench.files.writes == []
+
+
+def test_a_node_that_only_observes_says_what_it_would_write(bench: Bench) -> None:
+    bench.files.writes.clear()
+    drift = bench.keep(SERVICE, observes=True)
+    assert drift.observed
+    assert {knob.path.rpartition("/")[2]: knob.value for knob in drift.knobs} == {
+        "cpuset.cpus": "0-1",
+        "memory.max": str(4 << 20),
+        "cpu.max": "200000 100000",
+    }
+    assert bench.files.writes == []
+
+
+@pytest.mark.parametrize(
+    ("group", "field", "rule"),
+    [
+        (replace(SERVICE, group="../etc"), "process_unmanaged[0].group", "must be names of letters"),
+        (replace(SERVICE, group=""), "process_unmanaged[0].group", "must be names of letters"),
+        (replace(SERVICE, group="colo-online/x"), "process_unmanaged[0].group", "must not be a group of the executor"),
+        (replace(SERVICE, weight_least=2), "process_unmanaged[0].weight_least", "above batch work"),
+        (replace(SERVICE, cpu_most_mcpu=9), "process_unmanaged[0].cpu_most_mcpu", "must be 0 or at least 10"),
+        (replace(SERVICE, memory_most_bytes=1), "process_unmanaged[0].memory_most_bytes", "must be 0 or at least"),
+        (replace(SERVICE, cpus="x"), "process_unmanaged[0].cpus", "must be a list"),
+        (UnmanagedGroup(group="a.slice"), "process_unmanaged[0]", "must say what is kept"),
+    ],
+)
+def test_a_policy_without_meaning_is_refused(group: UnmanagedGroup, field: str, rule: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        check_unmanaged([group], "colo", "process_unmanaged")
+    assert (refused.value.field, rule in refused.value.rule) == (field, True)
+
+
+def test_a_group_may_come_once() -> None:
+    check_unmanaged([SERVICE], "colo", "process_unmanaged")
+    with pytest.raises(InvalidInput, match="may come once"):
+        check_unmanaged([SERVICE, SERVICE], "colo", "process_unmanaged")
