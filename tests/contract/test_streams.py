@@ -187,3 +187,21 @@ async def test_a_consumer_that_cannot_be_made_is_a_reason_not_to_be_ready(
         await eventually(is_named, "the bus names the consumer that it has not")
     assert await bus.ready() == ""
     await bus.close()
+
+
+async def test_a_stream_takes_more_consumers_than_a_server_does_by_itself(
+    server: NatsServer, jetstream: JetStreamContext
+) -> None:
+    # Every node has a consumer of its orders: a fleet of more than a thousand must find room.
+    name = Stream.CMD.value
+    made = (await jetstream.stream_info(name)).config
+    assert (made.max_consumers or 0) >= 100_000
+    # A stream of the time before it was stated.
+    await jetstream.update_stream(made.evolve(max_consumers=-1))
+    (changed,) = [
+        state for state in await make_streams(NatsAccess(url=server.url), StreamWish(), upgrade=True) if state.changed
+    ]
+    assert (changed.stream, changed.changed) == (name, "upgraded")
+    assert (await jetstream.stream_info(name)).config == made
+    again = await make_streams(NatsAccess(url=server.url), StreamWish(), upgrade=True)
+    assert [state.changed for state in again] == [""] * len(STREAMS)

@@ -5,14 +5,19 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from msgspec import structs
+
 from colo_common.adapters.conflating_queue import ConflatingQueue
+from colo_common.events.subjects import matches
+from colo_common.events.wire import event_at
+from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Answerer, Bus, Delivery, Missed, Outgoing, Sink, Source
 
 __all__ = ["NodesBus"]
 
 
 class NodesBus:
-    """A bus on which listeners of the same last messages share one consumer; all else goes to `bus` as it is.
+    """A bus on which listeners of last messages share one consumer a type of fact; all else goes to `bus` as it is.
 
     Real nodes have a connection each. In one process a consumer for every node would cost more than what it brings: a thousand
     copies of each message, and the heartbeats of a thousand consumers.
@@ -24,11 +29,12 @@ class NodesBus:
 
     async def listen(self, source: Source, sink: Sink, missed: Missed | None = None) -> None:
         """See Bus.listen. Who comes later gets the last message of each subject first, as from a consumer of its own."""
-        if not (source.stream and source.last_per_subject) or source.durable:
+        if not (source.stream and source.last_per_subject) or source.durable or source.also:
             await self._bus.listen(source, sink, missed)
             return
-        shared = self._shared.setdefault(source, _SharedConsumer(self._bus, source))
-        with shared.queue() as queue:
+        of_all = _of_all_nodes(source)
+        shared = self._shared.setdefault(of_all, _SharedConsumer(self._bus, of_all))
+        with shared.queue(source.subject) as queue:
             while True:
                 await sink(await queue.take())
 
@@ -61,29 +67,41 @@ class _SharedConsumer:
     def __init__(self, bus: Bus, source: Source) -> None:
         self._bus = bus
         self._source = source
-        self._queues: list[ConflatingQueue[Delivery]] = []
+        # By the subject that is heard: that of a node, or the whole source.
+        self._queues: dict[str, list[ConflatingQueue[Delivery]]] = {}
         self._last: dict[str, Delivery] = {}
         self._listening: asyncio.Task[None] | None = None
 
     @contextmanager
-    def queue(self) -> Iterator[ConflatingQueue[Delivery]]:
-        """What a new listener hears from now on."""
+    def queue(self, subject: str) -> Iterator[ConflatingQueue[Delivery]]:
+        """What a new listener of the subject hears from now on."""
         queue = ConflatingQueue[Delivery]()
-        for subject, delivery in self._last.items():
-            queue.put(subject, delivery)
-        self._queues.append(queue)
+        for found, delivery in self._last.items():
+            if matches(subject, found):
+                queue.put(found, delivery)
+        self._queues.setdefault(subject, []).append(queue)
         if self._listening is None:
             self._listening = asyncio.get_running_loop().create_task(self._bus.listen(self._source, self._take))
         try:
             yield queue
         finally:
-            self._queues.remove(queue)
-            if not self._queues:
+            self._queues[subject].remove(queue)
+            if not any(self._queues.values()):
                 self._listening.cancel()
                 self._listening = None
+                self._queues.clear()
                 self._last.clear()
 
     async def _take(self, delivery: Delivery) -> None:
         self._last[delivery.subject] = delivery
-        for queue in self._queues:
-            queue.put(delivery.subject, delivery)
+        for subject in {delivery.subject, self._source.subject}:
+            for queue in self._queues.get(subject, ()):
+                queue.put(delivery.subject, delivery)
+
+
+def _of_all_nodes(source: Source) -> Source:
+    """The source with the subject of every node; what concerns all nodes, or several types, as it is."""
+    try:
+        return structs.replace(source, subject=event_at(source.subject).subject.wildcard())
+    except InvalidInput:
+        return source

@@ -60,7 +60,10 @@ def test_one_table_for_all_nodes_is_received_and_decoded_once(monkeypatch: pytes
     listened = run_virtual(_one_table_for_all_nodes())
     assert decoded == [LAST.subject]
     assert listened.count(LAST) == 1
-    # Only what is for one node has a consumer for that node: orders, and its lease.
+    # Of the last facts about a node there is one consumer, too; its orders and its lease have one for each node.
+    assert [source.subject for source in listened if source.last_per_subject and source.subject != LAST.subject] == [
+        "colo.v1.evt.node.*.topology"
+    ]
     assert len(set(listened)) == len(listened) > NODES
 
 
@@ -88,6 +91,35 @@ async def _one_table_for_all_nodes() -> list[Source]:
     await asyncio.gather(*running)
     assert [type(event) for core in cores for event in core.handled] == [RestrictionsChanged] * NODES
     return inner.listened
+
+
+def test_each_node_hears_its_own_last_fact() -> None:
+    assert run_virtual(_own_facts()) == {"n1": ["n1"], "n2": ["n2"], "late": ["n2"], "all": ["n1", "n2"]}
+
+
+async def _own_facts() -> dict[str, list[str]]:
+    bus = NodesBus(MemoryBus())
+    received: dict[str, list[str]] = {"n1": [], "n2": [], "late": [], "all": []}
+
+    def of(node: str) -> Source:
+        return Source(subject=f"colo.v1.evt.node.{node}.topology", stream="COLO_NODE", last_per_subject=True)
+
+    def hears(name: str) -> Sink:
+        async def sink(delivery: Delivery) -> None:
+            received[name].append(delivery.subject.split(".")[4])
+
+        return sink
+
+    listeners = [asyncio.create_task(bus.listen(of(node), hears(node))) for node in ("n1", "n2")]
+    listeners.append(asyncio.create_task(bus.listen(of("*"), hears("all"))))
+    await bus.publish([Outgoing(subject=of(node).subject, data=b"{}", durable=True) for node in ("n1", "n2")])
+    await until(lambda: len(received["all"]) == 2)
+    listeners.append(asyncio.create_task(bus.listen(of("n2"), hears("late"))))
+    await until(lambda: received["late"])
+    for listener in listeners:
+        listener.cancel()
+    await asyncio.gather(*listeners, return_exceptions=True)
+    return received
 
 
 def test_who_comes_later_hears_the_last_table_and_a_slow_one_delays_nobody() -> None:

@@ -27,6 +27,8 @@ _DISK_KEY: Final = "colo.disk-bytes"
 # A server before this version (major, minor) syncs a batch message by message, and the batch's own files too.
 _SYNCS_ONCE_SINCE: Final = (2, 15)
 _BYTES_MIN: Final = 1 << 20
+# Orders, topology and restrictions have a consumer for each node; a server that is told nothing takes 1,000 a stream, since 2.15.
+_CONSUMERS_MOST: Final = 100_000
 _INIT: Final = "colo admin init"
 _UPGRADE: Final = "colo admin upgrade"
 
@@ -48,6 +50,7 @@ def stream_config(name: str, limits: StreamLimits, wish: StreamWish, *, takes_ba
         max_msgs_per_subject=limits.max_msgs_per_subject,
         max_age=limits.max_age_s,
         max_bytes=max(_BYTES_MIN, limits.max_bytes * disk // DISK_BYTES),
+        max_consumers=_CONSUMERS_MOST,
         duplicate_window=limits.duplicate_window_s,
         storage=StorageType.FILE,
         num_replicas=wish.replicas,

@@ -91,8 +91,12 @@ async def make_streams(
             if info is None:
                 await _create(jetstream, wanted)
                 changed[name] = "created"
-            elif upgrade and stream_difference(name.value, info.config, limits, wish):
-                await _update(jetstream, _upgraded(info.config, wanted))
+            elif upgrade and (
+                stream_difference(name.value, info.config, limits, wish)
+                or _upgraded(info.config, wanted, takes_batches=takes_batches).max_consumers
+                != info.config.max_consumers
+            ):
+                await _update(jetstream, _upgraded(info.config, wanted, takes_batches=takes_batches))
                 changed[name] = "upgraded"
         states = [_state(name, limits, wish, await _info(jetstream, name)) for name, limits in streams.items()]
     return [_with_change(state, changed.get(Stream(state.stream), "")) for state in states]
@@ -206,11 +210,15 @@ def _must_give_up_subjects(present: StreamConfig, limits: StreamLimits) -> bool:
     return version_of(present) <= STREAMS_VERSION and not set(present.subjects or ()) <= set(limits.subjects)
 
 
-def _upgraded(present: StreamConfig, wanted: StreamConfig) -> StreamConfig:
-    """The present configuration with what colo decides; an operator's own fields (placement, compression) stay."""
+def _upgraded(present: StreamConfig, wanted: StreamConfig, *, takes_batches: bool) -> StreamConfig:
+    """The present configuration with what colo decides; an operator's own fields (placement, compression) stay.
+
+    A server that takes no batches refuses another limit of consumers, and has none of its own.
+    """
     if version_of(present) > STREAMS_VERSION:
         return present.evolve(num_replicas=wanted.num_replicas)
     return present.evolve(
+        max_consumers=wanted.max_consumers if takes_batches else present.max_consumers,
         subjects=wanted.subjects,
         retention=wanted.retention,
         max_msgs_per_subject=wanted.max_msgs_per_subject,
