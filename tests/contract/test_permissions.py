@@ -26,7 +26,7 @@ OTHER: Final = "node-2"
 EVERYBODY: Final = (*((role, "") for role in ROLES), *((role, MINE) for role in NODE_ROLES))
 #: User -> subject -> what the servers let him do there.
 TRIED: Final[dict[str, dict[str, str]]] = {}
-_SERVICES: Final = ("jobs", "gateway", "restrictions", "collector", "executor")
+_SERVICES: Final = ("jobs", "gateway", "restrictions", "policy", "collector", "executor")
 _VIOLATION: Final = re.compile(r"permissions violation for (publish|subscription) to \"([^\"]+)\"", re.IGNORECASE)
 
 
@@ -208,7 +208,7 @@ async def test_each_service_has_its_own_keys_in_redis(servers: Secured, tmp_path
         "jobs": ("job", "job-spec", "replica-page", "outbox-jobs", "running-jobs"),
         "scheduler": ("ledger:node:n1", "reservation", "outbox-scheduler", "running-scheduler"),
         "evictor": ("evictor-node", "outbox-evictor", "running-evictor"),
-        "gateway": ("restrictions", "outbox-restrictions"),
+        "gateway": ("restrictions", "outbox-restrictions", "policy", "outbox-policy"),
         "overcommit": ("outbox-overcommit",),
     }
     try:

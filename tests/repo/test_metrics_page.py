@@ -23,7 +23,9 @@ SUFFIXES = ("_bucket", "_count", "_sum")
 def known() -> set[str]:
     names = {each.name for each in metrics()}
     return {
-        each.replace("<service>", service) for each in names for service in (*SERVICES, "restrictions", "feed", "sim")
+        each.replace("<service>", service)
+        for each in names
+        for service in (*SERVICES, "restrictions", "policy", "feed", "sim")
     }
 
 

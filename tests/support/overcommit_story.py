@@ -9,10 +9,13 @@ from colo_common.events.effects import Effect, Publish, Reply, RequestReceived, 
 from colo_common.events.eviction import EvictionFinished
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, LeaseRenewed, PromiseRisk
 from colo_common.events.placement import NodeRelease, PlacementsReleased
+from colo_common.events.policy import PolicyChanged, PolicyPreview, PreviewPolicy
 from colo_common.events.requests import ExplainAllocatable, NodeExplained, Refusal
+from colo_common.model.colocation_policy import ColocationPolicy, PolicyOverride, PolicyValues
 from colo_common.model.freshness import FreshnessPolicy
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
+from colo_common.model.node_selector import Selector
 from colo_common.model.qos import PriorityBand, QosClass, default_band
 from colo_common.model.reasons import EndCause
 from colo_overcommit.core import Event, OvercommitCore
@@ -56,9 +59,10 @@ class OvercommitStory:
     def do_node(self, args: Args) -> str:
         """The node says what it is. reserved= lists CPUs, system= and kubelet= too, mcpu= and gib= are quantities.
 
-        colocated=0: no batch work there; amplify= is the percentage that its CPU is claimed to be.
+        colocated=0: no batch work there; amplify= is the percentage that its CPU is claimed to be; pool= is a label.
         """
-        args.only("cpus", "reserved", "system", "kubelet", "mcpu", "gib", "colocated", "amplify")
+        args.only("cpus", "reserved", "system", "kubelet", "mcpu", "gib", "colocated", "amplify", "pool")
+        labels = {"pool": args.text("pool")} if "pool" in args.named else {}
         rules = NodeRules(
             reserved_cpus=args.text("reserved", ""),
             system_cpus=args.text("system", ""),
@@ -68,7 +72,8 @@ class OvercommitStory:
             is_colocated=args.number("colocated", 1) == 1,
             amplification_pct=args.number("amplify", 100),
         )
-        return self._tell(replace(a_node(args.word(0), a_topology(cpus=args.number("cpus", 16))), rules=rules))
+        node = a_node(args.word(0), a_topology(cpus=args.number("cpus", 16)))
+        return self._tell(replace(node, rules=rules, labels=labels))
 
     def do_risk(self, args: Args) -> str:
         """target= over= least= most=: from here another instance, with risk control, which knows nothing but the policy"""
@@ -93,6 +98,26 @@ class OvercommitStory:
         except (InvalidInput, ValidationError) as error:
             return f"refused {error}"
         return ""
+
+    def do_document(self, args: Args) -> str:
+        """REVISION key=value POOL.key=value: an operator applied this policy, with an override for each pool"""
+        return self._tell(PolicyChanged(revision=int(args.word(0)), policy=_document(args)))
+
+    def do_preview(self, args: Args) -> str:
+        """key=value POOL.key=value: what this policy would change"""
+        (reply,) = self._core.handle(
+            RequestReceived(request="r", body=PreviewPolicy(policy=_document(args))), self._now_ms
+        )
+        if not (isinstance(reply, Reply) and isinstance(reply.body, PolicyPreview)):
+            raise ScriptFailed("no preview")
+        found = reply.body
+        lines = [
+            f"{row.node} by {row.override or 'defaults'}: {row.batch_cpu_mcpu} -> {row.would_cpu_mcpu}, "
+            f"least {row.least_mcpu} -> {row.would_least_mcpu}, over {row.over_mcpu}"
+            for row in found.listed
+        ]
+        total = f"{found.changing} of {found.nodes} change, {found.over} over, {found.samples} samples"
+        return "\n".join([f"{total}: {found.batch_cpu_mcpu} -> {found.would_cpu_mcpu}", *lines])
 
     def do_replay(self, args: Args) -> str:
         """node: the instance hears what was published last of the node"""
@@ -211,6 +236,22 @@ class OvercommitStory:
                 return f"{self._now_ms}: -> lease {fact.node} {fact.lease_ms} ms"
             case _:
                 return f"{self._now_ms}: -> {type(effect).__name__}"
+
+
+def _document(args: Args) -> ColocationPolicy:
+    """The policy of the words: values of the defaults, and those of each pool as an override."""
+    pools: dict[str, dict[str, object]] = {"": {}}
+    for name, text in args.named.items():
+        pool, _, key = name.rpartition(".")
+        pools.setdefault(pool, {})[key] = {"true": True, "false": False}.get(
+            text, int(text) if text.isdigit() else text
+        )
+    overrides = tuple(
+        PolicyOverride(name=pool, selector=Selector(labels={"pool": pool}), values=convert(values, PolicyValues))
+        for pool, values in pools.items()
+        if pool
+    )
+    return ColocationPolicy(defaults=convert(pools[""], PolicyValues), overrides=overrides)
 
 
 def _risk_text(risk: PromiseRisk) -> str:

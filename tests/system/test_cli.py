@@ -325,3 +325,47 @@ async def test_a_call_starts_without_the_heavy_libraries() -> None:
     *_, heavy, took_s = out.decode().splitlines()
     assert heavy == "[]"
     assert float(took_s) <= IMPORT_S_MOST
+
+
+async def test_a_policy_is_checked_applied_shown_and_rolled_back(colo: RunningColo, tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    document = {"apiVersion": "colo.io/v1", "kind": "ColocationPolicy", "defaults": {"cpu_reclaim_pct": 10}}
+    path.write_text(yaml.safe_dump(document))
+
+    async def typed(*words: str, file: bool = True) -> Printed:
+        return await colo_command("policy", *words, *(("-f", str(path)) if file else ()), api=colo.api)
+
+    async def previewed() -> bool:
+        preview = json.loads((await typed("check", "-o", "json")).out)["preview"]
+        return bool(preview["nodes"] and preview["would_cpu_mcpu"] < preview["batch_cpu_mcpu"])
+
+    await eventually(previewed, "the preview shows that less would be promised", limit_s=LIMIT_S)
+    checked = await typed("check")
+    assert checked.code == 0, checked.err
+    assert "defaults.cpu_reclaim_pct" in checked.out
+    assert (await typed("diff")).code == 1
+    # Nothing was changed so far; what is applied now changes no number.
+    assert "no policy was applied" in (await typed("show", file=False)).out
+    path.write_text(yaml.safe_dump({**document, "defaults": {"ramp_ms": 59_999, "batch_replicas_most": 9}}))
+    applied = await typed("apply", "--reason", "a try", "--as", "ana")
+    assert applied.out.startswith("policy revision 1 is in force, by ana: a try\n"), applied.err
+    assert "not in force: defaults.batch_replicas_most (scheduler)" in applied.out
+    assert (await typed("apply")).out == f"{path} is in force already\n"
+    stale = await typed("apply", "--expected", "0")
+    assert (stale.code, stale.out) == (1, "")
+    assert "revision 1 is" in stale.err
+
+    async def followed() -> bool:
+        reply = (await colo.get("/v1/policy"))["reply"]
+        return bool(reply["followed"] == reply["current"]["revision"] == 1)
+
+    await eventually(followed, "overcommit follows the policy", limit_s=LIMIT_S)
+    shown = (await typed("show", file=False)).out
+    assert "revision 1 since " in shown
+    assert "ramp_ms" in shown
+    back = await typed("rollback", "--to", "0", "--as", "bo", file=False)
+    assert back.out == "policy revision 2 is in force, by bo\n", back.err
+    path.write_text("{apiVersion: colo.io/v1, kind: ColocationPolicy, defaults: {cpu_reclame_pct: 1}}")
+    refused = await typed("apply")
+    assert (refused.code, refused.out) == (2, "")
+    assert "defaults.cpu_reclame_pct: no service owns this key; did you mean `cpu_reclaim_pct`?" in refused.err

@@ -21,9 +21,9 @@ _KEYS: Final = {
     "scheduler": ("ledger", "reservation"),
     "overcommit": (),
     "evictor": (),
-    "gateway": ("restrictions",),
+    "gateway": ("restrictions", "policy"),
 }
-_SERVICES: Final = {"gateway": ("gateway", "restrictions")}
+_SERVICES: Final = {"gateway": ("gateway", "restrictions", "policy")}
 #: The keys that every service may write: whether the server takes writes, whether its replicas have them, and which data it has.
 _OF_ALL: Final = ("probe", "replicated", "identity")
 #: The roles with a user in Redis.

@@ -16,6 +16,7 @@ from colo_common.events import requests as rq
 from colo_common.events.fleet import GetFleet, GetNode, ListNodeReplicas, ListTenants
 from colo_common.events.kernel import ListKernelGroups
 from colo_common.events.metric import PushMetric
+from colo_common.events.policy import ApplyPolicy, GetPolicy, PreviewPolicy, RollbackPolicy
 from colo_common.events.registry import EVENTS, REQUESTS, STREAMS, Stream, event_of, request_spec_of
 from colo_common.events.restriction import LiftRestrictions, ListRestrictions, SetRestriction
 from colo_common.events.started import StartedReplicas
@@ -27,6 +28,7 @@ from colo_common.runtime.sources import sources_of
 from colo_evictor.shell import HEARS as EVICTOR_HEARS
 from colo_evictor.shell import HEARS_SHARED as EVICTOR_HEARS_SHARED
 from colo_executor.subscriptions import executor_hears
+from colo_gateway.policy.shell import POLICY_HEARS
 from colo_gateway.restrictions.shell import RESTRICTIONS_HEARS
 from colo_gateway.shell import hears as gateway_hears
 from colo_jobs.shell import HEARS as JOBS_HEARS
@@ -49,7 +51,7 @@ _HEARS: Final[Mapping[str, tuple[Subscription, ...]]] = {
     "scheduler": (*SCHEDULER_HEARS, *SCHEDULER_HEARS_SHARED),
     "overcommit": (*OVERCOMMIT_HEARS, *OVERCOMMIT_HEARS_SHARED),
     "evictor": (*EVICTOR_HEARS, *EVICTOR_HEARS_SHARED),
-    "gateway": (*gateway_hears(), *RESTRICTIONS_HEARS),
+    "gateway": (*gateway_hears(), *RESTRICTIONS_HEARS, *POLICY_HEARS),
     "feed": lab_hears(),
 }
 _ASKS: Final[Mapping[str, tuple[type[Struct], ...]]] = {
@@ -63,12 +65,13 @@ _ASKS: Final[Mapping[str, tuple[type[Struct], ...]]] = {
         rq.ListNodes, GetFleet, GetNode, rq.ExplainAllocatable, rq.ExplainPlacement, rq.PlanJob, rq.ListHolds,
         rq.CreateReservation, rq.DeleteReservation, rq.GetReservation, rq.ListReservations,
         SetRestriction, LiftRestrictions, ListRestrictions, ListKernelGroups, GetServiceStatus,
+        GetPolicy, ApplyPolicy, RollbackPolicy, PreviewPolicy,
     ),
 }  # fmt: skip
 #: The services that run in the process of a role, by whose names they say what every service may.
 _SERVICES: Final[Mapping[str, tuple[str, ...]]] = {
     **{name: (name,) for name in (*CONTROL, *NODE_ROLES)},
-    "gateway": ("gateway", "restrictions"),
+    "gateway": ("gateway", "restrictions", "policy"),
     "simulator": ("collector", "executor", "sim"),
     "feed": ("feed",),
 }

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from colo_cli.failure import Failure
 
-__all__ = ["JobInFile", "read_file", "read_job_file", "read_job_files"]
+__all__ = ["JobInFile", "read_file", "read_job_file", "read_job_files", "read_text"]
 
 _FILE_BYTES_MAX: Final = 1 << 20
 _JOBS_MOST: Final = 100
@@ -44,7 +44,7 @@ def read_job_files(file: str) -> tuple[JobInFile, ...]:
     from colo_common.model.plain_yaml import read_documents
 
     try:
-        documents = read_documents(_text_of(file), "job")
+        documents = read_documents(read_text(file), "job")
     except InvalidInput as error:
         raise Failure(f"{file}: {error}", 2) from error
     values = _items(documents)
@@ -84,7 +84,7 @@ def read_file(file: str, what: str, check: Callable[[dict[str, Any]], object]) -
     from colo_common.model.plain_yaml import read_yaml
 
     try:
-        mapping = read_yaml(_text_of(file), what, may_repeat=True)
+        mapping = read_yaml(read_text(file), what, may_repeat=True)
         if not isinstance(mapping, dict):
             raise Failure(f"{file}: must be a mapping of the {what}'s fields", 2)
         check(mapping)
@@ -93,7 +93,7 @@ def read_file(file: str, what: str, check: Callable[[dict[str, Any]], object]) -
     return mapping
 
 
-def _text_of(file: str) -> str:
+def read_text(file: str) -> str:
     """The text of a file, "-" is standard input. Raises Failure (2) when it cannot be read or is too large."""
     try:
         text = sys.stdin.read(_FILE_BYTES_MAX + 1) if file == "-" else Path(file).read_text("utf-8")

@@ -46,6 +46,7 @@ explain = _group(app, "explain", "Explain where a job's replicas are, or what a 
 node = _group(
     app, "node", "A machine by itself, without a control plane: what it is, what it can do, what it does now."
 )
+policy = _group(app, "policy", "How much batch work is promised where: show, check, diff, apply, rollback.")
 dead_letters = _group(app, "dead-letters", "Messages that a service could not handle: list, show, replay, drop.")
 admin = _group(app, "admin", "What the administrator of an installation does: streams, tokens and credentials.")
 tokens = _group(admin, "tokens", "Bearer tokens of the gateway: add, list, revoke.")
@@ -102,6 +103,15 @@ _verbs(
     node,
     ("node_restore:restore", "Take colo off this machine: end its replicas and put every kernel file back."),
     ("node_show:show", "Show a node; --local: this machine as the collector sees it, its topology and a live sample."),
+)
+_verbs(
+    policy,
+    ("show", "The policy in force: each key, who owns it, whether it is followed."),
+    ("check", "Read a policy file and show what it would change, by a replay of the last minutes."),
+    ("diff", "What a policy file would change in the policy in force."),
+    ("apply", "Put a policy file in force, without a restart."),
+    ("rollback", "Put an earlier policy in force again."),
+    module="policy",
 )
 _verbs(
     dead_letters,

@@ -30,6 +30,7 @@ __all__ = [
     "read_answer",
     "restriction_line",
     "restrictions",
+    "who_asks",
 ]
 
 _AUDIT_SHOWN: Final = 10
@@ -91,7 +92,7 @@ def read_answer(answer: Any) -> Answered:
     return Answered(answer, msgspec.convert(answer, RestrictionList))
 
 
-def _who(given: str) -> str:
+def who_asks(given: str) -> str:
     """Who asks: --as, COLO_USER, or the name of the operating system's user; "" when nobody knows."""
     name = given or os.environ.get("COLO_USER", "")
     if name:
@@ -104,14 +105,14 @@ def _who(given: str) -> str:
 
 def ask_to_restrict(api: str | None, kind: str, scope: str, target: str = "", /, **fields: Any) -> Answered:
     """Put a restriction in force; fields that are None or empty are left out. The reply of the gateway."""
-    given = {"kind": kind, "scope": scope, "target": target, **fields, "by": _who(fields.get("by", ""))}
+    given = {"kind": kind, "scope": scope, "target": target, **fields, "by": who_asks(fields.get("by", ""))}
     body = json.dumps({name: value for name, value in given.items() if value not in (None, "", False)}).encode()
     return read_answer(Client(api).call("POST", "/v1/restrictions", body, **{"Content-Type": "application/json"}))
 
 
 def ask_to_lift(api: str | None, kinds: tuple[str, ...], scope: str, target: str, *, by: str, reason: str) -> Answered:
     """Lift these kinds of restriction from a target. The reply of the gateway."""
-    query = {"kind": ",".join(kinds), "scope": scope, "target": target, "by": _who(by), "reason": reason}
+    query = {"kind": ",".join(kinds), "scope": scope, "target": target, "by": who_asks(by), "reason": reason}
     return read_answer(Client(api).call("DELETE", f"/v1/restrictions?{urllib.parse.urlencode(query)}"))
 
 

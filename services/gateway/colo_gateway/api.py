@@ -23,6 +23,7 @@ from colo_gateway.door.door import principal_of, why_ended
 from colo_gateway.eviction_account import account_of
 from colo_gateway.explain import explain_replicas
 from colo_gateway.openapi import openapi
+from colo_gateway.policy.routes import PolicyRoutes
 from colo_gateway.replies import JobExplained, JobTrace, VersionReply
 from colo_gateway.reservations import ReservationRoutes
 from colo_gateway.responses import answer_of, integer_of, invalid_of, json_of, names_of, problem_of
@@ -84,6 +85,7 @@ class Api:
             web.get("/v1/jobs/{job}/trace", self.trace_job),
             *ReservationRoutes(self._asker).routes(),
             *RestrictionRoutes(self._asker).routes(),
+            *PolicyRoutes(self._asker).routes(),
             *self._state.routes(),
             *self._dead_letters.routes(),
             *self._audit.routes(),

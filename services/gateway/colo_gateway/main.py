@@ -28,6 +28,7 @@ from colo_gateway.door.tls import keep_fresh, server_context
 from colo_gateway.door.token_file import TokenFile
 from colo_gateway.gateway_metrics import GatewayMetrics
 from colo_gateway.known_query import refuse_unknown_query
+from colo_gateway.policy.shell import policy_service
 from colo_gateway.restrictions.shell import restrictions_service
 from colo_gateway.settings import GatewaySettings
 from colo_gateway.shell import hears, performer
@@ -68,6 +69,7 @@ async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
     process.background(process.survey.advisories(_counted(service, process.metrics)))
     # A service of its own: while the store is away, only changes of restrictions wait for it, and the event stream goes on.
     process.add(restrictions_service(process.bus, process.store, process.clock, metrics=process.metrics))
+    process.add(policy_service(process.bus, process.store, process.clock, metrics=process.metrics))
     api = Api(
         asker=asker,
         core=core,

@@ -15,6 +15,7 @@ from colo_gateway.dead_letter_replies import DeadLetterDetail, DeadLetterDone, D
 from colo_gateway.eviction_account import EvictionAccount, EvictionList
 from colo_gateway.harm_reply import HarmReply
 from colo_gateway.history import History
+from colo_gateway.policy.routes import PolicyCheck, PolicyShown
 from colo_gateway.replies import JobExplained, JobTrace, PlanReply, Problem, Submitted, VersionReply
 from colo_gateway.restrictions.preview import DrainPreview
 from colo_gateway.state_replies import FitsReply, NodeReply, QueuesReply, ServicesReply, StatusReply, TenantsReply
@@ -231,6 +232,48 @@ ROUTES: Final[tuple[Route, ...]] = (
             _query("reason", "why"),
         ),
         problems=(400, 404, 503),
+    ),
+    Route(
+        method="get",
+        path="/v1/policy",
+        name="getPolicy",
+        about="The colocation policy in force, each key with its owner and whether it is followed, and the policies before.",
+        reply=PolicyShown,
+    ),
+    Route(
+        method="put",
+        path="/v1/policy",
+        name="applyPolicy",
+        about="Put a policy in force: colo's own form, Koordinator's slo-controller-config, openFuyao's ConfigMaps (YAML or JSON).",
+        reply=PolicyShown,
+        parameters=(
+            _query("by", "who applies it"),
+            _query("reason", "why"),
+            _query("expected", "the revision that it was made from; 409 when another one is in force", "integer"),
+        ),
+        problems=(400, 409, 413, 503),
+        has_body=True,
+    ),
+    Route(
+        method="post",
+        path="/v1/policy/check",
+        name="checkPolicy",
+        about="Read a policy and show what it would change, by a replay of the last minutes; nothing changes.",
+        reply=PolicyCheck,
+        problems=(400, 413, 503),
+        has_body=True,
+    ),
+    Route(
+        method="post",
+        path="/v1/policy/rollback",
+        name="rollbackPolicy",
+        about="Put an earlier policy in force again, as a new revision.",
+        reply=PolicyShown,
+        parameters=(
+            _query("revision", "the one before the present one when absent; 0: none", "integer"),
+            _query("by", "who asks"),
+            _query("reason", "why"),
+        ),
     ),
     Route(
         method="get",

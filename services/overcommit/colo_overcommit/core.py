@@ -17,6 +17,7 @@ from colo_common.events.node import (
     PromiseRisk,
 )
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
+from colo_common.events.policy import PolicyChanged, PreviewPolicy
 from colo_common.events.requests import ExplainAllocatable, HoldEntry, HoldsListed, HoldsReply, ListNodes, Refusal
 from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import RestrictionsChanged
@@ -33,11 +34,13 @@ from colo_overcommit.exclusive import exclusive_by_zone
 from colo_overcommit.expected_use import ExpectedUse
 from colo_overcommit.explain import explain, recompute
 from colo_overcommit.fleet_guard import NO_GUARD, BusReachable, FleetGuard, GuardPolicy
+from colo_overcommit.followed_policy import FollowedPolicy
 from colo_overcommit.held_by_batch import HeldByBatch
 from colo_overcommit.hysteresis import has_load_moved, moves_between, should_publish
 from colo_overcommit.known_node import KnownNode
 from colo_overcommit.online_charge import charges_by_zone
 from colo_overcommit.policy import OvercommitPolicy
+from colo_overcommit.preview import preview_policy
 from colo_overcommit.promises import JudgedPromises
 from colo_overcommit.queries import explain_node, fleet_totals, get_node, list_nodes
 from colo_overcommit.reserved import reserved_by_zone
@@ -56,6 +59,7 @@ Event = (
     | HoldsReply
     | HoldsListed
     | RestrictionsChanged
+    | PolicyChanged
     | EvictionRequested
     | EvictionFinished
     | AllocatableChanged
@@ -100,6 +104,7 @@ class OvercommitCore:
         self.guard = FleetGuard(guard)
         policy.validate()
         self.policy = policy
+        self.followed = FollowedPolicy(policy)
         self.nodes: dict[str, KnownNode] = {}
         self.dropped = Dropped()
         self.restrictions = Restrictions()
@@ -142,6 +147,11 @@ class OvercommitCore:
                 if self.restrictions.take(event.revision, event.restrictions, now_ms):
                     for name, known in self.nodes.items():
                         self._restrict(name, known)
+                return []
+            case PolicyChanged():
+                if self.followed.take(event):
+                    for known in self.nodes.values():
+                        self._follow(known)
                 return []
             case EvictionRequested() | EvictionFinished():
                 self._take_back.hear(event)
@@ -206,6 +216,7 @@ class OvercommitCore:
             known.is_colocated = is_colocated
             known.simulated = event.simulated
             known.labels, known.taints, known.capabilities = event.labels, event.taints, event.capabilities
+            self._follow(known)
             if known.sampled_at_ms is None and known.expected_since_ms is None:
                 # A node that died before this service started sends no sample. It must turn lost: its replicas wait.
                 known.expected_since_ms = known.watched_ms = self.guard.watched_ms(now_ms)
@@ -222,7 +233,7 @@ class OvercommitCore:
             return []
         self.restrictions.expire(now_ms)
         self._restrict(sample.node, known)
-        policy = self.policy
+        policy = known.policy or self.policy
         inputs = zone_inputs(
             known.topology,
             sample,
@@ -347,6 +358,12 @@ class OvercommitCore:
         known = self._known(event.node)
         if known is not None and known.promises is not None and known.published is None and event.risk is not None:
             known.promises.restore(event.risk, now_ms)
+
+    def _follow(self, known: KnownNode) -> None:
+        """Give the node the policy of its labels; the next sample publishes the allocatable that follows from it."""
+        policy = self.followed.of(known.labels)
+        known.is_changed = known.is_changed or policy != (known.policy or self.policy)
+        known.policy = policy
 
     def _restrict(self, node: str, known: KnownNode) -> None:
         """Note what operators forbid on the node; the next sample publishes the allocatable that follows from it."""
@@ -513,6 +530,8 @@ class OvercommitCore:
                 return get_node(node, self.nodes, now_ms)
             case ExplainAllocatable(node=node):
                 return explain_node(node, self.nodes, now_ms)
+            case PreviewPolicy() as preview:
+                return preview_policy(self.nodes, preview, self.followed, now_ms)
             case _:
                 return Refusal(code=404, field="request", rule="is not answered here", got=type(request.body).__name__)
 

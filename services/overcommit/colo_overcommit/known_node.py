@@ -13,7 +13,9 @@ from colo_overcommit.allocatable import Limit, ZoneInputs
 from colo_overcommit.expected_use import ExpectedUse
 from colo_overcommit.held_by_batch import HeldByBatch
 from colo_overcommit.load import LoadHistory
+from colo_overcommit.policy import OvercommitPolicy
 from colo_overcommit.promises import JudgedPromises
+from colo_overcommit.recent_terms import RecentTerms
 from colo_overcommit.reserved import Reserved
 from colo_overcommit.unmanaged import UnmanagedHistory
 
@@ -36,6 +38,9 @@ class KnownNode(Struct, kw_only=True):
     `details` has of each workload of `sample` the last detail that a sample told, and when that arrived.
 
     `promises` are those under judgement; None without risk control. `expected` is None without an estimator.
+
+    `policy` is what the colocation policy and the settings make of its labels, None before its topology; `recent` are the terms of
+    its samples of the last minutes.
 
     `expected_since_ms` is the time at which a node without a sample was first known. It turns lost by this time, because it may
     have died before this service started.
@@ -67,6 +72,8 @@ class KnownNode(Struct, kw_only=True):
     unmanaged: UnmanagedHistory = field(default_factory=UnmanagedHistory)
     promises: JudgedPromises | None = None
     expected: ExpectedUse | None = None
+    policy: OvercommitPolicy | None = None
+    recent: RecentTerms = field(default_factory=RecentTerms)
 
     def is_old(self, sample: NodeUsageSampled) -> bool:
         """Whether a newer sample of the same boot of the collector has arrived already."""
@@ -82,10 +89,11 @@ class KnownNode(Struct, kw_only=True):
             self.details = _details(self.details, sample, now_ms)
         if restarted:
             # Samples of two sequences are never joined.
-            self.load, self.unmanaged = LoadHistory(), UnmanagedHistory()
+            self.load, self.unmanaged, self.recent = LoadHistory(), UnmanagedHistory(), RecentTerms()
         self.load.add(sample)
         self.unmanaged.add(sample, inputs, self.held)
         self.inputs = inputs
+        self.recent.add(now_ms, inputs)
         self.sampled_at_ms = now_ms
 
     def only_held(self) -> tuple[ZoneInputs, ...]:

@@ -8,6 +8,7 @@ from colo_common.events.eviction import EvictionFinished, EvictionRequested
 from colo_common.events.fleet import GetFleet, GetNode
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
+from colo_common.events.policy import PolicyChanged, PreviewPolicy
 from colo_common.events.requests import ExplainAllocatable, ListNodes
 from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import RestrictionsChanged
@@ -30,6 +31,7 @@ HEARS: Final = (
     Subscription(type=PlacementsReleased, durable=False, may_wait_ms=_WAIT_MS),
     Subscription(type=ReservationChanged, durable=False, may_wait_ms=_WAIT_MS),
     Subscription(type=RestrictionsChanged, durable=False, replay=True),
+    Subscription(type=PolicyChanged, durable=False, replay=True),
 )
 #: With risk control also how long evictions take, and the margins that the instance before this one published last.
 HEARS_RISK: Final = (
@@ -43,7 +45,7 @@ HEARS_SHARED: Final = (
     Subscription(type=AllocatableChanged, durable=False, replay=True, may_wait_ms=_WAIT_MS),
     Subscription(type=FreshnessChanged, durable=False, replay=True, may_wait_ms=_WAIT_MS),
 )
-ANSWERS: Final = (ListNodes, GetFleet, GetNode, ExplainAllocatable)
+ANSWERS: Final = (ListNodes, GetFleet, GetNode, ExplainAllocatable, PreviewPolicy)
 _LISTEN_S: Final = 0.5
 
 

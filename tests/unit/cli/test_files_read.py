@@ -12,6 +12,7 @@ from colo_cli.failure import Failure
 from colo_cli.job_files import read_file, read_job_file, read_job_files
 from colo_common.model.constraints import CpuBind, NumaPolicy
 from colo_common.model.job_file import job_from_mapping
+from colo_common.model.policy_file import policy_of
 from colo_common.model.reservation_file import reservation_from_mapping
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -58,6 +59,8 @@ def test_a_file_may_repeat_itself_by_anchors(tmp_path: Path) -> None:
 def test_the_examples_are_accepted(path: Path) -> None:
     if path.stem == "reservation":
         assert read_reservation(str(path))
+    elif path.stem == "policy":
+        assert policy_of(path.read_bytes())[0] == "colo"
     else:
         assert job_from_mapping(read_job_file(str(path))).tasks
 

@@ -55,6 +55,15 @@ from colo_common.events.placement import (
     PlacementsReleased,
     PreemptionProposed,
 )
+from colo_common.events.policy import (
+    ApplyPolicy,
+    GetPolicy,
+    PolicyChanged,
+    PolicyPreview,
+    PolicyReply,
+    PreviewPolicy,
+    RollbackPolicy,
+)
 from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import (
     LiftRestrictions,
@@ -310,6 +319,13 @@ EVENTS: Final[tuple[Event, ...]] = (
         Stream.POLICY,
         "what operators forbid, as one table, with who and why",
     ),
+    _event(
+        "evt.policy.colocation",
+        PolicyChanged,
+        "gateway",
+        Stream.POLICY,
+        "how much batch work may be promised on which node, as one document, with who and why",
+    ),
     _event("evt.eviction.requested", EvictionRequested, "evictor", Stream.EVT, "which replica must leave, and why"),
     _event("evt.eviction.finished", EvictionFinished, "evictor", Stream.EVT, "the victim has ended"),
     _event("evt.eviction.drained", NodeDrained, "evictor", Stream.EVT, "nothing is left on a drained node"),
@@ -329,6 +345,18 @@ REQUESTS: Final[tuple[RequestSpec, ...]] = (
     ),
     _request_spec("req.gateway.lift", LiftRestrictions, RestrictionList, "gateway", "lift restrictions", changes=True),
     _request_spec("req.gateway.restrictions", ListRestrictions, RestrictionList, "gateway", "restrictions in force"),
+    _request_spec("req.gateway.policy", GetPolicy, PolicyReply, "gateway", "the colocation policy and its history"),
+    _request_spec(
+        "req.gateway.apply-policy", ApplyPolicy, PolicyReply, "gateway", "put a policy in force", changes=True
+    ),
+    _request_spec(
+        "req.gateway.rollback-policy",
+        RollbackPolicy,
+        PolicyReply,
+        "gateway",
+        "put an earlier policy in force again",
+        changes=True,
+    ),
     _request_spec("req.jobs.submit", rq.SubmitJob, rq.JobAccepted, "jobs", "accept a job", changes=True),
     _request_spec("req.jobs.cancel", rq.CancelJob, rq.JobAccepted, "jobs", "stop a job for good", changes=True),
     _request_spec("req.jobs.get", rq.GetJob, rq.JobDetail, "jobs", "one job with replicas and story"),
@@ -339,6 +367,9 @@ REQUESTS: Final[tuple[RequestSpec, ...]] = (
     _request_spec("req.jobs.pending", rq.PendingReplicas, rq.PendingReply, "jobs", "replicas that need a place"),
     _request_spec("req.jobs.wait", ExplainWait, JobWait, "jobs", "how a job waits: position, time so far, estimate"),
     _request_spec("req.jobs.started", StartedReplicas, StartedReply, "jobs", "which attempts a node has started"),
+    _request_spec(
+        "req.overcommit.preview", PreviewPolicy, PolicyPreview, "overcommit", "what another policy would promise"
+    ),
     _request_spec("req.overcommit.nodes", rq.ListNodes, rq.NodeList, "overcommit", "nodes with usage and allocatable"),
     _request_spec("req.overcommit.fleet", GetFleet, FleetTotals, "overcommit", "sums over all nodes"),
     _request_spec("req.overcommit.node", GetNode, NodeDetail, "overcommit", "one node with its zones and workloads"),

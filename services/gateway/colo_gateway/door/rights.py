@@ -30,6 +30,7 @@ RIGHTS: Final[Mapping[tuple[str, str], Right]] = {
     ("GET", "/v1/nodes"): _V,
     ("GET", "/v1/nodes/{node}/explain"): _V,
     ("GET", "/v1/restrictions"): _V,
+    ("GET", "/v1/policy"): _V,
     ("GET", "/v1/services"): _V,
     ("GET", "/v1/tenants"): _A,
     ("GET", "/v1/nodes/{node}"): _A,
@@ -46,6 +47,9 @@ RIGHTS: Final[Mapping[tuple[str, str], Right]] = {
     ("GET", "/v1/dead-letters/{seq}"): _O,
     ("POST", "/v1/dead-letters/{seq}/replay"): _O,
     ("DELETE", "/v1/dead-letters/{seq}"): _O,
+    ("POST", "/v1/policy/check"): _A,
+    ("PUT", "/v1/policy"): _O,
+    ("POST", "/v1/policy/rollback"): _O,
     ("POST", "/v1/reservations"): _O,
     ("DELETE", "/v1/reservations/{name}"): _O,
     ("POST", "/v1/restrictions"): _O,
@@ -54,7 +58,7 @@ RIGHTS: Final[Mapping[tuple[str, str], Right]] = {
 }
 
 # They ask with a body and change nothing.
-_ASKS: Final = frozenset({("POST", "/v1/plan"), ("POST", "/v1/fits")})
+_ASKS: Final = frozenset({("POST", "/v1/plan"), ("POST", "/v1/fits"), ("POST", "/v1/policy/check")})
 
 
 def right_of(method: str, path: str) -> Right:

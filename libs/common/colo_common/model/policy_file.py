@@ -1,0 +1,342 @@
+"""Reads a colocation policy from a file: colo's own form, Koordinator's `slo-controller-config`, openFuyao's ConfigMaps.
+
+A key that nobody owns is refused; a key of another system that is understood and that no service follows is kept with the reason.
+"""
+
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+from msgspec import structs
+
+from colo_common.model.colocation_policy import (
+    KEYS,
+    ColocationPolicy,
+    ForeignKey,
+    PolicyOverride,
+    PolicyValues,
+)
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.nearest import hint
+from colo_common.model.node_selector import Selector, requirements_of
+from colo_common.model.plain_values import mapping_of, text_of
+from colo_common.model.plain_yaml import read_documents, read_yaml
+from colo_common.model.quantity import parse_bytes, parse_mcpu
+
+__all__ = ["FORMS", "policy_of"]
+
+FORMS: Final = ("colo", "koordinator", "openfuyao")
+_API: Final = "colo.io/v1"
+_KIND: Final = "ColocationPolicy"
+_OWN: Final = ("apiVersion", "kind", "metadata", "match", "defaults", "overrides")
+_OVERRIDE: Final = ("name", "selector", "values")
+_KOORDINATOR: Final = "colocation-config"
+_FUYAO: Final = ("colocation-policy.yaml", "node-policy.yaml")
+_LIST: Final = "nodeColocationConfig"
+_VALUE_SHOWN: Final = 80
+
+#: Koordinator's key -> colo's key.
+_FROM_KOORDINATOR: Final = {
+    "enable": "enabled",
+    "cpuReclaimThresholdPercent": "cpu_reclaim_pct",
+    "memoryReclaimThresholdPercent": "memory_reclaim_pct",
+    "cpuCalculatePolicy": "cpu_policy",
+    "memoryCalculatePolicy": "memory_policy",
+    "batchCPUThresholdPercent": "batch_cpu_most_pct",
+    "batchMemoryThresholdPercent": "batch_memory_most_pct",
+}
+#: What Koordinator takes where its document says nothing (pkg/util/sloconfig/colocation_config.go).
+_KOORDINATOR_DEFAULTS: Final = PolicyValues(
+    enabled=False, cpu_reclaim_pct=60, memory_reclaim_pct=65, cpu_policy="usage", memory_policy="usage"
+)
+_NO_MID: Final = ("overcommit", "there is no mid tier")
+_SETTING: Final = ("overcommit", "a setting of the service, the same for all nodes")
+_FOREIGN_KOORDINATOR: Final[Mapping[str, tuple[str, str]]] = {
+    "metricAggregateDurationSeconds": ("overcommit", "the newest sample counts, not an average"),
+    "metricReportIntervalSeconds": ("collector", "a setting of the agent: period_ms"),
+    "metricAggregatePolicy": ("overcommit", "windows are of one and five minutes, an hour and a day"),
+    "metricMemoryCollectPolicy": ("collector", "memory is counted without what the kernel can drop"),
+    "degradeTimeMinutes": (_SETTING[0], f"{_SETTING[1]}: stale_after_ms"),
+    "updateTimeThresholdSeconds": (_SETTING[0], f"{_SETTING[1]}: refresh_ms"),
+    "resourceDiffThreshold": (_SETTING[0], f"{_SETTING[1]}: shrink_pct and grow_pct"),
+    "midReclaimMode": _NO_MID,
+    "midCPUThresholdPercent": _NO_MID,
+    "midMemoryThresholdPercent": _NO_MID,
+    "midUnallocatedPercent": _NO_MID,
+    "midStaticCPUReservedPercent": _NO_MID,
+    "midStaticMemoryReservedPercent": _NO_MID,
+    "extensions": ("overcommit", "extensions of Koordinator are not known here"),
+}
+_FOREIGN_CONFIGS: Final[Mapping[str, tuple[str, str]]] = {
+    "resource-threshold-config": ("executor", "the reflex takes its thresholds from the executor's settings"),
+    "resource-qos-config": ("executor", "classes have the executor's own knobs"),
+    "cpu-burst-config": ("executor", "burst is the executor's setting"),
+    "system-config": ("executor", "nobody writes the node's sysctls"),
+    "host-application-config": ("collector", "host applications are listed on the node"),
+    "cpu-normalization-config": ("overcommit", "all CPU is real CPU"),
+    "resource-amplification-config": ("scheduler", "amplification is a rule of the node"),
+}
+#: Sections of openFuyao's policy beside those that are read: whose they would be.
+_FOREIGN_FUYAO: Final[Mapping[str, tuple[str, str]]] = {
+    "qosGuarantee": ("executor", "SLOs are declared by the services themselves, burst is the executor's setting"),
+    "numaAffinity": ("scheduler", "a rule of the node: numa_policy"),
+    "loadPrediction": ("overcommit", "a setting of the service: estimator"),
+    "rescheduling": ("scheduler", "running work is not moved"),
+}
+_EVICTION: Final[Mapping[str, str]] = {
+    "cpuPressureThreshold": "cpu_evict_pct",
+    "memoryPressureThreshold": "memory_evict_pct",
+}
+_FOREIGN_EVICTION: Final = ("enabled", "aggressive", "gracePeriodSeconds")
+
+
+def policy_of(text: str | bytes) -> tuple[str, ColocationPolicy]:
+    """The form of the file (one of FORMS) and its policy, validated. Raises InvalidInput with the place and the rule.
+
+    openFuyao's two ConfigMaps may stand in one file, divided by `---`.
+    """
+    documents = read_documents(text)
+    if not documents:
+        raise InvalidInput("body", "must be a policy; it is empty", "")
+    form, policy = _any_form([mapping_of(each, "body", within="") for each in documents])
+    policy.validate()
+    return form, policy
+
+
+def _any_form(documents: list[Mapping[str, Any]]) -> tuple[str, ColocationPolicy]:
+    parts: dict[str, Any] = {}
+    for document in documents:
+        parts |= _parts(document)
+    if "own" in parts:
+        if len(documents) > 1:
+            raise InvalidInput("body", "colo's own form is one document", len(documents))
+        return "colo", _own(parts["own"])
+    if _KOORDINATOR in parts:
+        return "koordinator", _koordinator(parts)
+    return "openfuyao", _fuyao(parts)
+
+
+def _parts(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts of one document by name: those of a ConfigMap are texts within it."""
+    if document.get("kind") == "ConfigMap":
+        data = mapping_of(document.get("data"), "data")
+        known = (_KOORDINATOR, *_FUYAO, *_FOREIGN_CONFIGS)
+        found: dict[str, Any] = {}
+        for name, text in mapping_of(data, "data", known).items():
+            found[name] = text if name in _FOREIGN_CONFIGS else read_yaml(text_of(text, f"data.{name}"), f"data.{name}")
+        if not set(found) & {_KOORDINATOR, *_FUYAO}:
+            raise InvalidInput("data", f"must have {_KOORDINATOR}, {' or '.join(_FUYAO)}", sorted(found))
+        return found
+    if _LIST in document:
+        return {_FUYAO[1]: document}
+    if document.get("kind") == _KIND:
+        version = str(document.get("apiVersion", ""))
+        if version == _API:
+            return {"own": document}
+        if "openfuyao" in version:
+            return {_FUYAO[0]: document}
+        raise InvalidInput("apiVersion", f"must be {_API}, or one of openFuyao's", version)
+    if set(document) & {*_FROM_KOORDINATOR, *_FOREIGN_KOORDINATOR, "nodeConfigs"}:
+        return {_KOORDINATOR: document}
+    rule = f"must be a policy: apiVersion {_API} and kind {_KIND}, or Koordinator's or openFuyao's ConfigMap"
+    raise InvalidInput("body", rule, sorted(map(str, document))[:5])
+
+
+# ---- colo's own form
+
+
+def _own(document: Mapping[str, Any]) -> ColocationPolicy:
+    given = mapping_of(document, "body", _OWN, within="")
+    match = given.get("match", "last")
+    if match not in ("first", "last"):
+        raise InvalidInput("match", "must be first or last: which of several overrides counts", match)
+    overrides = []
+    for number, each in enumerate(_list(given.get("overrides", []), "overrides")):
+        field = f"overrides[{number}]"
+        override = mapping_of(each, field, _OVERRIDE)
+        overrides.append(
+            PolicyOverride(
+                name=text_of(override.get("name", ""), f"{field}.name"),
+                selector=_selector(override.get("selector", {}), f"{field}.selector"),
+                values=_values(override.get("values", {}), f"{field}.values"),
+            )
+        )
+    return ColocationPolicy(
+        match=match, defaults=_values(given.get("defaults", {}), "defaults"), overrides=tuple(overrides)
+    )
+
+
+def _values(value: object, field: str) -> PolicyValues:
+    given = mapping_of(value, field)
+    for name in given:
+        if name not in KEYS:
+            raise InvalidInput(f"{field}.{name}", f"no service owns this key; {hint(name, KEYS, 'keys')}", given[name])
+    return PolicyValues(**{name: _typed(name, each, f"{field}.{name}") for name, each in given.items()})
+
+
+def _typed(name: str, value: object, field: str) -> Any:
+    """The value in the type and unit of its key: "2" of CPU and "4Gi" of memory are read as in a job."""
+    kind = KEYS[name].kind
+    if kind == "flag":
+        if not isinstance(value, bool):
+            raise InvalidInput(field, "must be true or false", value)
+        return value
+    if kind == "choice":
+        return text_of(value, field)
+    if kind == "bytes" and isinstance(value, str):
+        return parse_bytes(value, field)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidInput(field, f"must be a whole number ({kind})", value)
+    return value
+
+
+def _selector(value: object, field: str) -> Selector:
+    given = mapping_of(value, field, ("labels", "requirements"))
+    labels = mapping_of(given.get("labels", {}), f"{field}.labels")
+    return Selector(
+        labels={key: text_of(each, f"{field}.labels.{key}") for key, each in labels.items()},
+        requirements=requirements_of(given.get("requirements"), f"{field}.requirements"),
+    )
+
+
+def _list(value: object, field: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise InvalidInput(field, "must be a list", value)
+    return value
+
+
+def _kubernetes_selector(value: object, field: str) -> Selector:
+    """The selector of Kubernetes: matchLabels and matchExpressions."""
+    given = mapping_of(value, field, ("matchLabels", "matchExpressions"))
+    return _selector({"labels": given.get("matchLabels") or {}, "requirements": given.get("matchExpressions")}, field)
+
+
+# ---- Koordinator's form
+
+
+def _koordinator(parts: Mapping[str, Any]) -> ColocationPolicy:
+    """`colocation-config`: of several nodeConfigs the first that selects a node counts. What it does not say is Koordinator's
+    default.
+    """
+    document = mapping_of(parts[_KOORDINATOR], _KOORDINATOR)
+    foreign = [
+        ForeignKey(key=name, value=_shown(parts[name]), owner=owner, why=why)
+        for name, (owner, why) in _FOREIGN_CONFIGS.items()
+        if name in parts
+    ]
+    known = (*_FROM_KOORDINATOR, *_FOREIGN_KOORDINATOR)
+    given = mapping_of(document, _KOORDINATOR, (*known, "nodeConfigs"))
+    defaults = _koordinator_values(given, _KOORDINATOR, foreign).over(_KOORDINATOR_DEFAULTS)
+    overrides = []
+    for number, each in enumerate(_list(given.get("nodeConfigs") or [], "nodeConfigs")):
+        field = f"nodeConfigs[{number}]"
+        config = mapping_of(each, field, (*known, "name", "nodeSelector"))
+        overrides.append(
+            PolicyOverride(
+                name=text_of(config.get("name", ""), f"{field}.name"),
+                selector=_kubernetes_selector(config.get("nodeSelector") or {}, f"{field}.nodeSelector"),
+                values=_koordinator_values(config, field, foreign),
+            )
+        )
+    return ColocationPolicy(match="first", defaults=defaults, overrides=tuple(overrides), foreign=tuple(foreign))
+
+
+def _koordinator_values(given: Mapping[str, Any], field: str, foreign: list[ForeignKey]) -> PolicyValues:
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in _FOREIGN_KOORDINATOR:
+            owner, why = _FOREIGN_KOORDINATOR[name]
+            foreign.append(ForeignKey(key=f"{field}.{name}", value=_shown(value), owner=owner, why=why))
+        elif name in _FROM_KOORDINATOR and value is not None:
+            found[_FROM_KOORDINATOR[name]] = _typed(_FROM_KOORDINATOR[name], value, f"{field}.{name}")
+    if found.get("cpu_policy") == "request":
+        rule = (
+            "must be usage or maxUsageRequest; Koordinator has no policy request for CPU and takes usage without a word"
+        )
+        raise InvalidInput(f"{field}.cpuCalculatePolicy", rule, "request")
+    for name, own in _FROM_KOORDINATOR.items():
+        if KEYS[own].kind == "pct" and not 0 <= found.get(own, 0) <= 100:
+            rule = "must be 0 to 100: above it more would be promised than the machine has"
+            raise InvalidInput(f"{field}.{name}", rule, found[own])
+    return PolicyValues(**found)
+
+
+# ---- openFuyao's form
+
+
+def _fuyao(parts: Mapping[str, Any]) -> ColocationPolicy:
+    """`ColocationPolicy` and `nodeColocationConfig`; of several entries of the latter the first that selects a node counts."""
+    foreign: list[ForeignKey] = []
+    defaults = _fuyao_defaults(parts.get(_FUYAO[0]) or {}, foreign)
+    document = mapping_of(parts.get(_FUYAO[1]) or {}, _FUYAO[1], (_LIST,), within="")
+    overrides = []
+    for number, each in enumerate(_list(document.get(_LIST) or [], _LIST)):
+        field = f"{_LIST}[{number}]"
+        given = mapping_of(
+            each, field, ("name", "nodeSelector", "colocationEnabled", "maxOfflinePods", "resourceReserve")
+        )
+        reserve = mapping_of(given.get("resourceReserve") or {}, f"{field}.resourceReserve", ("cpu", "memory"))
+        values = PolicyValues(
+            enabled=_optional(given, "colocationEnabled", "enabled", field),
+            batch_replicas_most=_optional(given, "maxOfflinePods", "batch_replicas_most", field),
+        )
+        if "cpu" in reserve:
+            mcpu = parse_mcpu(reserve["cpu"], f"{field}.resourceReserve.cpu")
+            values = structs.replace(values, online_reserve_cpu_mcpu=mcpu)
+        if "memory" in reserve:
+            size = parse_bytes(reserve["memory"], f"{field}.resourceReserve.memory")
+            values = structs.replace(values, online_reserve_memory_bytes=size)
+        overrides.append(
+            PolicyOverride(
+                name=text_of(given.get("name", ""), f"{field}.name"),
+                selector=_kubernetes_selector(given.get("nodeSelector") or {}, f"{field}.nodeSelector"),
+                values=values,
+            )
+        )
+    return ColocationPolicy(match="first", defaults=defaults, overrides=tuple(overrides), foreign=tuple(foreign))
+
+
+def _fuyao_defaults(document: Mapping[str, Any], foreign: list[ForeignKey]) -> PolicyValues:
+    given = mapping_of(document, _FUYAO[0], ("apiVersion", "kind", "metadata", "spec"), within="")
+    known = ("enabled", "resourceSharing", "eviction", *_FOREIGN_FUYAO)
+    spec = mapping_of(given.get("spec") or {}, "spec", known)
+    found: dict[str, Any] = {}
+    if "enabled" in spec:
+        found["enabled"] = _typed("enabled", spec["enabled"], "spec.enabled")
+    sharing = mapping_of(spec.get("resourceSharing") or {}, "spec.resourceSharing", ("cpuThreshold", "memoryThreshold"))
+    for resource in ("cpu", "memory"):
+        name = f"{resource}Threshold"
+        if name in sharing:
+            found[f"{resource}_reclaim_pct"] = _percent(sharing[name], f"spec.resourceSharing.{name}")
+    eviction = mapping_of(spec.get("eviction") or {}, "spec.eviction", (*_EVICTION, *_FOREIGN_EVICTION))
+    for name, value in eviction.items():
+        if name in _EVICTION:
+            found[_EVICTION[name]] = _percent(value, f"spec.eviction.{name}")
+        else:
+            why = "evictions follow the evictor's settings"
+            foreign.append(ForeignKey(key=f"spec.eviction.{name}", value=_shown(value), owner="evictor", why=why))
+    for section, (owner, why) in _FOREIGN_FUYAO.items():
+        for name, value in mapping_of(spec.get(section) or {}, f"spec.{section}").items():
+            foreign.append(ForeignKey(key=f"spec.{section}.{name}", value=_shown(value), owner=owner, why=why))
+    return PolicyValues(**found)
+
+
+def _percent(value: object, field: str) -> int:
+    """A share from 0 to 1 as whole percent, rounded down. Decimal, because 0.29 * 100 is below 29 in binary."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InvalidInput(field, "must be a share from 0 to 1", value)
+    try:
+        share = Decimal(str(value))
+    except InvalidOperation as error:
+        raise InvalidInput(field, "must be a share from 0 to 1", value) from error
+    if not (share.is_finite() and 0 <= share <= 1):
+        raise InvalidInput(field, "must be a share from 0 to 1", value)
+    return int(share * 100)
+
+
+def _optional(given: Mapping[str, Any], name: str, own: str, field: str) -> Any:
+    return _typed(own, given[name], f"{field}.{name}") if name in given else None
+
+
+def _shown(value: object) -> str:
+    return " ".join(str(value).split())[:_VALUE_SHOWN]

@@ -1,0 +1,1 @@
+"""The colocation policy: its document, its row, its routes."""

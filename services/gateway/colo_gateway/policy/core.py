@@ -1,0 +1,236 @@
+"""The core that owns the colocation policy: changes its document with compare-and-set, publishes it, and keeps the ones before.
+
+Several gateways may run. The row in the store decides: a change that another gateway made first is read, and the request is
+decided again on top of it.
+"""
+
+from collections import OrderedDict
+from typing import Final, assert_never
+
+import msgspec
+from msgspec import Struct
+
+from colo_common.events.effects import Conflict, Effect, Publish, Record, Reply, RequestReceived, StoreLost, Wake, Write
+from colo_common.events.policy import ApplyPolicy, GetPolicy, PolicyChanged, PolicyReply, PolicyRevision, RollbackPolicy
+from colo_common.events.requests import Refusal
+from colo_common.model.colocation_policy import ColocationPolicy
+from colo_common.model.invalid import InvalidInput, InvariantBroken
+from colo_common.model.restriction import BY_MOST, REASON_MOST
+
+__all__ = ["ROW_ID", "ROW_KIND", "LoadPolicy", "PolicyCore", "PolicyLoaded", "PolicyRow"]
+
+ROW_KIND: Final = "policy"
+ROW_ID: Final = "colocation"
+HISTORY_MOST: Final = 20
+_WRITING_MOST: Final = 64
+_NONE: Final = PolicyRevision(revision=0, at_ms=0, policy=ColocationPolicy())
+
+
+class PolicyRow(Struct, frozen=True, kw_only=True):
+    """The stored documents, newest first; the first one is in force."""
+
+    history: tuple[PolicyRevision, ...] = ()
+
+    @property
+    def current(self) -> PolicyRevision:
+        """The document in force: an empty one of revision 0 before any was applied."""
+        return self.history[0] if self.history else _NONE
+
+
+class LoadPolicy(Struct, frozen=True, kw_only=True):
+    """Effect: read the row. Answered by PolicyLoaded."""
+
+
+class PolicyLoaded(Struct, frozen=True, kw_only=True):
+    """Event: the row and its version, 0 when there is none."""
+
+    version: int
+    row: PolicyRow
+
+
+Event = PolicyLoaded | PolicyChanged | RequestReceived | Conflict | StoreLost | Wake
+
+
+class PolicyCore:
+    """Keeps the documents as their row says, and the requests that wait for the row."""
+
+    def __init__(self) -> None:
+        self.row = PolicyRow()
+        self._version = 0
+        self._is_loaded = False
+        # Requests by the version that their write expects: a conflict names that version.
+        self._writing: OrderedDict[int, RequestReceived] = OrderedDict()
+        self._again: list[RequestReceived] = []
+        self._published: PolicyChanged | None = None
+
+    def handle(self, event: Event, now_ms: int) -> list[Effect]:
+        """Take one event and return its effects."""
+        match event:
+            case RequestReceived():
+                return self._asked(event, now_ms)
+            case PolicyLoaded():
+                return self._loaded(event, now_ms)
+            case PolicyChanged():
+                return self._received(event, now_ms)
+            case Conflict():
+                if (request := self._writing.pop(event.expected, None)) is not None:
+                    self._again.append(request)
+                return [LoadPolicy()]
+            case StoreLost():
+                return [self._write(self._version, puts_back=True)] if self._version else []
+            case Wake():
+                return []
+            case _:
+                assert_never(event)
+
+    def deadline_ms(self) -> int | None:
+        """Nothing here happens by itself."""
+        return None
+
+    def check(self) -> None:
+        """Raise InvariantBroken when the revisions do not fall."""
+        revisions = [each.revision for each in self.row.history]
+        if revisions != sorted(set(revisions), reverse=True):
+            raise InvariantBroken("the revisions of the policy do not fall", revisions=revisions)
+
+    def _asked(self, request: RequestReceived, now_ms: int) -> list[Effect]:
+        if not self._is_loaded:
+            rule = "the policy is not read yet"
+            return [Reply(request=request.request, body=Refusal(code=503, field="policy", rule=rule))]
+        try:
+            match request.body:
+                case GetPolicy():
+                    new = None
+                case ApplyPolicy():
+                    new = self._applied(request.body, now_ms)
+                case RollbackPolicy():
+                    new = self._rolled_back(request.body, now_ms)
+                case _:
+                    got = type(request.body).__name__
+                    refusal = Refusal(code=404, field="request", rule="is not answered here", got=got)
+                    return [Reply(request=request.request, body=refusal)]
+        except InvalidInput as error:
+            code = 409 if error.field == "expected" else 400
+            refusal = Refusal(code=code, field=error.field, rule=error.rule, got=error.value)
+            return [Reply(request=request.request, body=refusal)]
+        effects: list[Effect] = []
+        if new is not None:
+            self._writing[self._version] = request
+            if len(self._writing) > _WRITING_MOST:
+                self._writing.popitem(last=False)
+            expected = self._version
+            self._version, self.row = expected + 1, PolicyRow(history=(new, *self.row.history)[:HISTORY_MOST])
+            effects = [self._write(expected), self._publish(now_ms)]
+        reply = PolicyReply(now_ms=now_ms, current=self.row.current, history=self.row.history, changed=new is not None)
+        return [*effects, Reply(request=request.request, body=reply)]
+
+    def _applied(self, asked: ApplyPolicy, now_ms: int) -> PolicyRevision | None:
+        """The new revision; None when the document is in force already."""
+        asked.policy.validate()
+        _check_text(asked.by, asked.reason)
+        current = self.row.current
+        if asked.expected is not None and asked.expected != current.revision:
+            rule = f"is not in force any more: revision {current.revision} is, by {current.by or 'nobody named'}; look at it first"
+            raise InvalidInput("expected", rule, asked.expected)
+        if asked.policy == current.policy:
+            return None
+        return PolicyRevision(
+            revision=current.revision + 1,
+            at_ms=now_ms,
+            policy=asked.policy,
+            form=asked.form,
+            by=asked.by,
+            reason=asked.reason,
+        )
+
+    def _rolled_back(self, asked: RollbackPolicy, now_ms: int) -> PolicyRevision | None:
+        _check_text(asked.by, asked.reason)
+        current = self.row.current
+        if current.revision == 0:
+            raise InvalidInput("revision", "no policy was applied yet", asked.revision)
+        wanted = current.revision - 1 if asked.revision is None else asked.revision
+        kept = {each.revision: each for each in self.row.history}
+        if len(self.row.history) < HISTORY_MOST:
+            kept[0] = _NONE
+        if wanted not in kept:
+            rule = f"is not kept; kept are {', '.join(map(str, sorted(kept)))}"
+            raise InvalidInput("revision", rule, wanted)
+        old = kept[wanted]
+        if old.policy == current.policy:
+            return None
+        return PolicyRevision(
+            revision=current.revision + 1,
+            at_ms=now_ms,
+            policy=old.policy,
+            form=old.form,
+            by=asked.by,
+            reason=asked.reason,
+            rolled_back_to=wanted,
+        )
+
+    # ---- the row and the bus
+
+    def _write(self, expected: int, *, puts_back: bool = False) -> Record:
+        value = msgspec.json.encode(self.row)
+        return Record(writes=(Write(kind=ROW_KIND, id=ROW_ID, value=value, expect=expected, puts_back=puts_back),))
+
+    def _publish(self, now_ms: int, again: str = "") -> Publish:
+        current = self.row.current
+        fact = PolicyChanged(
+            at_ms=now_ms,
+            revision=current.revision,
+            policy=current.policy,
+            form=current.form,
+            by=current.by,
+            reason=current.reason,
+            rolled_back_to=current.rolled_back_to,
+        )
+        return Publish(fact=fact, id=f"policy:{current.revision}{again}")
+
+    def _loaded(self, event: PolicyLoaded, now_ms: int) -> list[Effect]:
+        is_first, self._is_loaded = not self._is_loaded, True
+        self._version, self.row = event.version, event.row
+        effects = self._write_again()
+        if is_first and event.version:
+            # A bus that lost its streams learns the document again.
+            effects.append(self._publish(now_ms))
+        again, self._again = self._again, []
+        for request in again:
+            effects += self._asked(request, now_ms)
+        return effects
+
+    def _write_again(self) -> list[Effect]:
+        """Put the published document back into a store that lost it: what is published was stored before."""
+        lost = self._published
+        if lost is None or lost.revision <= self.row.current.revision:
+            return []
+        revision = PolicyRevision(
+            revision=lost.revision,
+            at_ms=lost.at_ms,
+            policy=lost.policy,
+            form=lost.form,
+            by=lost.by,
+            reason=lost.reason,
+            rolled_back_to=lost.rolled_back_to,
+        )
+        expected = self._version
+        self._version, self.row = expected + 1, PolicyRow(history=(revision, *self.row.history)[:HISTORY_MOST])
+        return [self._write(expected)]
+
+    def _received(self, event: PolicyChanged, now_ms: int) -> list[Effect]:
+        """Read a document that is newer than the known one; publish the known one again when it is newer than the received one."""
+        if self._published is None or event.revision > self._published.revision:
+            self._published = event
+        known = self.row.current.revision
+        if not self._is_loaded or event.revision == known:
+            return []
+        if event.revision < known:
+            # The bus keeps the message that came last, and two gateways may publish in the other order than they wrote.
+            return [self._publish(now_ms, again=f":after:{event.boot_id}:{event.seq}")]
+        return [LoadPolicy()]
+
+
+def _check_text(by: str, reason: str) -> None:
+    for field, text, most in (("by", by, BY_MOST), ("reason", reason, REASON_MOST)):
+        if len(text) > most:
+            raise InvalidInput(field, f"must have at most {most} characters", text[:40])

@@ -1,0 +1,123 @@
+"""What would be promised under another policy: the newest sample of each node computed again, and the last minutes replayed."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from colo_common.events.policy import NodePreview, PolicyPreview, PreviewPolicy
+from colo_common.model.colocation_policy import ColocationPolicy
+from colo_common.model.freshness import Freshness
+from colo_overcommit.allocatable import Limit, ZoneInputs, zone_inputs
+from colo_overcommit.exclusive import exclusive_by_zone
+from colo_overcommit.followed_policy import FollowedPolicy, policy_under
+from colo_overcommit.known_node import KnownNode
+from colo_overcommit.online_charge import charges_by_zone
+from colo_overcommit.policy import OvercommitPolicy
+from colo_overcommit.recent_terms import WINDOW_MS
+
+__all__ = ["preview_policy"]
+
+_LISTED_MOST: Final = 1_000
+
+
+def preview_policy(
+    nodes: Mapping[str, KnownNode], asked: PreviewPolicy, followed: FollowedPolicy, now_ms: int
+) -> PolicyPreview:
+    """The preview of the asked document. Nodes without a fresh sample keep what they hold under any policy and are not listed.
+
+    The newest sample is computed as it would be. Of the samples before it the CPU is replayed: with the charge of online work that
+    the newest sample has under the new policy, and with the margin of risk control where that is on.
+    """
+    document = followed.document if asked.policy is None else asked.policy
+    rows = [
+        _previewed(name, known, document, followed, now_ms)
+        for name, known in sorted(nodes.items())
+        if known.topology is not None and known.sample is not None and known.freshness is Freshness.FRESH
+    ]
+    listed = [row for row in rows if _is_changing(row) or row.over_mcpu]
+    listed.sort(key=lambda row: (row.would_cpu_mcpu - row.batch_cpu_mcpu, row.node))
+    return PolicyPreview(
+        revision=followed.revision,
+        nodes=len(rows),
+        changing=sum(_is_changing(row) for row in rows),
+        over=sum(row.over_mcpu > 0 for row in rows),
+        samples=sum(len(nodes[row.node].recent) for row in rows),
+        window_ms=WINDOW_MS,
+        batch_cpu_mcpu=sum(row.batch_cpu_mcpu for row in rows),
+        would_cpu_mcpu=sum(row.would_cpu_mcpu for row in rows),
+        batch_memory_bytes=sum(row.batch_memory_bytes for row in rows),
+        would_memory_bytes=sum(row.would_memory_bytes for row in rows),
+        listed=tuple(listed[: min(max(asked.limit, 0), _LISTED_MOST)]),
+    )
+
+
+def _is_changing(row: NodePreview) -> bool:
+    return (row.batch_cpu_mcpu, row.batch_memory_bytes) != (row.would_cpu_mcpu, row.would_memory_bytes)
+
+
+def _previewed(
+    name: str, known: KnownNode, document: ColocationPolicy, followed: FollowedPolicy, now_ms: int
+) -> NodePreview:
+    policy = policy_under(followed.base, document.values_of(known.labels))
+    inputs = _newest(known, policy, now_ms)
+    override = document.override_of(known.labels)
+    recent = known.recent.of_zones(tuple(zone.zone for zone in inputs))
+    return NodePreview(
+        node=name,
+        override="" if override is None else override.name or f"overrides[{document.overrides.index(override)}]",
+        batch_cpu_mcpu=sum(zone.cpu.allocatable for zone in known.inputs),
+        would_cpu_mcpu=sum(zone.cpu.allocatable for zone in inputs),
+        batch_memory_bytes=sum(zone.memory.allocatable for zone in known.inputs),
+        would_memory_bytes=sum(zone.memory.allocatable for zone in inputs),
+        least_mcpu=min((sum(max(zone.cpu.raw, 0) for zone in zones) for zones in recent), default=0),
+        would_least_mcpu=min((sum(map(_would, zones, inputs)) for zones in recent), default=0),
+        over_mcpu=sum(min(max(-zone.cpu.headroom, 0), zone.cpu.held) for zone in inputs),
+    )
+
+
+def _newest(known: KnownNode, policy: OvercommitPolicy, now_ms: int) -> tuple[ZoneInputs, ...]:
+    """The terms of the newest sample under the policy; what an estimator expects and what moved a margin stay as they are."""
+    topology, sample = known.topology, known.sample
+    if topology is None or sample is None:
+        return ()
+    inputs = zone_inputs(
+        topology,
+        sample,
+        known.held.by_zone(),
+        policy,
+        reserved=known.reserved,
+        exclusive=exclusive_by_zone(known.held, topology, sample.workloads),
+        charges=charges_by_zone(
+            known.held,
+            topology,
+            sample.workloads,
+            cpu_policy=policy.cpu_policy,
+            memory_policy=policy.memory_policy,
+            ramp_ms=policy.ramp_ms,
+            now_ms=now_ms,
+        ),
+        is_colocated=known.is_colocated,
+        forbidden=known.forbidden,
+    )
+    return tuple(_as_moved(zone, now) for zone, now in zip(inputs, known.inputs, strict=True))
+
+
+def _as_moved(zone: ZoneInputs, now: ZoneInputs) -> ZoneInputs:
+    cpu = replace(zone.cpu, online_expected=now.cpu.online_expected)
+    memory = replace(zone.memory, online_expected=now.memory.online_expected)
+    if now.moved_by and zone.limit == Limit.POLICY:
+        cpu = replace(cpu, reclaim_pct=now.cpu.reclaim_pct)
+        memory = replace(memory, reclaim_pct=now.memory.reclaim_pct)
+    return replace(zone, cpu=cpu, memory=memory)
+
+
+def _would(then: ZoneInputs, now: ZoneInputs) -> int:
+    """What a zone would have been promised by a kept sample: its use, and all else as the terms of the newest one have it."""
+    if then.limit not in (Limit.POLICY, Limit.OFF):
+        return 0
+    kept, cpu = then.cpu, now.cpu
+    online = max(kept.online_used + cpu.online_added, kept.online_expected, cpu.online_reserve)
+    left = cpu.capacity - max(kept.system_used, cpu.reserved) - online - kept.lse_idle - cpu.third_party
+    raw = left - cpu.margin
+    return max(raw if cpu.most is None else min(raw, cpu.most), 0)

@@ -1,0 +1,170 @@
+"""Policy files: colo's own form, and the documents that users of other systems have already."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from colo_common.model.colocation_policy import KEYS, ColocationPolicy, PolicyValues, differences
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.policy_file import policy_of
+
+GIB = 1 << 30
+EXAMPLE = Path(__file__).parents[3] / "examples" / "policy.yaml"
+
+KOORDINATOR = {
+    "enable": True,
+    "cpuReclaimThresholdPercent": 70,
+    "memoryCalculatePolicy": "request",
+    "degradeTimeMinutes": 15,
+    "nodeConfigs": [
+        {"name": "gpu", "nodeSelector": {"matchLabels": {"gpu": "yes"}}, "cpuReclaimThresholdPercent": 50},
+        {"name": "rest", "nodeSelector": {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}, "enable": False},
+    ],
+}
+FUYAO = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: openfuyao-colocation-config}
+data:
+  colocation-policy.yaml: |
+    apiVersion: scheduling.openfuyao.io/v1alpha1
+    kind: ColocationPolicy
+    metadata: {name: default-colocation-policy}
+    spec:
+      enabled: true
+      resourceSharing: {cpuThreshold: 0.8, memoryThreshold: 0.7}
+      qosGuarantee: {onlineLatencySLO: 100ms, cpuBurstRatio: 2.0}
+      eviction:
+        enabled: true
+        aggressive: false
+        gracePeriodSeconds: 30
+        cpuPressureThreshold: 0.9
+        memoryPressureThreshold: 0.85
+      numaAffinity: {enabled: true, strategy: "best-effort"}
+      loadPrediction: {enabled: true, predictionWindow: "15m", historyDataRange: "7d"}
+      rescheduling: {enabled: true, cooldownPeriod: "5m", maxMigratingPods: 10}
+---
+apiVersion: v1
+kind: ConfigMap
+data:
+  node-policy.yaml: |
+    nodeColocationConfig:
+      - nodeSelector:
+          matchLabels: {workload.type: "mixed"}
+        colocationEnabled: true
+        maxOfflinePods: 20
+        resourceReserve: {cpu: "2", memory: "4Gi"}
+"""
+
+
+def own(**document: object) -> str:
+    return json.dumps({"apiVersion": "colo.io/v1", "kind": "ColocationPolicy", **document})
+
+
+def test_the_example_says_what_its_comments_say() -> None:
+    form, policy = policy_of(EXAMPLE.read_bytes())
+    assert (form, policy.match) == ("colo", "last")
+    database = policy.values_of({"workload": "database"})
+    assert (database.cpu_reclaim_pct, database.memory_reclaim_pct) == (50, 85)
+    assert database.online_reserve_memory_bytes == 16 * GIB
+    assert policy.values_of({"workload": "database", "tier": "payment"}).enabled is False
+    assert policy.values_of({}) == policy.defaults
+
+
+def test_koordinators_config_means_here_what_it_means_there() -> None:
+    config_map = {"kind": "ConfigMap", "data": {"colocation-config": json.dumps(KOORDINATOR), "cpu-burst-config": "{}"}}
+    form, policy = policy_of(json.dumps(config_map))
+    assert form == "koordinator"
+    # What it does not give is Koordinator's default, and the first match counts.
+    assert policy.defaults == PolicyValues(
+        enabled=True, cpu_reclaim_pct=70, memory_reclaim_pct=65, cpu_policy="usage", memory_policy="request"
+    )
+    gpu = policy.values_of({"gpu": "yes"})
+    assert (gpu.enabled, gpu.cpu_reclaim_pct) == (True, 50)
+    assert policy.values_of({"gpu": "no"}).enabled is False
+    assert [(each.key, each.owner) for each in policy.foreign] == [
+        ("cpu-burst-config", "executor"),
+        ("colocation-config.degradeTimeMinutes", "overcommit"),
+    ]
+    assert policy_of(json.dumps(KOORDINATOR))[1].defaults == policy.defaults
+
+
+def test_openfuyaos_config_maps_are_taken_as_they_are() -> None:
+    form, policy = policy_of(FUYAO)
+    assert (form, policy.match) == ("openfuyao", "first")
+    assert policy.defaults == PolicyValues(
+        enabled=True, cpu_reclaim_pct=80, memory_reclaim_pct=70, cpu_evict_pct=90, memory_evict_pct=85
+    )
+    mixed = policy.values_of({"workload.type": "mixed"})
+    assert (mixed.online_reserve_cpu_mcpu, mixed.online_reserve_memory_bytes) == (2_000, 4 * GIB)
+    assert mixed.batch_replicas_most == 20
+    owners = {each.key.split(".")[1]: each.owner for each in policy.foreign}
+    assert owners == {
+        "eviction": "evictor",
+        "qosGuarantee": "executor",
+        "numaAffinity": "scheduler",
+        "loadPrediction": "overcommit",
+        "rescheduling": "scheduler",
+    }
+    assert all(each.why for each in policy.foreign)
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        ("", "body: must be a policy; it is empty"),
+        ("{a: 1}", "body: must be a policy: apiVersion colo.io/v1 and kind ColocationPolicy"),
+        ("{kind: ColocationPolicy, apiVersion: v2}", "apiVersion: must be colo.io/v1"),
+        (own(defaults={"cpu_reclame_pct": 1}), "no service owns this key; did you mean `cpu_reclaim_pct`?"),
+        (own(defaults={"cpu_reclaim_pct": 101}), "defaults.cpu_reclaim_pct: must be 0 to 100"),
+        (own(defaults={"cpu_reclaim_pct": "75%"}), "defaults.cpu_reclaim_pct: must be a whole number (pct)"),
+        (own(defaults={"enabled": 1}), "defaults.enabled: must be true or false"),
+        (own(defaults={"ramp_ms": -1}), "defaults.ramp_ms: must not be negative"),
+        (own(defaults={"cpu_policy": "guess"}), "defaults.cpu_policy: must be one of usage, request, maxUsageRequest"),
+        (own(match="any"), "match: must be first or last"),
+        (own(overrides=[{"values": {"x": 1}}]), "overrides[0].values.x: no service owns this key"),
+        (own(overrides=[{"selector": {"label": {}}}]), "overrides[0].selector.label: is not a key here"),
+        (
+            own(defaults={"cpu_reclaim_pct": 88, "cpu_evict_pct": 90}),
+            "defaults.cpu_reclaim_pct: must be at most cpu_evict_pct - 5 = 85",
+        ),
+        (
+            own(defaults={"cpu_evict_pct": 80}, overrides=[{"values": {"cpu_reclaim_pct": 80}}]),
+            "overrides[0].cpu_reclaim_pct: must be at most cpu_evict_pct - 5 = 75",
+        ),
+        ('{"enable": true, "cpuReclaimThreshold": 1}', "cpuReclaimThreshold: is not a key here; did you mean"),
+        ('{"enable": true, "cpuReclaimThresholdPercent": 120}', "above it more would be promised than the machine has"),
+        ('{"enable": true, "cpuCalculatePolicy": "request"}', "Koordinator has no policy request for CPU"),
+        ("{kind: ConfigMap, data: {foo: bar}}", "data.foo: is not a key here"),
+        (FUYAO.replace("cpuThreshold: 0.8", "cpuThreshold: 80"), "cpuThreshold: must be a share from 0 to 1"),
+        (FUYAO.replace("maxOfflinePods", "maxOfline"), "nodeColocationConfig[0].maxOfline: is not a key here"),
+        (FUYAO.replace("rescheduling:", "resched:"), "spec.resched: is not a key here; did you mean `rescheduling`?"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_its_place(text: str, refusal: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        policy_of(text)
+    assert refusal in str(refused.value)
+
+
+def test_every_key_is_a_value_and_has_an_owner() -> None:
+    assert tuple(KEYS) == PolicyValues.__struct_fields__
+    assert {key.owner for key in KEYS.values()} <= {"overcommit", "scheduler", "evictor"}
+
+
+def test_shares_of_a_hundred_are_not_lost_in_binary() -> None:
+    assert policy_of(FUYAO.replace("0.8,", "0.29,"))[1].defaults.cpu_reclaim_pct == 29
+
+
+def test_differences_name_the_place() -> None:
+    old = ColocationPolicy(defaults=PolicyValues(cpu_reclaim_pct=75, ramp_ms=1))
+    new = ColocationPolicy(defaults=PolicyValues(cpu_reclaim_pct=70, enabled=False))
+    assert differences(old, new) == [
+        ("defaults.cpu_reclaim_pct", "75", "70"),
+        ("defaults.ramp_ms", "1", "-"),
+        ("defaults.enabled", "-", "false"),
+    ]
+    assert differences(new, new) == []

@@ -1,0 +1,127 @@
+"""The policy document between gateways: one row with compare-and-set, a history, one message that the bus keeps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from msgspec import Struct, json
+
+from colo_common.adapters.store_memory import MemoryStore
+from colo_common.events.effects import Conflict, Effect, Publish, Record, Reply, RequestReceived
+from colo_common.events.policy import ApplyPolicy, GetPolicy, PolicyChanged, PolicyReply, RollbackPolicy
+from colo_common.events.requests import Refusal
+from colo_common.model.colocation_policy import ColocationPolicy, PolicyValues
+from colo_common.ports import StoreConflict
+from colo_gateway.policy.core import ROW_ID, ROW_KIND, LoadPolicy, PolicyCore, PolicyLoaded, PolicyRow
+
+
+class Gateway:
+    """One gateway's core on a store that others share; `sent` is what it published, in order."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.core = PolicyCore()
+        self.store = store
+        self.sent: list[PolicyChanged] = []
+        self.replies: list[Struct] = []
+        self.load()
+
+    def load(self) -> None:
+        row = asyncio.run(self.store.get(ROW_KIND, ROW_ID))
+        known = PolicyRow() if row is None else json.decode(row.value, type=PolicyRow)
+        self.tell(PolicyLoaded(version=0 if row is None else row.version, row=known))
+
+    def tell(self, event: Struct) -> None:
+        self._carry_out(self.core.handle(event, 1_000))  # type: ignore[arg-type]
+        self.core.check()
+
+    def ask(self, body: Struct) -> PolicyReply | Refusal:
+        self.replies.clear()
+        self.tell(RequestReceived(request="r", body=body))
+        (reply,) = self.replies
+        assert isinstance(reply, PolicyReply | Refusal)
+        return reply
+
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        """As the runtime does: what belongs to a refused record is dropped, and the conflict comes back."""
+        dropped = False
+        for effect in effects:
+            match effect:
+                case Record(writes=writes):
+                    try:
+                        asyncio.run(self.store.write(writes))
+                    except StoreConflict as error:
+                        dropped = True
+                        self.tell(Conflict(kind=error.kind, id=error.id, expected=error.expected, found=error.found))
+                case LoadPolicy():
+                    self.load()
+                case Publish(fact=PolicyChanged() as fact) if not dropped:
+                    self.sent.append(fact)
+                case Reply(body=body) if not dropped:
+                    self.replies.append(body)
+                case _:
+                    pass
+
+
+def pct(value: int, **more: object) -> ApplyPolicy:
+    policy = ColocationPolicy(defaults=PolicyValues(cpu_reclaim_pct=value))
+    return ApplyPolicy(policy=policy, by="ana", **more)  # type: ignore[arg-type]
+
+
+def in_force(reply: PolicyReply | Refusal) -> tuple[int, int | None, bool]:
+    assert isinstance(reply, PolicyReply), reply
+    return reply.current.revision, reply.current.policy.defaults.cpu_reclaim_pct, reply.changed
+
+
+def test_a_policy_is_applied_once_and_rolled_back_as_a_new_revision() -> None:
+    gateway = Gateway(MemoryStore())
+    assert in_force(gateway.ask(GetPolicy())) == (0, None, False)
+    assert in_force(gateway.ask(pct(70))) == (1, 70, True)
+    assert in_force(gateway.ask(pct(70))) == (1, 70, False)
+    assert in_force(gateway.ask(pct(60))) == (2, 60, True)
+    assert in_force(gateway.ask(RollbackPolicy())) == (3, 70, True)
+    assert in_force(gateway.ask(RollbackPolicy(revision=0))) == (4, None, True)
+    assert [(fact.revision, fact.rolled_back_to) for fact in gateway.sent] == [(1, 0), (2, 0), (3, 1), (4, 0)]
+    # A gateway that starts later knows all of it.
+    later = Gateway(gateway.store).ask(GetPolicy())
+    assert isinstance(later, PolicyReply)
+    assert [each.revision for each in later.history] == [4, 3, 2, 1]
+
+
+def test_what_was_made_from_another_revision_is_refused() -> None:
+    gateway = Gateway(MemoryStore())
+    gateway.ask(pct(70))
+    assert in_force(gateway.ask(pct(60, expected=1))) == (2, 60, True)
+    refused = gateway.ask(pct(50, expected=1))
+    assert isinstance(refused, Refusal)
+    assert (refused.code, refused.field) == (409, "expected")
+    assert "revision 2 is, by ana" in refused.rule
+    unknown = gateway.ask(RollbackPolicy(revision=9))
+    assert isinstance(unknown, Refusal)
+    assert (unknown.code, unknown.rule) == (400, "is not kept; kept are 0, 1, 2")
+    nonsense = gateway.ask(pct(101))
+    assert isinstance(nonsense, Refusal)
+    assert (nonsense.code, nonsense.field) == (400, "defaults.cpu_reclaim_pct")
+
+
+def test_a_change_that_meets_another_one_is_decided_again_on_top_of_it() -> None:
+    store = MemoryStore()
+    one, two = Gateway(store), Gateway(store)
+    one.ask(pct(70))
+    # The second gateway has not received the first one's change yet.
+    assert in_force(two.ask(pct(60))) == (2, 60, True)
+    one.tell(two.sent[-1])
+    assert in_force(one.ask(GetPolicy())) == (2, 60, False)
+    # The bus keeps what came last: an older message behind the newest is put right.
+    two.tell(one.sent[0])
+    assert [fact.revision for fact in two.sent] == [2, 2]
+
+
+def test_a_store_that_lost_the_document_gets_it_back_from_the_bus() -> None:
+    before = Gateway(MemoryStore())
+    before.ask(pct(70))
+    empty = MemoryStore()
+    after = Gateway(empty)
+    after.tell(before.sent[0])
+    assert in_force(after.ask(GetPolicy())) == (1, 70, False)
+    assert in_force(Gateway(empty).ask(GetPolicy())) == (1, 70, False)
