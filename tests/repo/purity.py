@@ -45,6 +45,7 @@ IMPURE: Final = {
     "colo_gateway.event_query": "reads the query of HTTP requests",
     "colo_gateway.clock_headers": "answers HTTP",
     "colo_gateway.known_query": "answers HTTP",
+    "colo_gateway.policy.routes": "answers HTTP",
     "colo_gateway.reservations": "answers HTTP",
     "colo_gateway.restrictions.routes": "answers HTTP",
     "colo_gateway.state": "answers HTTP",

@@ -346,10 +346,10 @@ async def test_a_policy_is_checked_applied_shown_and_rolled_back(colo: RunningCo
     assert (await typed("diff")).code == 1
     # Nothing was changed so far; what is applied now changes no number.
     assert "no policy was applied" in (await typed("show", file=False)).out
-    path.write_text(yaml.safe_dump({**document, "defaults": {"ramp_ms": 59_999, "batch_replicas_most": 9}}))
+    path.write_text(yaml.safe_dump({**document, "defaults": {"ramp_ms": 59_999, "cpu_evict_pct": 99}}))
     applied = await typed("apply", "--reason", "a try", "--as", "ana")
     assert applied.out.startswith("policy revision 1 is in force, by ana: a try\n"), applied.err
-    assert "not in force: defaults.batch_replicas_most (scheduler)" in applied.out
+    assert "not in force: defaults.cpu_evict_pct (evictor)" in applied.out
     assert (await typed("apply")).out == f"{path} is in force already\n"
     stale = await typed("apply", "--expected", "0")
     assert (stale.code, stale.out) == (1, "")

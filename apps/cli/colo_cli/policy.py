@@ -24,7 +24,7 @@ from colo_cli.restrictions import As, who_asks
 
 if TYPE_CHECKING:
     from colo_common.events.policy import PolicyPreview, PolicyReply
-    from colo_gateway.policy.routes import KeyShown, PolicyCheck, PolicyShown
+    from colo_gateway.policy.replies import KeyShown, PolicyCheck, PolicyShown
 
 __all__ = ["apply", "check", "diff", "rollback", "show"]
 
@@ -150,13 +150,13 @@ def _asked(client: Client, file: str) -> dict[str, Any]:
 
 
 def _shown(answer: dict[str, Any]) -> "PolicyShown":
-    from colo_gateway.policy.routes import PolicyShown
+    from colo_gateway.policy.replies import PolicyShown
 
     return msgspec.convert(answer, PolicyShown)
 
 
 def _checked(answer: dict[str, Any]) -> "PolicyCheck":
-    from colo_gateway.policy.routes import PolicyCheck
+    from colo_gateway.policy.replies import PolicyCheck
 
     return msgspec.convert(answer, PolicyCheck)
 

@@ -15,7 +15,7 @@ from colo_gateway.dead_letter_replies import DeadLetterDetail, DeadLetterDone, D
 from colo_gateway.eviction_account import EvictionAccount, EvictionList
 from colo_gateway.harm_reply import HarmReply
 from colo_gateway.history import History
-from colo_gateway.policy.routes import PolicyCheck, PolicyShown
+from colo_gateway.policy.replies import PolicyCheck, PolicyShown
 from colo_gateway.replies import JobExplained, JobTrace, PlanReply, Problem, Submitted, VersionReply
 from colo_gateway.restrictions.preview import DrainPreview
 from colo_gateway.state_replies import FitsReply, NodeReply, QueuesReply, ServicesReply, StatusReply, TenantsReply

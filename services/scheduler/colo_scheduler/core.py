@@ -5,7 +5,7 @@ from functools import partial
 from itertools import islice
 from typing import assert_never
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from colo_common.events.effects import Conflict, Effect, FactsMissed, Reply, RequestReceived, StoreLost, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
@@ -13,6 +13,7 @@ from colo_common.events.eviction import EvictionRequested
 from colo_common.events.job import PlacementRequest, PlacementsRequested, ReplicasWithdrawn
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
 from colo_common.events.placement import PlacementsReleased
+from colo_common.events.policy import PolicyChanged
 from colo_common.events.requests import (
     ExplainPlacement,
     ListHolds,
@@ -23,13 +24,13 @@ from colo_common.events.requests import (
 )
 from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import RestrictionsChanged
-from colo_common.model.colocation_rules import ruled
 from colo_common.model.freshness import FORGET_NODE_MS
 from colo_common.model.partition import Partitions, PartitionsHeld
 from colo_common.model.placement import Attempt
 from colo_scheduler.audit import StateAudit
 from colo_scheduler.cluster.arrival import arrived
 from colo_scheduler.cluster.cluster import Cluster
+from colo_scheduler.cluster.colocation import NodeColocation
 from colo_scheduler.cluster.signals import NodeSignals
 from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.commit.commit import Commits, load_rows
@@ -117,6 +118,7 @@ class SchedulerCore:
         self._audit = StateAudit(self.cluster, self.queue, self.commits.held, self.reserve.places)
         self._plans = Plans(self.cluster, self.policy)
         self._proposals = Proposals(self.cluster, self.commits, self.queue, self._over, self._records, self.counts)
+        self._colocation = NodeColocation(self.policy.colocation)
         self._asking = Asking(self.policy, self.commits, self.queue)
         self._over_requests = OverRequests(self._over, self._asking, self.policy.over_after_ms)
         self._refresh_at_ms: int | None = None
@@ -141,8 +143,12 @@ class SchedulerCore:
                 self._evictions.ended(event, now_ms)
                 self._ended((event.replica, event.attempt))
             case NodeTopologyReported():
-                rules = ruled(event.rules, event.labels, self.policy.colocation)
-                self._note_received(event.node, self.cluster.on_topology(structs.replace(event, rules=rules)), now_ms)
+                self._note_received(event.node, self.cluster.on_topology(self._colocation.combine(event)), now_ms)
+            case PolicyChanged():
+                nodes = [self.cluster.nodes[row] for row in self.cluster.rows.values()]
+                reports = [node.reported for node in nodes if node.reported is not None]
+                for report in self._colocation.follow(event, reports):
+                    self.cluster.on_topology(report)
             case AllocatableChanged():
                 self._note_received(event.node, self.cluster.on_allocatable(arrived(event, now_ms)), now_ms)
             case FreshnessChanged():

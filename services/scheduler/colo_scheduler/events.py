@@ -6,6 +6,7 @@ from colo_common.events.eviction import EvictionRequested
 from colo_common.events.job import PlacementsRequested, ReplicasWithdrawn
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
 from colo_common.events.placement import PlacementsReleased
+from colo_common.events.policy import PolicyChanged
 from colo_common.events.requests import PendingReply
 from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import RestrictionsChanged
@@ -39,6 +40,7 @@ Event = (
     | PendingReply
     | PlacementsReleased
     | RestrictionsChanged
+    | PolicyChanged
     | LedgerEvent
     | PartitionsHeld
     | ReservationsLoaded

@@ -15,6 +15,7 @@ from colo_common.events.eviction import EvictionRequested
 from colo_common.events.job import PlacementsRequested, ReplicasWithdrawn
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
 from colo_common.events.placement import PlacementsReleased
+from colo_common.events.policy import PolicyChanged
 from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.invalid import InvariantBroken
@@ -69,6 +70,7 @@ HEARS: Final = (
     # The same wait as the allocatable published with it: a node that is fresh again must not be used with its old allocatable.
     Subscription(type=FreshnessChanged, durable=False, replay=True, may_wait_ms=_FACTS_WAIT_MS),
     Subscription(type=RestrictionsChanged, durable=False, replay=True),
+    Subscription(type=PolicyChanged, durable=False, replay=True),
     Subscription(type=PlacementsRequested),
     Subscription(type=ReplicasWithdrawn),
     Subscription(type=ReplicaEnded, may_wait_ms=_REPORTS_WAIT_MS),

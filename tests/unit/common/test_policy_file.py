@@ -85,7 +85,7 @@ def test_koordinators_config_means_here_what_it_means_there() -> None:
     gpu = policy.values_of({"gpu": "yes"})
     assert (gpu.enabled, gpu.cpu_reclaim_pct) == (True, 50)
     assert policy.values_of({"gpu": "no"}).enabled is False
-    assert [(each.key, each.owner) for each in policy.foreign] == [
+    assert [(each.key, each.owner) for each in policy.unfollowed] == [
         ("cpu-burst-config", "executor"),
         ("colocation-config.degradeTimeMinutes", "overcommit"),
     ]
@@ -101,7 +101,7 @@ def test_openfuyaos_config_maps_are_taken_as_they_are() -> None:
     mixed = policy.values_of({"workload.type": "mixed"})
     assert (mixed.online_reserve_cpu_mcpu, mixed.online_reserve_memory_bytes) == (2_000, 4 * GIB)
     assert mixed.batch_replicas_most == 20
-    owners = {each.key.split(".")[1]: each.owner for each in policy.foreign}
+    owners = {each.key.split(".")[1]: each.owner for each in policy.unfollowed}
     assert owners == {
         "eviction": "evictor",
         "qosGuarantee": "executor",
@@ -109,7 +109,7 @@ def test_openfuyaos_config_maps_are_taken_as_they_are() -> None:
         "loadPrediction": "overcommit",
         "rescheduling": "scheduler",
     }
-    assert all(each.why for each in policy.foreign)
+    assert all(each.why for each in policy.unfollowed)
 
 
 @pytest.mark.parametrize(

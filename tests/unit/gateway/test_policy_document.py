@@ -13,7 +13,7 @@ from colo_common.events.policy import ApplyPolicy, GetPolicy, PolicyChanged, Pol
 from colo_common.events.requests import Refusal
 from colo_common.model.colocation_policy import ColocationPolicy, PolicyValues
 from colo_common.ports import StoreConflict
-from colo_gateway.policy.core import ROW_ID, ROW_KIND, LoadPolicy, PolicyCore, PolicyLoaded, PolicyRow
+from colo_gateway.policy.core import ROW_ID, ROW_KIND, PolicyCore, PolicyLoaded, PolicyRow, ReadPolicy
 
 
 class Gateway:
@@ -53,7 +53,7 @@ class Gateway:
                     except StoreConflict as error:
                         dropped = True
                         self.tell(Conflict(kind=error.kind, id=error.id, expected=error.expected, found=error.found))
-                case LoadPolicy():
+                case ReadPolicy():
                     self.load()
                 case Publish(fact=PolicyChanged() as fact) if not dropped:
                     self.sent.append(fact)

@@ -10,7 +10,9 @@ from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.job import PlacementRequest, PlacementsRequested
 from colo_common.events.node import LoadPeak, LoadSummary, LoadWindow
 from colo_common.events.placement import PlacementRejected
+from colo_common.events.policy import PolicyChanged
 from colo_common.events.requests import ExplainPlacement, PlacementsExplained
+from colo_common.model.colocation_policy import ColocationPolicy, PolicyOverride, PolicyValues
 from colo_common.model.colocation_rules import ColocationRule
 from colo_common.model.constraints import Constraints, DeviceRequest, Taint
 from colo_common.model.node_rules import UNRULED, NodeRules
@@ -381,6 +383,20 @@ def test_the_cluster_s_rules_say_by_label_how_many_batch_replicas_a_node_takes()
         SchedulerPolicy(colocation=(ColocationRule(batch_replicas_most=2),)), NodeRules(batch_replicas_most=1)
     )
     assert sorted(place(own, *[a_placement_request(f"job/main/{n}") for n in range(4)])) == ["-", "a", "b", "c"]
+
+
+def test_a_policy_that_is_applied_later_counts_at_once_and_ends_with_the_next_one() -> None:
+    rules = (ColocationRule(batch_replicas_most=3),)
+    bench = labelled(SchedulerPolicy(colocation=rules, weights=only(least_allocated=1)))
+    closed = PolicyOverride(selector=MIXED, values=PolicyValues(enabled=False))
+    document = ColocationPolicy(defaults=PolicyValues(batch_replicas_most=1), overrides=(closed,))
+    bench.tell(PolicyChanged(revision=2, policy=document))
+    assert sorted(place(bench, *[a_placement_request(f"job/main/{n}") for n in range(3)])) == ["-", "b", "c"]
+    # An older revision changes nothing; without a document the settings count again.
+    bench.tell(PolicyChanged(revision=1, policy=ColocationPolicy()))
+    assert place(bench, a_placement_request("more/main/0")) == ["-"]
+    bench.tell(PolicyChanged(revision=3, policy=ColocationPolicy()))
+    assert "-" not in place(bench, *[a_placement_request(f"late/main/{n}") for n in range(3)])
 
 
 @pytest.mark.parametrize(("age_ms", "node"), [(60_000, "-"), (0, "a")])

@@ -15,7 +15,7 @@ from colo_common.model.node_selector import Selector, selects
 __all__ = [
     "KEYS",
     "ColocationPolicy",
-    "ForeignKey",
+    "UnfollowedKey",
     "PolicyKey",
     "PolicyOverride",
     "PolicyValues",
@@ -46,7 +46,9 @@ class PolicyKey(NamedTuple):
 _CALCULATE: Final = ("usage", "request", "maxUsageRequest")
 _EVICTOR_SETTING: Final = "the evictor takes its thresholds from its settings; the pair rule looks at it"
 KEYS: Final[Mapping[str, PolicyKey]] = {
-    "enabled": PolicyKey("overcommit", "flag", "false: nothing is promised beyond what is held"),
+    "enabled": PolicyKey(
+        "overcommit", "flag", "false: nothing is promised beyond what is held, and no batch work is placed"
+    ),
     "cpu_reclaim_pct": PolicyKey("overcommit", "pct", "the share of CPU that all work may use together"),
     "memory_reclaim_pct": PolicyKey("overcommit", "pct", "the share of memory that all work may use together"),
     "cpu_policy": PolicyKey("overcommit", "choice", "how the CPU of online work counts", _CALCULATE),
@@ -61,9 +63,7 @@ KEYS: Final[Mapping[str, PolicyKey]] = {
     "third_party_memory_bytes": PolicyKey("overcommit", "bytes", "promised to another system on a node"),
     "batch_cpu_most_pct": PolicyKey("overcommit", "pct", "no more of the CPU is promised"),
     "batch_memory_most_pct": PolicyKey("overcommit", "pct", "no more of the memory is promised"),
-    "batch_replicas_most": PolicyKey(
-        "scheduler", "count", "so many batch replicas on a node", (), "the scheduler takes it from policy_colocation"
-    ),
+    "batch_replicas_most": PolicyKey("scheduler", "count", "so many batch replicas on a node"),
     "cpu_evict_pct": PolicyKey("evictor", "pct", "batch work leaves above this use of CPU", (), _EVICTOR_SETTING),
     "memory_evict_pct": PolicyKey("evictor", "pct", "batch work leaves above this use of memory", (), _EVICTOR_SETTING),
 }
@@ -132,7 +132,7 @@ class PolicyOverride(Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     values: PolicyValues = PolicyValues()
 
 
-class ForeignKey(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class UnfollowedKey(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A key of another system's document that is understood and that no service follows: whose it would be, and why not."""
 
     key: str
@@ -144,13 +144,13 @@ class ForeignKey(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class ColocationPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """The document. `match` says which of several overrides that select a node counts; the others do not apply to it at all.
 
-    `foreign` are keys of another system's document that change nothing here.
+    `unfollowed` are keys of another system's document that change nothing here.
     """
 
     match: Literal["first", "last"] = "last"
     defaults: PolicyValues = PolicyValues()
     overrides: tuple[PolicyOverride, ...] = ()
-    foreign: tuple[ForeignKey, ...] = ()
+    unfollowed: tuple[UnfollowedKey, ...] = ()
 
     def override_of(self, labels: Mapping[str, str]) -> PolicyOverride | None:
         """The override that counts for a node with these labels."""

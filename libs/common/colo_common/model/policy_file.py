@@ -12,9 +12,9 @@ from msgspec import structs
 from colo_common.model.colocation_policy import (
     KEYS,
     ColocationPolicy,
-    ForeignKey,
     PolicyOverride,
     PolicyValues,
+    UnfollowedKey,
 )
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.nearest import hint
@@ -51,7 +51,7 @@ _KOORDINATOR_DEFAULTS: Final = PolicyValues(
 )
 _NO_MID: Final = ("overcommit", "there is no mid tier")
 _SETTING: Final = ("overcommit", "a setting of the service, the same for all nodes")
-_FOREIGN_KOORDINATOR: Final[Mapping[str, tuple[str, str]]] = {
+_UNFOLLOWED_KOORDINATOR: Final[Mapping[str, tuple[str, str]]] = {
     "metricAggregateDurationSeconds": ("overcommit", "the newest sample counts, not an average"),
     "metricReportIntervalSeconds": ("collector", "a setting of the agent: period_ms"),
     "metricAggregatePolicy": ("overcommit", "windows are of one and five minutes, an hour and a day"),
@@ -67,7 +67,7 @@ _FOREIGN_KOORDINATOR: Final[Mapping[str, tuple[str, str]]] = {
     "midStaticMemoryReservedPercent": _NO_MID,
     "extensions": ("overcommit", "extensions of Koordinator are not known here"),
 }
-_FOREIGN_CONFIGS: Final[Mapping[str, tuple[str, str]]] = {
+_UNFOLLOWED_CONFIGS: Final[Mapping[str, tuple[str, str]]] = {
     "resource-threshold-config": ("executor", "the reflex takes its thresholds from the executor's settings"),
     "resource-qos-config": ("executor", "classes have the executor's own knobs"),
     "cpu-burst-config": ("executor", "burst is the executor's setting"),
@@ -77,7 +77,7 @@ _FOREIGN_CONFIGS: Final[Mapping[str, tuple[str, str]]] = {
     "resource-amplification-config": ("scheduler", "amplification is a rule of the node"),
 }
 #: Sections of openFuyao's policy beside those that are read: whose they would be.
-_FOREIGN_FUYAO: Final[Mapping[str, tuple[str, str]]] = {
+_UNFOLLOWED_FUYAO: Final[Mapping[str, tuple[str, str]]] = {
     "qosGuarantee": ("executor", "SLOs are declared by the services themselves, burst is the executor's setting"),
     "numaAffinity": ("scheduler", "a rule of the node: numa_policy"),
     "loadPrediction": ("overcommit", "a setting of the service: estimator"),
@@ -87,7 +87,7 @@ _EVICTION: Final[Mapping[str, str]] = {
     "cpuPressureThreshold": "cpu_evict_pct",
     "memoryPressureThreshold": "memory_evict_pct",
 }
-_FOREIGN_EVICTION: Final = ("enabled", "aggressive", "gracePeriodSeconds")
+_UNFOLLOWED_EVICTION: Final = ("enabled", "aggressive", "gracePeriodSeconds")
 
 
 def policy_of(text: str | bytes) -> tuple[str, ColocationPolicy]:
@@ -120,10 +120,12 @@ def _parts(document: Mapping[str, Any]) -> dict[str, Any]:
     """The parts of one document by name: those of a ConfigMap are texts within it."""
     if document.get("kind") == "ConfigMap":
         data = mapping_of(document.get("data"), "data")
-        known = (_KOORDINATOR, *_FUYAO, *_FOREIGN_CONFIGS)
+        known = (_KOORDINATOR, *_FUYAO, *_UNFOLLOWED_CONFIGS)
         found: dict[str, Any] = {}
         for name, text in mapping_of(data, "data", known).items():
-            found[name] = text if name in _FOREIGN_CONFIGS else read_yaml(text_of(text, f"data.{name}"), f"data.{name}")
+            found[name] = (
+                text if name in _UNFOLLOWED_CONFIGS else read_yaml(text_of(text, f"data.{name}"), f"data.{name}")
+            )
         if not set(found) & {_KOORDINATOR, *_FUYAO}:
             raise InvalidInput("data", f"must have {_KOORDINATOR}, {' or '.join(_FUYAO)}", sorted(found))
         return found
@@ -136,7 +138,7 @@ def _parts(document: Mapping[str, Any]) -> dict[str, Any]:
         if "openfuyao" in version:
             return {_FUYAO[0]: document}
         raise InvalidInput("apiVersion", f"must be {_API}, or one of openFuyao's", version)
-    if set(document) & {*_FROM_KOORDINATOR, *_FOREIGN_KOORDINATOR, "nodeConfigs"}:
+    if set(document) & {*_FROM_KOORDINATOR, *_UNFOLLOWED_KOORDINATOR, "nodeConfigs"}:
         return {_KOORDINATOR: document}
     rule = f"must be a policy: apiVersion {_API} and kind {_KIND}, or Koordinator's or openFuyao's ConfigMap"
     raise InvalidInput("body", rule, sorted(map(str, document))[:5])
@@ -219,14 +221,14 @@ def _koordinator(parts: Mapping[str, Any]) -> ColocationPolicy:
     default.
     """
     document = mapping_of(parts[_KOORDINATOR], _KOORDINATOR)
-    foreign = [
-        ForeignKey(key=name, value=_shown(parts[name]), owner=owner, why=why)
-        for name, (owner, why) in _FOREIGN_CONFIGS.items()
+    unfollowed = [
+        UnfollowedKey(key=name, value=_shown(parts[name]), owner=owner, why=why)
+        for name, (owner, why) in _UNFOLLOWED_CONFIGS.items()
         if name in parts
     ]
-    known = (*_FROM_KOORDINATOR, *_FOREIGN_KOORDINATOR)
+    known = (*_FROM_KOORDINATOR, *_UNFOLLOWED_KOORDINATOR)
     given = mapping_of(document, _KOORDINATOR, (*known, "nodeConfigs"))
-    defaults = _koordinator_values(given, _KOORDINATOR, foreign).over(_KOORDINATOR_DEFAULTS)
+    defaults = _koordinator_values(given, _KOORDINATOR, unfollowed).over(_KOORDINATOR_DEFAULTS)
     overrides = []
     for number, each in enumerate(_list(given.get("nodeConfigs") or [], "nodeConfigs")):
         field = f"nodeConfigs[{number}]"
@@ -235,18 +237,18 @@ def _koordinator(parts: Mapping[str, Any]) -> ColocationPolicy:
             PolicyOverride(
                 name=text_of(config.get("name", ""), f"{field}.name"),
                 selector=_kubernetes_selector(config.get("nodeSelector") or {}, f"{field}.nodeSelector"),
-                values=_koordinator_values(config, field, foreign),
+                values=_koordinator_values(config, field, unfollowed),
             )
         )
-    return ColocationPolicy(match="first", defaults=defaults, overrides=tuple(overrides), foreign=tuple(foreign))
+    return ColocationPolicy(match="first", defaults=defaults, overrides=tuple(overrides), unfollowed=tuple(unfollowed))
 
 
-def _koordinator_values(given: Mapping[str, Any], field: str, foreign: list[ForeignKey]) -> PolicyValues:
+def _koordinator_values(given: Mapping[str, Any], field: str, unfollowed: list[UnfollowedKey]) -> PolicyValues:
     found: dict[str, Any] = {}
     for name, value in given.items():
-        if name in _FOREIGN_KOORDINATOR:
-            owner, why = _FOREIGN_KOORDINATOR[name]
-            foreign.append(ForeignKey(key=f"{field}.{name}", value=_shown(value), owner=owner, why=why))
+        if name in _UNFOLLOWED_KOORDINATOR:
+            owner, why = _UNFOLLOWED_KOORDINATOR[name]
+            unfollowed.append(UnfollowedKey(key=f"{field}.{name}", value=_shown(value), owner=owner, why=why))
         elif name in _FROM_KOORDINATOR and value is not None:
             found[_FROM_KOORDINATOR[name]] = _typed(_FROM_KOORDINATOR[name], value, f"{field}.{name}")
     if found.get("cpu_policy") == "request":
@@ -266,8 +268,8 @@ def _koordinator_values(given: Mapping[str, Any], field: str, foreign: list[Fore
 
 def _fuyao(parts: Mapping[str, Any]) -> ColocationPolicy:
     """`ColocationPolicy` and `nodeColocationConfig`; of several entries of the latter the first that selects a node counts."""
-    foreign: list[ForeignKey] = []
-    defaults = _fuyao_defaults(parts.get(_FUYAO[0]) or {}, foreign)
+    unfollowed: list[UnfollowedKey] = []
+    defaults = _fuyao_defaults(parts.get(_FUYAO[0]) or {}, unfollowed)
     document = mapping_of(parts.get(_FUYAO[1]) or {}, _FUYAO[1], (_LIST,), within="")
     overrides = []
     for number, each in enumerate(_list(document.get(_LIST) or [], _LIST)):
@@ -293,12 +295,12 @@ def _fuyao(parts: Mapping[str, Any]) -> ColocationPolicy:
                 values=values,
             )
         )
-    return ColocationPolicy(match="first", defaults=defaults, overrides=tuple(overrides), foreign=tuple(foreign))
+    return ColocationPolicy(match="first", defaults=defaults, overrides=tuple(overrides), unfollowed=tuple(unfollowed))
 
 
-def _fuyao_defaults(document: Mapping[str, Any], foreign: list[ForeignKey]) -> PolicyValues:
+def _fuyao_defaults(document: Mapping[str, Any], unfollowed: list[UnfollowedKey]) -> PolicyValues:
     given = mapping_of(document, _FUYAO[0], ("apiVersion", "kind", "metadata", "spec"), within="")
-    known = ("enabled", "resourceSharing", "eviction", *_FOREIGN_FUYAO)
+    known = ("enabled", "resourceSharing", "eviction", *_UNFOLLOWED_FUYAO)
     spec = mapping_of(given.get("spec") or {}, "spec", known)
     found: dict[str, Any] = {}
     if "enabled" in spec:
@@ -308,16 +310,16 @@ def _fuyao_defaults(document: Mapping[str, Any], foreign: list[ForeignKey]) -> P
         name = f"{resource}Threshold"
         if name in sharing:
             found[f"{resource}_reclaim_pct"] = _percent(sharing[name], f"spec.resourceSharing.{name}")
-    eviction = mapping_of(spec.get("eviction") or {}, "spec.eviction", (*_EVICTION, *_FOREIGN_EVICTION))
+    eviction = mapping_of(spec.get("eviction") or {}, "spec.eviction", (*_EVICTION, *_UNFOLLOWED_EVICTION))
     for name, value in eviction.items():
         if name in _EVICTION:
             found[_EVICTION[name]] = _percent(value, f"spec.eviction.{name}")
         else:
             why = "evictions follow the evictor's settings"
-            foreign.append(ForeignKey(key=f"spec.eviction.{name}", value=_shown(value), owner="evictor", why=why))
-    for section, (owner, why) in _FOREIGN_FUYAO.items():
+            unfollowed.append(UnfollowedKey(key=f"spec.eviction.{name}", value=_shown(value), owner="evictor", why=why))
+    for section, (owner, why) in _UNFOLLOWED_FUYAO.items():
         for name, value in mapping_of(spec.get(section) or {}, f"spec.{section}").items():
-            foreign.append(ForeignKey(key=f"spec.{section}.{name}", value=_shown(value), owner=owner, why=why))
+            unfollowed.append(UnfollowedKey(key=f"spec.{section}.{name}", value=_shown(value), owner=owner, why=why))
     return PolicyValues(**found)
 
 

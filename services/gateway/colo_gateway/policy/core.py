@@ -17,7 +17,7 @@ from colo_common.model.colocation_policy import ColocationPolicy
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.restriction import BY_MOST, REASON_MOST
 
-__all__ = ["ROW_ID", "ROW_KIND", "LoadPolicy", "PolicyCore", "PolicyLoaded", "PolicyRow"]
+__all__ = ["ROW_ID", "ROW_KIND", "ReadPolicy", "PolicyCore", "PolicyLoaded", "PolicyRow"]
 
 ROW_KIND: Final = "policy"
 ROW_ID: Final = "colocation"
@@ -37,7 +37,7 @@ class PolicyRow(Struct, frozen=True, kw_only=True):
         return self.history[0] if self.history else _NONE
 
 
-class LoadPolicy(Struct, frozen=True, kw_only=True):
+class ReadPolicy(Struct, frozen=True, kw_only=True):
     """Effect: read the row. Answered by PolicyLoaded."""
 
 
@@ -75,7 +75,7 @@ class PolicyCore:
             case Conflict():
                 if (request := self._writing.pop(event.expected, None)) is not None:
                     self._again.append(request)
-                return [LoadPolicy()]
+                return [ReadPolicy()]
             case StoreLost():
                 return [self._write(self._version, puts_back=True)] if self._version else []
             case Wake():
@@ -227,7 +227,7 @@ class PolicyCore:
         if event.revision < known:
             # The bus keeps the message that came last, and two gateways may publish in the other order than they wrote.
             return [self._publish(now_ms, again=f":after:{event.boot_id}:{event.seq}")]
-        return [LoadPolicy()]
+        return [ReadPolicy()]
 
 
 def _check_text(by: str, reason: str) -> None:

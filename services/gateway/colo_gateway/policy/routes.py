@@ -6,55 +6,20 @@ from aiohttp import web
 from msgspec import Struct, structs
 
 from colo_common.events.policy import ApplyPolicy, GetPolicy, PolicyPreview, PolicyReply, PreviewPolicy, RollbackPolicy
-from colo_common.model.colocation_policy import KEYS, ColocationPolicy, differences
+from colo_common.model.colocation_policy import differences
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.plain_values import mapping_of
 from colo_common.model.policy_file import policy_of
 from colo_gateway.ask import Asker
 from colo_gateway.body import BODY_BYTES_MAX
 from colo_gateway.door.door import principal_of
+from colo_gateway.policy.replies import PolicyCheck, PolicyDifference, PolicyShown, keys_shown
 from colo_gateway.responses import answer_of, invalid_of, json_of, problem_of
 
-__all__ = ["KeyShown", "PolicyCheck", "PolicyDifference", "PolicyRoutes", "PolicyShown"]
+__all__ = ["PolicyRoutes"]
 
 _APPLY_KEYS: Final = ("by", "reason", "expected")
 _ROLLBACK_KEYS: Final = ("by", "reason", "revision")
-
-
-class KeyShown(Struct, frozen=True, kw_only=True):
-    """A key of the document: its owner, whether a service follows it, and why not."""
-
-    key: str
-    value: str
-    owner: str
-    in_force: bool
-    why: str = ""
-
-
-class PolicyDifference(Struct, frozen=True, kw_only=True):
-    """One place of the document that would be another one; "-": not given."""
-
-    place: str
-    old: str
-    new: str
-
-
-class PolicyShown(Struct, frozen=True, kw_only=True):
-    """The reply of GET, PUT and rollback: what is in force, and each key with its owner."""
-
-    reply: PolicyReply
-    keys: tuple[KeyShown, ...]
-
-
-class PolicyCheck(Struct, frozen=True, kw_only=True):
-    """What a file says and what it would change; nothing was changed. `preview` None: overcommit does not answer now."""
-
-    form: str
-    policy: ColocationPolicy
-    keys: tuple[KeyShown, ...]
-    revision: int
-    differences: tuple[PolicyDifference, ...]
-    preview: PolicyPreview | None = None
 
 
 class PolicyRoutes:
@@ -97,7 +62,7 @@ class PolicyRoutes:
             PolicyCheck(
                 form=form,
                 policy=policy,
-                keys=_keys(policy),
+                keys=keys_shown(policy),
                 revision=now.current.revision,
                 differences=tuple(
                     PolicyDifference(place=place, old=old, new=new)
@@ -138,29 +103,7 @@ class PolicyRoutes:
         preview = await self._asker.ask(PreviewPolicy(limit=0))
         followed = preview.revision if isinstance(preview, PolicyPreview) else None
         reply = structs.replace(reply, followed=followed)
-        return json_of(PolicyShown(reply=reply, keys=_keys(reply.current.policy)))
-
-
-def _keys(policy: ColocationPolicy) -> tuple[KeyShown, ...]:
-    """Every key that the document gives, with the values of the defaults and of the overrides."""
-    places = [("defaults", policy.defaults)]
-    places += [(f"overrides[{number}]", each.values) for number, each in enumerate(policy.overrides)]
-    own = [
-        KeyShown(
-            key=f"{place}.{name}",
-            value=str(value).lower() if isinstance(value, bool) else str(value),
-            owner=KEYS[name].owner,
-            in_force=not KEYS[name].not_in_force,
-            why=KEYS[name].not_in_force,
-        )
-        for place, values in places
-        for name, value in values.given.items()
-    ]
-    foreign = [
-        KeyShown(key=each.key, value=each.value, owner=each.owner, in_force=False, why=each.why)
-        for each in policy.foreign
-    ]
-    return (*own, *foreign)
+        return json_of(PolicyShown(reply=reply, keys=keys_shown(reply.current.policy)))
 
 
 async def _body(request: web.Request) -> bytes:

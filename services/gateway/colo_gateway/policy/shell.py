@@ -17,7 +17,7 @@ from colo_common.runtime.backoff import Backoff
 from colo_common.runtime.core import Subscription
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
-from colo_gateway.policy.core import ROW_ID, ROW_KIND, LoadPolicy, PolicyCore, PolicyLoaded, PolicyRow
+from colo_gateway.policy.core import ROW_ID, ROW_KIND, PolicyCore, PolicyLoaded, PolicyRow, ReadPolicy
 
 __all__ = ["ANSWERS", "POLICY_HEARS", "policy_service"]
 
@@ -38,7 +38,7 @@ def policy_service(
     rng = random.Random(seed)
 
     async def perform(effect: Effect) -> Sequence[Struct]:
-        if not isinstance(effect, LoadPolicy):
+        if not isinstance(effect, ReadPolicy):
             raise InvariantBroken("the policy performs no such effect", effect=type(effect).__name__)
         backoff = Backoff(rng)
         # Until the store answers; the runtime cancels this when the service must end.
