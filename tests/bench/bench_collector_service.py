@@ -73,11 +73,15 @@ def real_groups(workloads: int) -> Iterator[str]:
 
 
 class Arrivals:
-    """Samples as they come: number, size, age on arrival (us), time of arrival."""
+    """Samples as they come: number, size, age when they were published and on arrival (us), time of arrival.
+
+    The age on arrival has the way through the server and the turn of this process in it, which on a busy machine are most of it.
+    """
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
         self.ages_us: list[int] = []
+        self.arrived_us: list[int] = []
         self.at_s: list[float] = []
         self.workloads = 0
 
@@ -85,7 +89,8 @@ class Arrivals:
         fact = decode(delivery.subject, delivery.data)
         if isinstance(fact, NodeUsageSampled):
             self.sizes.append(len(delivery.data))
-            self.ages_us.append(time.time_ns() // 1000 - fact.at_ms * 1000)
+            self.ages_us.append(fact.sent_us - fact.at_ms * 1000)
+            self.arrived_us.append(time.time_ns() // 1000 - fact.at_ms * 1000)
             self.at_s.append(time.monotonic())
             self.workloads = len(fact.workloads)
 
@@ -133,15 +138,18 @@ async def measure(root: str, url: str, seconds: int, http: bool) -> bool:
         await asyncio.gather(listening, return_exceptions=True)
         await bus.close()
     gaps_ms = [(after - before) * 1000 for before, after in zip(received.at_s, received.at_s[1:], strict=False)]
-    p99_ms = sorted(received.ages_us)[-(len(received.ages_us) // 100 + 1)] / 1000
+    p99_ms, arrived_p99_ms = (
+        sorted(ages)[-(len(ages) // 100 + 1)] / 1000 for ages in (received.ages_us, received.arrived_us)
+    )
     kept = core_pct <= BUDGET_CORE_PCT and peak_bytes <= BUDGET_RSS_BYTES
     print(
         f"    {core_pct:.2f} % of a core (budget {BUDGET_CORE_PCT:g} %), RSS {rss_bytes / 2**20:.1f} MiB, peak"
         f" {peak_bytes / 2**20:.1f} MiB (budget {BUDGET_RSS_BYTES / 2**20:g} MiB)\n"
         f"    {samples} samples in {seconds} s with {received.workloads} workloads,"
         f" {statistics.median(received.sizes):.0f} bytes each;"
-        f" age on arrival p50 {statistics.median(received.ages_us) / 1000:.1f} ms, p99 {p99_ms:.1f} ms (budget"
+        f" age at publication p50 {statistics.median(received.ages_us) / 1000:.1f} ms, p99 {p99_ms:.1f} ms (budget"
         f" {BUDGET_AGE_MS:g} ms), max {max(received.ages_us) / 1000:.1f} ms;"
+        f" on arrival p50 {statistics.median(received.arrived_us) / 1000:.1f} ms, p99 {arrived_p99_ms:.1f} ms;"
         f" gaps {min(gaps_ms):.0f} to {max(gaps_ms):.0f} ms; first sample {first_s:.2f} s after the start"
     )
     return kept

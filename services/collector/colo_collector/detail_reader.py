@@ -30,7 +30,7 @@ from colo_collector.parse_tasks import TaskTimes, parse_involuntary_switches, pa
 from colo_collector.stall import Resource
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["DetailFiles", "Due", "detail_files", "read_details"]
+__all__ = ["DetailFiles", "DetailTexts", "Due", "detail_files", "gather_details", "read_details"]
 
 TASKS_A_PERIOD: Final = 256
 """Threads whose times are read in one period; the workload that would exceed it is measured by its first threads."""
@@ -79,11 +79,20 @@ class DetailFiles(Struct, frozen=True, kw_only=True):
 
 
 class Due(Struct, frozen=True, kw_only=True):
-    """A workload whose turn it is, with its files and the throttled time of the same pass."""
+    """A workload whose turn it is, with its files."""
 
     workload: Workload
     files: DetailFiles
-    throttled_us: int = 0
+
+
+class DetailTexts(Struct, frozen=True, kw_only=True):
+    """What was read for those whose turn it is: their files, the files of their threads, and the threads by workload."""
+
+    due: tuple[Due, ...]
+    batch: _Batch
+    times: _Batch
+    tasks: Mapping[str, Sequence[int]]
+    faults: tuple[str, ...] = ()
 
 
 def detail_files(hierarchy: Hierarchy, path: str) -> DetailFiles:
@@ -114,11 +123,10 @@ def detail_files(hierarchy: Hierarchy, path: str) -> DetailFiles:
     )
 
 
-def read_details(
-    reader: DetailSource, due: Iterable[Due], ticks: MachineCpuTicks | None, faults: list[str]
-) -> dict[str, DetailReading]:
-    """The reading of every workload that is due. A malformed file costs its values only; `faults` gets a sentence for each."""
+def gather_details(reader: DetailSource, due: Iterable[Due]) -> DetailTexts:
+    """Read the files of every workload that is due. Parses no more than it takes to know the threads."""
     listed = tuple(due)
+    faults: list[str] = []
     paths = [path for one in listed for path in one.files.all()]
     directories = [one.files.directory for one in listed if one.files.directory]
     trees = reader.list_trees(directories, depth=_DEPTH_MAX, most=_GROUPS_MAX)
@@ -134,7 +142,22 @@ def read_details(
     wanted += [f"/proc/{task}/status" for found in switched.values() for task in found]
     # Threads last and together: their shares need one moment more than the rest does.
     times = reader.read_all(wanted, keep=False) if wanted else batch
-    return {one.workload.name: _reading(one, batch, times, tasks[one.workload.name], ticks, faults) for one in listed}
+    return DetailTexts(due=listed, batch=batch, times=times, tasks=tasks, faults=tuple(faults))
+
+
+def read_details(
+    texts: DetailTexts, throttled_us: Mapping[str, int], ticks: MachineCpuTicks | None, faults: list[str]
+) -> dict[str, DetailReading]:
+    """The reading of every workload that is due and has a throttled time in the sample of the same pass.
+
+    A malformed file costs its values only; `faults` gets a sentence for each.
+    """
+    faults += texts.faults
+    return {
+        one.workload.name: _reading(one, texts, throttled_us[one.workload.name], ticks, faults)
+        for one in texts.due
+        if one.workload.name in throttled_us
+    }
 
 
 def _tasks(paths: Iterable[str], texts: Mapping[str, str | None], faults: list[str]) -> list[int]:
@@ -164,14 +187,10 @@ def _share(tasks: dict[str, list[int]]) -> dict[str, list[int]]:
 
 
 def _reading(
-    one: Due,
-    batch: _Batch,
-    times: _Batch,
-    tasks: Sequence[int],
-    ticks: MachineCpuTicks | None,
-    faults: list[str],
+    one: Due, found: DetailTexts, throttled_us: int, ticks: MachineCpuTicks | None, faults: list[str]
 ) -> DetailReading:
-    files, texts, name = one.files, batch.texts, one.workload.name
+    files, texts, name = one.files, found.batch.texts, one.workload.name
+    times, tasks = found.times, found.tasks[name]
 
     def value(path: str, parse: Callable[[str, str], _Value], unknown: _Value) -> _Value:
         text = texts.get(path) if path else None
@@ -194,7 +213,7 @@ def _reading(
     io = value(files.io, parse_block_io, io)
     return DetailReading(
         at_ns=times.started_ns,
-        identity=batch.inodes.get(files.cpu_stat, 0),
+        identity=found.batch.inodes.get(files.cpu_stat, 0),
         memory=value(files.memory_stat, parse_memory_split, MemorySplit()),
         numa_bytes=value(files.numa_stat, parse_numa_stat, ()),
         events=value(files.events, parse_memory_events, MemoryEvents()),
@@ -204,7 +223,7 @@ def _reading(
         pressure=tuple(pressure),
         times=_times(tasks, times.texts),
         switches=_switches(tasks, times.texts),
-        throttled_us=one.throttled_us,
+        throttled_us=throttled_us,
         ticks=ticks,
     )
 

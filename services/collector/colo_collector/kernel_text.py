@@ -14,6 +14,8 @@ COUNTER_MAX: Final = 2**64 - 1
 """The largest counter: the kernel's counters are at most a u64."""
 
 _LINES_MAX: Final = 100_000
+_PLAIN_DIGITS: Final = 19
+"""Every number of so many digits is below 2**64."""
 
 
 def where(path: str, line: int) -> str:
@@ -43,9 +45,15 @@ def unsigned(word: str, field: str) -> int:
     return number
 
 
+def _is_plain(word: str) -> bool:
+    """Whether the word is a number that needs no closer look: nearly all are, and naming the place of each costs more than it."""
+    return len(word) <= _PLAIN_DIGITS and word.isdigit() and word.isascii()
+
+
 def single_count(path: str, text: str) -> int:
     """The number of a file that holds one unsigned number, as cpuacct.usage does. Raises InvalidInput otherwise."""
-    return unsigned(text.strip(" \t\n"), where(path, 1))
+    word = text.strip(" \t\n")
+    return int(word) if _is_plain(word) else unsigned(word, where(path, 1))
 
 
 def flat_keyed(path: str, text: str) -> dict[str, int]:
@@ -71,6 +79,8 @@ def line_value(path: str, text: str, key: str) -> int | None:
         return None
     end = text.find("\n", begin)
     word = text[begin + len(key) + 1 : len(text) if end < 0 else end]
+    if _is_plain(word):
+        return int(word)
     return unsigned(word, where(path, text.count("\n", 0, begin) + 1))
 
 

@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 from colo_collector.bounded_files import BoundedReader
 from colo_collector.cache_monitor import CacheMonitor
 from colo_collector.capabilities import huge_pages_lacking
+from colo_collector.detail_reader import DetailTexts
 from colo_collector.device_rules import DeviceLabel, with_declared
 from colo_collector.device_use import DeviceMonitor
 from colo_collector.devices import (
@@ -52,7 +53,7 @@ from colo_collector.topology import read_topology, topology_paths
 from colo_collector.usage import Unknown
 from colo_collector.usage_windows import UsageWindows
 from colo_collector.workload_turns import WorkloadTurns
-from colo_common.events.node import BusinessMetric, Capability
+from colo_common.events.node import BusinessMetric, CacheUse, Capability, DeviceUse
 from colo_common.model.constraints import Taint
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
@@ -105,6 +106,15 @@ class _Group(Struct, kw_only=True):
     zones: tuple[int, ...] = ()
     cpus: CpuSet = CpuSet()
     cpuset_reads: int = 0
+
+
+class _Dear(Struct, frozen=True, kw_only=True):
+    """What was read of a pass before its counters."""
+
+    details: DetailTexts | None
+    node: Gathered
+    caches: tuple[CacheUse, ...]
+    devices: tuple[DeviceUse, ...]
 
 
 class Machine:
@@ -241,22 +251,26 @@ class Machine:
             self._capabilities = None
             self._refresh_topology()
         self._find_groups()
+        faults: list[str] = []
+        # What is dear comes first: between the counters and the publication nothing is read, so that the sample is young.
+        self._read_cpusets(faults)
+        dear = self._gather_dear(faults)
         gathered, at_ms = self._gather()
         if self._moving(gathered.texts) != self._moving_texts:
             # CPUs or zones came or went, or were pinned: the counters need the topology as it is now.
             self._refresh_topology()
+            self._read_cpusets(faults)
             gathered, at_ms = self._gather()
         watched = [group.watched for group in self._groups.values()]
         zones = [zone.zone for zone in self._topology().zones]
         current = read_sample(gathered.texts, gathered.inodes, watched, zones, gathered.started_ns)
         if self._memory_moved(current.memory_total_bytes):
             self._refresh_topology()
-        faults = [f"{path}: {os.strerror(number)}" for path, number in sorted(gathered.refused.items())]
+        faults += [f"{path}: {os.strerror(number)}" for path, number in sorted(gathered.refused.items())]
         faults += [f"{path}: is larger than can be read" for path in gathered.cut]
         faults += current.faults
         faults += self._missing(current)
-        self._read_cpusets(faults)
-        turned = self._take_turns(current, gathered.texts.get("/proc/stat"), faults)
+        turned = self._take_turns(dear, current, gathered.texts.get("/proc/stat"), faults)
         measurement = measure(
             self._previous,
             current,
@@ -297,23 +311,27 @@ class Machine:
             gathered = self._reader.read_all(paths)
         return gathered, at_ms
 
-    def _take_turns(self, current: Sample, stat: str | None, faults: list[str]) -> Turned:
-        """Read what is too dear for every period, of those whose turn it is, in the pass of this sample."""
+    def _gather_dear(self, faults: list[str]) -> _Dear:
+        """Read what is too dear for every period, of those whose turn it is, and the files of the node beside its counters."""
+        workloads = {group.workload.name: group.workload for group in self._groups.values()}
+        details = self._turns.gather(self._reader, self._hierarchy, workloads)
+        node = self._reader.read_all((*NODE_PATHS, self._network_path), keep=False)
+        has_monitors = any(one.name == "resctrl-monitor" and one.present for one in self._capabilities or ())
+        caches = self._caches.take(self._reader, faults) if has_monitors else ()
+        return _Dear(details=details, node=node, caches=caches, devices=self._device_use.take(self._reader, faults))
+
+    def _take_turns(self, dear: _Dear, current: Sample, stat: str | None, faults: list[str]) -> Turned:
+        """What was gathered in the pass of this sample, joined with its counters."""
         details = self._turns.take(
-            self._reader,
-            self._hierarchy,
+            dear.details,
             {group.workload.name: group.workload for group in self._groups.values()},
             current,
             cpus_of={name: group.cpus for name, group in self._groups.items()},
             zones_of={name: group.zones for name, group in self._groups.items()},
             faults=faults,
         )
-        batch = self._reader.read_all((*NODE_PATHS, self._network_path), keep=False)
-        node = read_node({**batch.texts, "/proc/stat": stat}, batch.cut, faults, network=self._network_path)
-        has_monitors = any(one.name == "resctrl-monitor" and one.present for one in self._capabilities or ())
-        caches = self._caches.take(self._reader, faults) if has_monitors else ()
-        devices = self._device_use.take(self._reader, faults)
-        detail = node_detail_between(self._node_reading, node, caches, devices)
+        node = read_node({**dear.node.texts, "/proc/stat": stat}, dear.node.cut, faults, network=self._network_path)
+        detail = node_detail_between(self._node_reading, node, dear.caches, dear.devices)
         self._node_reading = node
         return Turned(
             details=details, stalls=self._turns.stalls(current.reading.at_ns), node=detail, business=self._business

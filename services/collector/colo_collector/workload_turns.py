@@ -12,7 +12,15 @@ from typing import Final
 from msgspec import Struct
 
 from colo_collector.detail import DetailReading, detail_between, is_too_early, run_times_between
-from colo_collector.detail_reader import DetailFiles, DetailSource, Due, detail_files, read_details
+from colo_collector.detail_reader import (
+    DetailFiles,
+    DetailSource,
+    DetailTexts,
+    Due,
+    detail_files,
+    gather_details,
+    read_details,
+)
 from colo_collector.discover import Workload
 from colo_collector.hierarchy import Hierarchy
 from colo_collector.memory_events import MemoryEventsRead, MemoryEventWatch
@@ -69,10 +77,23 @@ class WorkloadTurns:
         self._readings: dict[str, DetailReading] = {}
         self._stalls: dict[str, WorkloadStall] = {}
 
+    def gather(
+        self, reader: DetailSource, hierarchy: Hierarchy, workloads: Mapping[str, Workload]
+    ) -> DetailTexts | None:
+        """Read the files of those whose turn it is; None where there are no workloads.
+
+        It comes before the counters of the sample are read, so that nothing waits between these and the publication.
+        """
+        chosen = next_turns(workloads, self._last)
+        if not chosen:
+            return None
+        self._last = chosen[-1]
+        due = [Due(workload=workloads[name], files=self._files_of(hierarchy, workloads[name])) for name in chosen]
+        return gather_details(reader, due)
+
     def take(
         self,
-        reader: DetailSource,
-        hierarchy: Hierarchy,
+        texts: DetailTexts | None,
         workloads: Mapping[str, Workload],
         sample: Sample,
         *,
@@ -80,20 +101,12 @@ class WorkloadTurns:
         zones_of: Mapping[str, tuple[int, ...]],
         faults: list[str],
     ) -> dict[str, WorkloadDetail]:
-        """The details of those whose turn it is, of all workloads that are in the sample."""
-        throttled = {group.workload: group.throttled_us for group in sample.reading.groups}
+        """The details of those whose turn it was, as far as they are in the sample of the same pass."""
+        throttled_us = {group.workload: group.throttled_us for group in sample.reading.groups}
         self._forget(workloads)
-        chosen = next_turns((name for name in workloads if name in throttled), self._last)
-        if not chosen:
+        if texts is None:
             return {}
-        self._last = chosen[-1]
-        due = [
-            Due(
-                workload=workloads[name], files=self._files_of(hierarchy, workloads[name]), throttled_us=throttled[name]
-            )
-            for name in chosen
-        ]
-        readings = read_details(reader, due, sample.reading.ticks, faults)
+        readings = read_details(texts, throttled_us, sample.reading.ticks, faults)
         for name, reading in readings.items():
             self._count(workloads[name], reading.events, reading.identity, reading.at_ns)
         return {
