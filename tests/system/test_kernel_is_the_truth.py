@@ -178,16 +178,17 @@ async def test_a_ceiling_is_written_whatever_others_wrote_beside_it(policy):
         await start(runtime, limited)
         assert isinstance(runtime.set_ceiling(700), CeilingWritten)
         tree = CgroupTree(ROOT, policy.subtree)
-        if Knob.CPU_BURST not in tree.has():
-            pytest.skip("this kernel has no bursts")
         # A burst as large as the quota, and another period on this and on the group in it: the kernel judges them together.
-        tree.write(KnobWrite(path="batch", knob=Knob.CPU_BURST, value=70_000))
+        has_bursts = Knob.CPU_BURST in tree.has()
+        if has_bursts:
+            tree.write(KnobWrite(path="batch", knob=Knob.CPU_BURST, value=70_000))
         if Knob.CPU_PERIOD in tree.has():
             tree.write(KnobWrite(path="batch", knob=Knob.CPU_PERIOD, value=50_000))
             tree.write(KnobWrite(path="batch/job.main.0@1", knob=Knob.CPU_PERIOD, value=60_000))
         assert isinstance(runtime.set_ceiling(300), CeilingWritten)
         assert [tree.quota_us(group) for group in ("batch", "batch/job.main.0@1")] == [30_000, 30_000]
-        assert tree.value(Knob.CPU_BURST, "batch") == "30000"
+        if has_bursts:
+            assert tree.value(Knob.CPU_BURST, "batch") == "30000"
         assert isinstance(runtime.set_ceiling(900), CeilingWritten)
         assert [tree.quota_us(group) for group in ("batch", "batch/job.main.0@1")] == [90_000, 60_000]
 

@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.workload import ResourceLimits, RunSpec
 from colo_executor.cgroup import CgroupTree
 from colo_executor.knobs import Knob
-from colo_executor.local import CeilingWritten, ReplicaExited, ReplicaLaunched
+from colo_executor.local import CeilingWritten, ReplicaExited, ReplicaLaunched, SignalReplica, StopIntent
 from colo_executor.process.launch import attempt_dir
+from colo_executor.process.namespaces import Namespaces, namespaces_prefix
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from tests.support.adopted import adopted
@@ -131,3 +134,72 @@ async def test_the_limit_is_enforced_and_follows_the_ceiling(runtime, policy):
     launched = await runtime.launch(online, 1)
     assert isinstance(launched, ReplicaLaunched)
     assert CgroupTree(ROOT, f"{policy.subtree}-online").quota_us("ls.job.main.1@1") == 90_000
+
+
+@pytest.fixture
+def permitted() -> None:
+    """Leave a test out where not even root may make namespaces, as in most containers."""
+    if refusal := namespaces_prefix("auto", ProcessPolicy().path)[1]:
+        pytest.skip(f"namespaces are not permitted here: {refusal}")
+
+
+def in_namespaces(policy: ProcessPolicy, wanted: Namespaces = "yes") -> ProcessPolicy:
+    return replace(policy, hygiene=replace(policy.hygiene, namespaces=wanted))
+
+
+@pytest.mark.skipif(
+    bool(namespaces_prefix("auto", ProcessPolicy().path)[1]), reason="namespaces are not permitted here"
+)
+@pytest.mark.usefixtures("permitted")
+@pytest.mark.parametrize("tenant", ["", "red"])
+async def test_a_replica_of_its_own_namespaces_sees_itself_alone_and_ends_as_any_other(policy, tenant):
+    async with adopted(in_namespaces(policy)) as runtime:
+        mine = "ls /proc | grep -c '^[0-9]'; grep NoNewPrivs /proc/self/status; id -u; exit 7"
+        exited = await end_of(runtime, replace(a_run(mine), tenant=tenant))
+        assert exited.exit_code == 7
+        count, *rest = output(policy).split()
+        assert int(count) < 10
+        assert rest == ["NoNewPrivs:", "1", str(pwd.getpwnam("nobody").pw_uid if tenant else 0)]
+        # It hears the signal, takes its time, and is gone with all that it started.
+        graceful = "trap 'echo ended; exit 5' TERM; echo begun; while :; do sleep 0.05; done"
+        placement = replace(a_run(graceful, 1), tenant=tenant)
+        assert isinstance(await runtime.launch(placement, 1), ReplicaLaunched)
+
+        async def begun() -> bool:
+            return output(policy, 1) == "begun\n"
+
+        await eventually(begun, "the command to begin")
+        intent = StopIntent(cause=EndCause.STOPPED, reason=Reason.CANCELLED, kill_at_ms=0)
+        await runtime.signal(SignalReplica(replica="job/main/1", attempt=1, signal="term", intent=intent))
+
+        async def ends() -> tuple[ReplicaExited, ...]:
+            return runtime.poll_exits()
+
+        (exited,) = await eventually(ends, "an exit")
+        assert (exited.exit_code, output(policy, 1)) == (5, "begun\nended\n")
+        assert isinstance(await runtime.launch(replace(placement, replica="job/main/2"), 1), ReplicaLaunched)
+        await runtime.signal(SignalReplica(replica="job/main/2", attempt=1, signal="kill", intent=intent))
+        (exited,) = await eventually(ends, "an exit")
+        assert exited.exit_code == 137
+
+
+@pytest.mark.skipif(
+    bool(namespaces_prefix("auto", ProcessPolicy().path)[1]), reason="namespaces are not permitted here"
+)
+@pytest.mark.usefixtures("permitted")
+async def test_what_a_replica_mounts_is_nobody_elses(policy, tmp_path):
+    where = tmp_path / "mounted"
+    where.mkdir()
+    async with adopted(in_namespaces(policy)) as runtime:
+        exited = await end_of(runtime, a_run(f"mount -t tmpfs none {where} && touch {where}/inside && ls {where}"))
+        assert (exited.exit_code, output(policy)) == (0, "inside\n")
+    assert list(where.iterdir()) == []
+
+
+async def test_namespaces_that_are_not_permitted_are_refused_or_left_out_as_the_operator_says(policy):
+    without = replace(policy, path="/nowhere")
+    with pytest.raises(InvalidInput, match="there is no unshare in /nowhere"):
+        ProcessRuntime(in_namespaces(without))
+    # Nothing was kept: the next one may begin.
+    runtime = ProcessRuntime(in_namespaces(without, "auto"))
+    await runtime.close()

@@ -6,6 +6,8 @@ import resource
 
 from msgspec import Struct
 
+from colo_executor.process.namespaces import Namespaces
+
 __all__ = ["Hygiene", "settle"]
 
 
@@ -13,7 +15,8 @@ class Hygiene(Struct, frozen=True, kw_only=True):
     """`*_oom_score_adj` (-1000 to 1000): whom the kernel ends first when the machine lacks memory; batch work before all else.
 
     `open_files_most` limits the descriptors of a process, `core_bytes_most` the size of a core file. `no_new_privs`: no
-    program that a replica runs gains rights by its file (setuid); it needs `setpriv`.
+    program that a replica runs gains rights by its file (setuid); it needs `setpriv`. `namespaces`: whether a replica has a PID
+    and a mount namespace of its own; `auto` where the machine permits it. It needs `unshare` and the right to mount.
     """
 
     batch_oom_score_adj: int = 1_000
@@ -21,6 +24,7 @@ class Hygiene(Struct, frozen=True, kw_only=True):
     open_files_most: int = 65_536
     core_bytes_most: int = 0
     no_new_privs: bool = True
+    namespaces: Namespaces = "no"
 
 
 def settle(hygiene: Hygiene, proc_root: str, pid: int, *, is_online: bool) -> None:

@@ -66,6 +66,7 @@ from colo_executor.process.launch import (
     prune_attempts,
 )
 from colo_executor.process.machine import account_of_name, boot_id, is_same_process, online_cpus, start_ticks
+from colo_executor.process.namespaces import namespaces_prefix
 from colo_executor.process.online import OnlineTier
 from colo_executor.process.output import rotate
 from colo_executor.process.reconcile import changed_values
@@ -103,6 +104,7 @@ class ProcessRuntime:
         except BaseException:
             self._journal.close()
             raise
+        self._namespaces = self._allowed_namespaces()
         self._unmanaged = UnmanagedTier(policy.unmanaged, self._tier.open)
         if self._journal.put_aside or self._journal.is_behind:
             self._log.warning(
@@ -120,6 +122,17 @@ class ProcessRuntime:
         self._fast: FastReader | None = None
         self._reconciling = threading.Lock()
         self._is_over = False
+
+    def _allowed_namespaces(self) -> tuple[str, ...]:
+        try:
+            prefix, refusal = namespaces_prefix(self._policy.hygiene.namespaces, self._policy.path)
+        except InvalidInput:
+            self._tier.close()
+            self._journal.close()
+            raise
+        if refusal:
+            self._log.warning("no-namespaces", detail=refusal)
+        return prefix
 
     @property
     def capacity_mcpu(self) -> int:
@@ -540,12 +553,14 @@ class ProcessRuntime:
         self._log.warning("launch-undone", detail="cancelled" if error is None else str(error))
 
     def _prefix_of(self, account: UserIds | None) -> tuple[str, ...]:
-        """What makes the command another user's: by the rule of users, else the prefix of the settings."""
+        """What makes namespaces of the command's own, and then the command another user's: by the rule of users, else the prefix of
+        the settings.
+        """
         if account is not None:
-            return prefix_of(account)
+            return (*self._namespaces, *prefix_of(account))
         if self._policy.command_prefix or not self._policy.hygiene.no_new_privs:
-            return self._policy.command_prefix
-        return NO_NEW_PRIVS
+            return (*self._namespaces, *self._policy.command_prefix)
+        return (*self._namespaces, *NO_NEW_PRIVS)
 
     def _watch(self, running: RunningAttempt) -> None:
         try:

@@ -1,0 +1,50 @@
+"""A replica's own PID and mount namespace: it sees its own processes and no others, and what it mounts is nobody else's."""
+
+import shutil
+import subprocess
+from typing import Final, Literal
+
+from colo_common.model.invalid import InvalidInput
+
+__all__ = ["OWN_NAMESPACES", "Namespaces", "namespaces_prefix"]
+
+Namespaces = Literal["no", "auto", "yes"]
+
+# The first process of a PID namespace hears only signals that it has a handler for, so it is a shell that has them and waits. The
+# command is its child and gets each signal itself, as every process of the attempt does.
+_FIRST: Final = """trap : TERM INT HUP
+"$@"
+exit "$?"
+"""
+OWN_NAMESPACES: Final = (
+    "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--", "/bin/sh", "-c", _FIRST, "colo-first",
+)  # fmt: skip
+_LIMIT_S: Final = 10.0
+_FIELD: Final = "process_hygiene_namespaces"
+
+
+def namespaces_prefix(wanted: Namespaces, path: str) -> tuple[tuple[str, ...], str]:
+    """What precedes every command, and why it is nothing where `auto` was wanted: tried once, with a program that does nothing.
+
+    Raises InvalidInput for `yes` on a machine that does not permit it.
+    """
+    if wanted == "no":
+        return (), ""
+    refusal = _refusal(path)
+    if refusal and wanted == "yes":
+        raise InvalidInput(_FIELD, f"needs the right to make namespaces, or must be auto: {refusal}", wanted)
+    return (() if refusal else OWN_NAMESPACES), refusal
+
+
+def _refusal(path: str) -> str:
+    program = shutil.which(OWN_NAMESPACES[0], path=path)
+    if program is None:
+        return f"there is no {OWN_NAMESPACES[0]} in {path}"
+    command = [program, *OWN_NAMESPACES[1:], "/bin/sh", "-c", '[ "$$" -lt 10 ] && [ -e /proc/1 ]']
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=False, env={"PATH": path}
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return "" if done.returncode == 0 else done.stderr.decode("utf-8", "replace").strip()[:200] or "unshare failed"
