@@ -12,6 +12,7 @@ from colo_cli.event_lines import moment, print_clock
 from colo_cli.holds import holds_text
 from colo_cli.output import Format, bytes_text, counted, cpu_text, print_data, print_table, print_text, span_text
 from colo_cli.risk_text import risk_lines
+from colo_cli.waterfall import bar_of, steps_of
 from colo_cli.which_job import ask_job, split_replica
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["job", "names_text", "overcommit"]
 
+#: Cells of a bar of the waterfall.
+_BAR: Final = 24
 _PLACED: Final = ("Assigned", "Starting", "Running", "Unknown", "Stopping")
 _TABLES_SHOWN: Final = 8
 _ROWS_SHOWN: Final = 5
@@ -125,6 +128,7 @@ def overcommit(node: str, /, *, output: Output = "table", api: str | None = None
     print()
     for prefix, show in (("cpu", cpu_text), ("memory", bytes_text)):
         _print_terms(published, prefix, show)
+        _print_waterfall(published, prefix, show)
     for term in published.explanation.terms:
         if term.zone is None:
             print_text(f"{term.name} {_term_text(term, str)} ({term.source}); shown beside the formula")
@@ -188,6 +192,19 @@ def _print_terms(published: "AllocatableChanged", prefix: str, show: Callable[[i
         label = "= allocatable" if kind == "batch" else "= headroom"
         rows.append([label, *(show(getattr(by_id[zone], f"{kind}_{field}")) for zone in zones), "formula"])
     print_table([prefix.upper(), *(f"ZONE {z}>" for z in zones), "SOURCE"], rows, "no terms")
+    print()
+
+
+def _print_waterfall(published: "AllocatableChanged", prefix: str, show: Callable[[int], str]) -> None:
+    """Print the steps from the node's capacity to its allocatable, with a bar each."""
+    steps = steps_of(published, prefix)
+    if not steps:
+        return
+    rows = [
+        [step.name, show(abs(step.change)) if step.change else "", show(step.left), bar_of(step, steps[0].left, _BAR)]
+        for step in steps
+    ]
+    print_table([f"{prefix.upper()} OF THE NODE", "STEP>", "LEFT>", "BAR"], rows, "")
     print()
 
 

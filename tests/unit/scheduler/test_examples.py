@@ -15,7 +15,7 @@ from tests.support.builders import GIB, a_node, a_topology
 from tests.support.scheduler_story import Bench, an_allocatable
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-JOBS = sorted(path for path in EXAMPLES.glob("*.yaml") if path.stem != "reservation")
+JOBS = sorted(path for path in EXAMPLES.glob("*.yaml") if path.stem not in ("policy", "reservation"))
 
 
 def planned(path: Path) -> JobPlanned:

@@ -1,0 +1,73 @@
+"""A node's allocatable as a waterfall: from its capacity down to what batch work is promised, a bar for each step.
+
+The steps are those of the formula, computed from the published terms zone by zone: they sum to the published number exactly.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from colo_common.events.node import AllocatableChanged
+
+__all__ = ["Step", "bar_of", "steps_of"]
+
+_FULL: Final = "█"
+_TAKEN: Final = "▒"
+_FIELDS: Final = {"cpu": "cpu_mcpu", "memory": "memory_bytes"}
+
+
+class Step(NamedTuple):
+    """One step: what it changes, and what is left after it. The first one begins at 0, the last one changes nothing."""
+
+    name: str
+    change: int
+    left: int
+
+
+def steps_of(published: "AllocatableChanged", prefix: str) -> list[Step]:
+    """The steps of one resource ("cpu" or "memory") over all zones, in its unit; those that change nothing are left out."""
+    by_zone: dict[int, dict[str, int]] = {}
+    for term in published.explanation.terms:
+        if term.zone is not None and term.name.startswith(f"{prefix}_"):
+            by_zone.setdefault(term.zone, {})[term.name.removeprefix(f"{prefix}_")] = term.value
+    sums: dict[str, int] = {}
+    for zone in published.zones:
+        changes = _changes(by_zone.get(zone.zone, {}), getattr(zone, f"batch_{_FIELDS[prefix]}"))
+        for name, change in changes.items():
+            sums[name] = sums.get(name, 0) + change
+    steps, left = [], 0
+    for name, change in sums.items():
+        left += change
+        if change:
+            steps.append(Step(name, change, left))
+    return [*steps, Step("= allocatable", 0, left)] if steps else []
+
+
+def _changes(terms: Mapping[str, int], promised: int) -> dict[str, int]:
+    """What each step changes in one zone. The last ones are what the formula does at its end: a bound, and what is held."""
+    capacity, pct = terms.get("capacity", 0), terms.get("reclaim_pct", 100)
+    kept = max(terms.get("system_used", 0), terms.get("reserved", 0))
+    used = terms.get("online_used", 0)
+    counted = used + terms.get("online_added", 0)
+    most = max(counted, terms.get("online_expected", 0), terms.get("online_reserve", 0))
+    changes = {
+        "capacity": capacity,
+        "- margin": -capacity * (100 - pct) // 100,
+        "- system or reserved": -kept,
+        "- online use": -used,
+        "- online, beyond its use": used - most,
+        "- idle CPU of LSE work": -max(terms.get("lse_requested", 0) - terms.get("lse_used", 0), 0),
+        "- third parties": -terms.get("third_party", 0),
+    }
+    raw = sum(changes.values())
+    bounded = min(raw, terms.get("most", raw))
+    return {**changes, "- above the bound": bounded - raw, "+ held, or not below 0": promised - bounded}
+
+
+def bar_of(step: Step, whole: int, width: int) -> str:
+    """What is left after the step, and behind it what the step took away, in `width` cells of the `whole`."""
+    if whole <= 0:
+        return ""
+    left = max(step.left, 0) * width // whole
+    before = max(step.left - min(step.change, 0), 0) * width // whole
+    return _FULL * min(left, width) + _TAKEN * max(min(before, width) - left, 0)
