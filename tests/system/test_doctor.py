@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 
+from colo_cli.doctor import summary
 from colo_cli.main import main
 
 Rows = dict[str, dict[str, Any]]
@@ -77,12 +78,36 @@ def test_only_what_is_missing_has_a_meaning(capsys: pytest.CaptureFixture[str]) 
             assert row["means"] == "", row
         else:
             assert row["detail"], row
+            assert row["means"], row
+
+
+def test_the_last_lines_say_what_the_machine_is_good_for() -> None:
+    names = (
+        "cgroup-cpu",
+        "cgroup-memory",
+        "cgroup-write",
+        "root",
+        "online",
+        "schedstat",
+        "nats-server",
+        "redis-server",
+    )
+    rows = [{"name": name, "present": name not in ("root", "redis-server")} for name in names]
+    assert summary(rows) == [
+        "runs batch work: no, it lacks root",
+        "runs online work beside it: no, it lacks cgroup-cpuset, root",
+        "shows who stalls: yes",
+        "runs a lab (`colo lab`): no, it lacks redis-server",
+    ]
 
 
 def test_the_table_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     rows = diagnosed(capsys)
-    shown = [line.split()[:2] for line in table(capsys)[1:]]
+    lines = table(capsys)
+    end = lines.index("")
+    shown = [line.split()[:2] for line in lines[1:end]]
     assert shown == [[name, "yes" if row["present"] else "no"] for name, row in rows.items()]
+    assert lines[end + 1 :] == summary(list(rows.values()))
 
 
 def table(capsys: pytest.CaptureFixture[str]) -> list[str]:

@@ -2,33 +2,60 @@
 
 import os
 import platform
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
 from colo_cli.failure import Failure
-from colo_cli.output import Format, SettingWords, print_data, print_table
+from colo_cli.output import Format, SettingWords, print_data, print_table, print_text
 
-__all__ = ["diagnose", "doctor"]
+__all__ = ["diagnose", "doctor", "summary"]
 
 # The meaning of a missing capability, by its name.
-_MEANING: Final = {
+_MEANING: Final[dict[str, str]] = {
     "cgroup": "no batch work can be run here; simulated nodes work",
     "cgroup-cpu": "batch CPU cannot be suppressed here",
+    "cgroup-cpuacct": "the use of a workload cannot be told from the system's",
     "cgroup-cpuset": "batch work cannot be kept in its NUMA zones",
     "cgroup-memory": "batch memory cannot be limited",
     "cgroup-hugetlb": "huge pages are not offered",
     "cgroup-freezer": "a pause stops each process of a group by a signal instead of all at once",
     "cpu-quota": "batch CPU cannot be capped hard",
+    "cpu-idle": "batch work has the least weight instead, and the reflex goes by usage",
+    "cpu-burst": "online work with a CPU limit is stopped at it in short peaks, too",
+    "cpu-bvt": "nothing: cpu.idle does its work (openEuler and Anolis have it)",
+    "cpu-uclamp": "nothing: colo sets no clock frequency of batch work",
+    "cgroup-driver": "nothing: colo makes its own groups; only foreign ones would tell",
+    "memory-high": "batch memory is ended at its limit instead of slowed down before",
+    "memory-min": "online memory is not kept from reclaim",
+    "memory-low": "online memory is not preferred in reclaim",
+    "memory-reclaim": "batch memory cannot be taken back before the kernel needs it",
+    "io-cost": "disks are shared by all",
+    "perf": "nothing yet: no cycles are counted",
+    "kernel": "the kernel's version is not known",
+    "online": "no online work is placed here; batch work is",
     "schedstat": "stall is known from pressure files only",
     "virtual": "stolen time says nothing here",
     "psi": "stall time is unknown; usage decides alone",
+    "psi-cgroup": "stall is known from threads (schedstat) only, and the reflex goes by usage",
     "numa": "one zone: placement has no zones to choose from",
     "resctrl-l3": "the last-level cache is shared by all",
     "resctrl-mb": "memory bandwidth is shared by all",
+    "resctrl-l2": "nothing: the level-2 cache belongs to a core",
+    "resctrl-cdp": "code and data share a cache's ways",
+    "resctrl-mpam": "nothing: this is the kind of Arm machines",
+    "resctrl-monitor": "cache and memory bandwidth of a group are not known",
     "root": "`colo lab --real` and the executor need root",
     "cgroup-write": "the executor cannot enforce anything here; simulated nodes work",
 }
+#: What people come for, and the capabilities without which it does not work.
+_NEEDED: Final = (
+    ("runs batch work", ("cgroup-cpu", "cgroup-memory", "cgroup-write", "root")),
+    ("runs online work beside it", ("cgroup-cpu", "cgroup-memory", "cgroup-cpuset", "cgroup-write", "root", "online")),
+    ("shows who stalls", ("schedstat",)),
+    ("runs a lab (`colo lab`)", ("nats-server", "redis-server")),
+)
 
 
 def diagnose() -> list[dict[str, Any]]:
@@ -88,4 +115,17 @@ def doctor(
         [[row["name"], "yes" if row["present"] else "no", row["detail"], row["means"]] for row in rows],
         "nothing found",
     )
+    print()
+    for line in summary(rows):
+        print_text(line)
     return 0
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the machine can do, and why not the rest: batch work, online work beside it, a lab."""
+    present = {row["name"]: row["present"] for row in rows}
+    lines = []
+    for what, needed in _NEEDED:
+        lacking = [name for name in needed if not present.get(name)]
+        lines.append(f"{what}: yes" if not lacking else f"{what}: no, it lacks {', '.join(lacking)}")
+    return lines

@@ -2,6 +2,9 @@
 
 DDSketch (Masson, Rim, Lee: PVLDB 12, 2019): a value falls into the bucket ceil(log(value) / log(gamma)), gamma = (1 + a) / (1 -
 a), and a bucket's middle is at most a share a away from each of its values.
+
+The package `ddsketch` (3.0.1, of April 2024) does the same and was measured beside this: an addition takes it twice as long and the
+sum of sixty sketches four times, in twice the memory; it works in floating point and brings `six`. So the hundred lines stay here.
 """
 
 import math
