@@ -33,7 +33,7 @@ from colo_executor.simulated import SimulatedRuntime
 from colo_sim.demand import OnlineDemand
 from colo_sim.machine import SimMachine
 from colo_sim.machine_spec import MachineSpec
-from tests.support.builders import a_placement
+from tests.support.builders import a_latency, a_placement, a_sample, an_online_workload
 from tests.support.bus_memory import MemoryBus
 from tests.support.vloop import VirtualClock, run_virtual
 
@@ -198,6 +198,30 @@ def test_unheard_of_for_long_batch_steps_down_to_the_floor_and_comes_back_with_t
         reasons = [fact.reason for fact in node.reported(EnforcementChanged)]
         assert Reason.LEASE_EXPIRED in reasons
         assert Reason.LEASE_RENEWED in reasons
+        await node.leave()
+
+    run_virtual(story())
+
+
+def test_a_sample_in_which_online_work_breaks_its_slo_shrinks_batch_work_until_it_keeps_it() -> None:
+    async def story() -> None:
+        node = Node()
+        await node.start()
+        await node.apply(work())
+        await node.order(LeaseRenewed(node=NODE, sample_seq=1, batch_cpu_mcpu=0, lease_ms=600_000))
+        await asyncio.sleep(5)
+        before = node.machine.batch_quota_mcpu
+        web = an_online_workload(business=a_latency(20, 60))
+        await node.order(a_sample(NODE, seq=1, workloads=(web,)))
+        await asyncio.sleep(3)
+        assert node.machine.batch_quota_mcpu < before
+        (fell,) = [fact for fact in node.reported(EnforcementChanged) if fact.reason is Reason.ONLINE_SLO]
+        assert (fell.slo_workload, fell.violation_pct) == ("web", 33)
+        kept = an_online_workload(business=a_latency(0, 60, breaks_slo=False))
+        await node.order(a_sample(NODE, seq=2, workloads=(kept,)))
+        await asyncio.sleep(15)
+        assert node.machine.batch_quota_mcpu == before
+        assert Reason.ONLINE_SLO_KEPT in [fact.reason for fact in node.reported(EnforcementChanged)]
         await node.leave()
 
     run_virtual(story())
