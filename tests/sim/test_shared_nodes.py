@@ -11,7 +11,7 @@ from colo_sim.world import World, WorldSettings
 from tests.sim.test_world import live, living
 from tests.support.profiles import seeds
 
-pytestmark = pytest.mark.sim
+pytestmark = [pytest.mark.sim, pytest.mark.timeout(240)]
 
 PARTITIONS = 4
 NO_FAULTS = FaultPlan(network_faults=NO_NETWORK_FAULTS, quiet_after_ms=0, weights=())

@@ -100,6 +100,10 @@ class FaultInjector:
                 self._lose_redis({}, MemoryLedger().state(), 0)
             case "streams-forget":
                 self._restore_streams(rng.choice(_FORGETS_MS))
+            case "tear-journal":
+                self._tear_journal(self._node())
+            case "move-leases":
+                self._move_leases()
             case _:
                 raise InvariantBroken("an unknown fault", kind=kind)
 
@@ -218,6 +222,22 @@ class FaultInjector:
         for process in node.processes:
             process.start()
 
+    def _tear_journal(self, node: SimNode) -> None:
+        """Kill the executor between two steps, and leave a damaged journal to the next one."""
+        process = node.executor
+        if node.is_off or not process.is_up or process.is_armed:
+            return
+        self.kill(process)
+        revive = process.crashed
+
+        def torn() -> None:
+            lost = node.tear_journal(self._world.rng)
+            self._world.note(f"the journal of {node.name} lost {lost} entries")
+            self._world.chance.reached["journals lost entries"] += lost > 0
+            revive()
+
+        process.crashed = torn
+
     def _crash_replica(self, node: SimNode) -> None:
         if node.is_off:
             return
@@ -271,6 +291,14 @@ class FaultInjector:
             world.chance.reached["Redis lost holds"] += has_lost_holds
 
         world.event_queue.after(after_ms, start_again)
+
+    def _move_leases(self) -> None:
+        """Some leases are gone: whoever held them goes on until it writes or asks again, while another one may get them."""
+        world, rng = self._world, self._world.rng
+        every = [world.ledger.truth.leases, *world.store.leases.values()]
+        lost = sum(leases.lose(rng.getrandbits(16)) for leases in every)
+        world.note(f"{lost} leases are gone")
+        world.chance.reached["leases were gone"] += lost
 
     def _restore_streams(self, span_ms: int) -> None:
         """The streams are as they were this long ago, and readers find out that they received what is gone."""

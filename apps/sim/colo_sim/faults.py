@@ -13,6 +13,7 @@ __all__ = [
     "HARSH",
     "ROUGH_NETWORK",
     "STOPPING",
+    "TEARING",
     "FaultKind",
     "FaultPlan",
     "NetworkFaults",
@@ -72,6 +73,8 @@ FaultKind = Literal[
     "redis-forgets",
     "redis-emptied",
     "streams-forget",
+    "tear-journal",
+    "move-leases",
 ]
 
 
@@ -121,6 +124,12 @@ HARSH = FaultPlan(
     ),
 )
 """More kinds of faults: also frozen services and agents, clocks that are wrong by up to an hour, and links that pass one way."""
+
+TEARING = FaultPlan(
+    every_ms=STOPPING.every_ms,
+    weights=(*FaultPlan().weights, ("tear-journal", 20), ("move-leases", 10)),
+)
+"""Also journals of executors that lost a line, and leases that are gone in the middle of a batch."""
 
 FORGETFUL = FaultPlan(
     quiet_after_ms=60_000, every_ms=(4_000, 9_000), weights=(("redis-forgets", 3), ("redis-emptied", 1))

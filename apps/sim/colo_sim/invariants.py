@@ -29,6 +29,7 @@ from colo_evictor.policy import EvictorPolicy
 from colo_executor.suppress import bounds_mcpu
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger.port import NodeAnswer
+from colo_sim.moves import ReplicaMoves
 from colo_sim.online_rules import check_online
 from colo_sim.world_ledger import WorldLedger
 from colo_sim.world_node import ExecutorRole, SimNode
@@ -60,6 +61,7 @@ class InvariantChecker:
         self.has_lost_releases = False
         #: The wall clock of a machine was set: times that two starts of a service tell do not compare.
         self.has_set_clocks = False
+        self.moves = ReplicaMoves()
         self._nodes = nodes
         self._ledger = ledger
         self._policy = policy
@@ -86,7 +88,7 @@ class InvariantChecker:
         match fact:
             case PlacementsDecided():
                 for placement in fact.placements:
-                    self._decided((placement.replica, placement.attempt), placement.node)
+                    self._decided((placement.replica, placement.attempt), placement.node, fact.at_ms)
                     if placement.band is PriorityBand.PROD:
                         self._online.add(placement.replica)
             case ReplicaStarted() | ReplicaEnded() | PlacementRefused():
@@ -121,7 +123,9 @@ class InvariantChecker:
                 # No invariant is about the other facts.
                 pass
 
-    def _decided(self, attempt: Attempt, node: str) -> None:
+    def _decided(self, attempt: Attempt, node: str, at_ms: int) -> None:
+        if attempt not in self.placed:
+            self.moves.placed(attempt[0], node, at_ms)
         before = self.placed.setdefault(attempt, node)
         if before != node:
             raise InvariantBroken("an attempt was placed twice", attempt=attempt, first=before, then=node)

@@ -19,16 +19,29 @@ from colo_sim.world_cluster import START_MS, SimCluster
 from colo_sim.world_process import SimProcess
 from colo_sim.world_settings import WorldSettings
 
-__all__ = ["START_MS", "Outcome", "World", "WorldSettings"]
+__all__ = ["START_MS", "OnlineHarm", "Outcome", "World", "WorldSettings"]
 
 _CHECK_EVERY_MS: Final = 1_000
+
+
+class OnlineHarm(Struct, frozen=True, kw_only=True):
+    """What the machines themselves tell of their online work, whatever any service believes; sums over all machines.
+
+    `added_ms` of `node_ms` is the time in which batch work hurt it, `longest_added_ms` the longest of it in one piece.
+    """
+
+    node_ms: int = 0
+    alone_ms: int = 0
+    added_ms: int = 0
+    longest_added_ms: int = 0
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
     """The result of one simulated world: `events` happened in `simulated_ms`; `judged` counts the invariant checks by kind.
 
     `reached` counts faults, network faults, process deaths by the step that they came before, and the states, transitions and
-    end causes that occurred.
+    end causes that occurred. `moves` counts replicas that were placed on another node than before, and `moves_back` those of them
+    that came back within ten minutes to a node that they had left (A -> B -> A).
     """
 
     seed: int
@@ -39,6 +52,9 @@ class Outcome(Struct, frozen=True, kw_only=True):
     simulated_ms: int
     judged: dict[str, int]
     reached: dict[str, int]
+    online: OnlineHarm = OnlineHarm()
+    moves: int = 0
+    moves_back: int = 0
 
 
 class World(SimCluster):
@@ -92,12 +108,19 @@ class World(SimCluster):
     def _run(self) -> Outcome:
         quiet_ms = self.settings.faults.quiet_after_ms
         self.run_until(quiet_ms)
+        self._check_machines()
         self.note("settling")
         self._run_while(differences, quiet_ms + self.settings.settle_most_ms, "the views never agree")
         self.note("settled")
         self._run_while(pending_work, self.elapsed_ms + self.settings.quiescence_most_ms, "work stays pending")
+        self._check_machines()
         self.note("quiescent")
         return self.outcome()
+
+    def _check_machines(self) -> None:
+        for node in self.nodes.values():
+            node.advance()
+            node.machine.check()
 
     def _run_while(self, problems: Callable[[SimCluster], list[str]], until_ms: int, message: str) -> None:
         while found := problems(self):
@@ -116,4 +139,16 @@ class World(SimCluster):
             simulated_ms=self.elapsed_ms,
             judged=dict(sorted(self.invariant_checker.counts.items())),
             reached=dict(sorted((self.chance.reached + self.invariant_checker.reached).items())),
+            online=self._online(),
+            moves=self.invariant_checker.moves.count,
+            moves_back=self.invariant_checker.moves.back,
+        )
+
+    def _online(self) -> OnlineHarm:
+        rows = [node.machine.ledger() for node in self.nodes.values()]
+        return OnlineHarm(
+            node_ms=sum(row.node_ms for row in rows),
+            alone_ms=sum(row.alone.harm_ms for row in rows),
+            added_ms=sum(row.added_harm_ms for row in rows),
+            longest_added_ms=max(row.longest_added_harm_ms for row in rows),
         )

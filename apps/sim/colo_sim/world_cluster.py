@@ -24,6 +24,7 @@ from colo_sim.invariants import InvariantChecker
 from colo_sim.machine import SimMachine
 from colo_sim.noise import PPM
 from colo_sim.synthetic import synthetic_day
+from colo_sim.wire_filter import WireFilter
 from colo_sim.world_boot import Boot
 from colo_sim.world_bus import WorldBus
 from colo_sim.world_client import SimClient, plan_jobs, plan_online_jobs
@@ -53,6 +54,8 @@ class SimCluster:
         self.settings = settings
         self.chance = Chance(settings.seed)
         self.rng = self.chance.rng
+        #: By the key of a process what its version knows, from its next start on; those that are missing know everything.
+        self.wires: dict[str, WireFilter] = {}
         self.event_queue = EventQueue(START_MS)
         self.world_log = WorldLog(START_MS, on_line)
         self.bus = WorldBus(self.event_queue, self.chance, self.world_log)
@@ -76,25 +79,8 @@ class SimCluster:
             )
             for key in _names("scheduler", settings.schedulers)
         )
-        overcommit_shares, evictor_shares = self._sharing("overcommit"), self._sharing("evictor")
-        self.overcommits = tuple(
-            self._process(
-                key,
-                lambda boot, connection, metrics: world_roles.overcommit(
-                    boot, connection, metrics, judge.promised, overcommit_shares
-                ),
-            )
-            for key in _names("overcommit", settings.sharers)
-        )
-        self.evictors = tuple(
-            self._process(
-                key,
-                lambda boot, connection, metrics: world_roles.evictor(
-                    boot, connection, store, metrics, evictor_policy, evictor_shares
-                ),
-            )
-            for key in _names("evictor", settings.sharers)
-        )
+        self.overcommits = self._overcommits()
+        self.evictors = self._evictors(evictor_policy)
         self.services: tuple[SimProcess[Any], ...] = (self.jobs, *self.schedulers, *self.overcommits, *self.evictors)
         if settings.restrictions:
             #: The gateway, of which only the table of restrictions is simulated.
@@ -170,7 +156,7 @@ class SimCluster:
         metrics = Metrics()
 
         def made(boot: Boot) -> tuple[Role, Works]:
-            return make(boot, Connection(boot, self.bus, self._router), metrics)
+            return make(boot, Connection(boot, self.bus, self._router, self.wires.get(key)), metrics)
 
         return SimProcess(
             key,
@@ -180,6 +166,30 @@ class SimCluster:
             clock=clock or LocalClock(self.event_queue),
             chance=self.chance,
             world_log=self.world_log,
+        )
+
+    def _overcommits(self) -> tuple[SimProcess[OvercommitCore], ...]:
+        judge, sharing = self.invariant_checker, self._sharing("overcommit")
+        return tuple(
+            self._process(
+                key,
+                lambda boot, connection, metrics: world_roles.overcommit(
+                    boot, connection, metrics, judge.promised, sharing
+                ),
+            )
+            for key in _names("overcommit", self.settings.sharers)
+        )
+
+    def _evictors(self, policy: EvictorPolicy) -> tuple[SimProcess[EvictorCore], ...]:
+        store, sharing = self.store, self._sharing("evictor")
+        return tuple(
+            self._process(
+                key,
+                lambda boot, connection, metrics: world_roles.evictor(
+                    boot, connection, store, metrics, policy, sharing
+                ),
+            )
+            for key in _names("evictor", self.settings.sharers)
         )
 
     def _sharing(self, service: str) -> Sharing | None:

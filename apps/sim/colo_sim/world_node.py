@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from random import Random
 from typing import Protocol, cast
 
 from msgspec import Struct
@@ -15,13 +16,14 @@ from colo_collector.policy import CollectorPolicy
 from colo_collector.readings import Skip, TopologyRead, Unreadable
 from colo_collector.shell import CollectorShell
 from colo_common.events.effects import Effect
-from colo_common.model.placement import Placement
+from colo_common.model.placement import Attempt, Placement, attempt_key
 from colo_common.runtime.core import Core
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
 from colo_executor.core import Executor, ExecutorPolicy
-from colo_executor.journal_lines import JournalState
+from colo_executor.journal_lines import JournalState, Launched, compacted, decode, encode
 from colo_executor.local import (
+    Adopted,
     CeilingRefused,
     CeilingWritten,
     LaunchFailed,
@@ -67,11 +69,27 @@ class SimNode:
         self.name = name
         self.machine = machine
         self.journal = JournalState()
+        #: What the control groups of attempts show: it is there however damaged the journal is.
+        self.groups: dict[Attempt, Placement] = {}
         self.labels: dict[str, str] = {}
         self.is_off = False
         self.is_lost_for_good = False
         self.collector: SimProcess[CollectorCore]
         self.executor: SimProcess[ExecutorRole]
+
+    def tear_journal(self, rng: Random) -> int:
+        """Leave a journal as a crash or a bad disk does: without the end of its last line, or with one line that cannot be read.
+
+        Returns how many of its entries are gone.
+        """
+        entries = compacted(self.journal)
+        lines = [encode(entry) for entry in entries]
+        damaged = rng.randrange(len(lines)) if rng.randrange(2) else len(lines) - 1
+        cut = rng.randrange(len(lines[damaged]))
+        lines[damaged] = lines[damaged][:cut] + (b"" if damaged == len(lines) - 1 else b"\n")
+        kept, _, _ = decode(b"".join(lines))
+        self.journal = JournalState(kept)
+        return len(entries) - len(kept)
 
     @property
     def processes(self) -> tuple[SimProcess[CollectorCore], SimProcess[ExecutorRole]]:
@@ -162,12 +180,32 @@ class _Runtime(SimulatedRuntime):
         self._node = node
         self._watcher = watcher
 
+    async def adopt(self, now_ms: int) -> Adopted:
+        """See Runtime.adopt. What is not in the journal is adopted as its control group shows it.
+
+        The group of what ended while nobody watched is still there.
+        """
+        self._catch_up(now_ms)
+        self._note_exits()
+        ended = [(exited.replica, exited.attempt) for exited in self._exits]
+        running = [(one.replica, one.attempt) for one in self._node.machine.counters().replicas]
+        for attempt in (*ended, *running):
+            key = attempt_key(*attempt)
+            if key not in self.journal.launched and key not in self.journal.ended:
+                self._process.note(f"finds     {key}")
+                shown = self._node.groups[attempt]
+                self.journal.add(Launched(placement=shown, pid=0, start_ticks=0, at_ms=now_ms))
+        return await super().adopt(now_ms)
+
     async def launch(self, placement: Placement, now_ms: int) -> ReplicaLaunched | LaunchFailed:
         """See Runtime.launch."""
         await self._process.step("launch")
         self._process.note(f"launches  {placement.replica}#{placement.attempt}")
         result = await super().launch(placement, now_ms)
         if isinstance(result, ReplicaLaunched):
+            # A group shows neither where its place came from nor what it is worth.
+            shown = replace(placement, priority=0, traceparent="", queue="")
+            self._node.groups[placement.replica, placement.attempt] = shown
             self._watcher.launched(self._node, placement.replica, placement.attempt)
         await self._process.step("receive the launch")
         return result

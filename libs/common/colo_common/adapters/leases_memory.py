@@ -47,6 +47,13 @@ class MemoryLeases:
         self._leases |= {partition: (owner, fence, now_ms + ttl_ms) for partition, fence in mine.items()}
         return tuple(sorted(mine.items()))
 
+    def lose(self, mask: int) -> int:
+        """Forget the leases whose bits are set in the mask, so that the next one who asks gets them; how many there were."""
+        lost = [partition for partition in self._leases if mask >> partition & 1]
+        for partition in lost:
+            del self._leases[partition]
+        return len(lost)
+
     def fenced(self, fences: Sequence[Fence]) -> int | None:
         """The first partition whose fence is not the newest, or None."""
         return next(
