@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from colo_common.ports import Answerer, Missed, Outgoing, Sink, Source, Unavailable
+from msgspec import structs
+
+from colo_common.ports import Answerer, Delivery, Missed, Outgoing, Sink, Source, Unavailable
+from colo_sim.wire_filter import WireFilter
 from colo_sim.world_boot import Boot
 from colo_sim.world_bus import WorldBus
 from colo_sim.world_reader import Reader
@@ -20,7 +23,9 @@ _RETRY_MS = (200, 2_000)
 class Connection:
     """The Bus of one process. Raises Unavailable while its link is cut, and when an acknowledgement is lost."""
 
-    def __init__(self, boot: Boot, bus: WorldBus, router: RequestRouter) -> None:
+    def __init__(self, boot: Boot, bus: WorldBus, router: RequestRouter, wire: WireFilter | None = None) -> None:
+        """`wire`: what the version of this process knows; None: everything."""
+        self._wire = wire
         self._boot = boot
         self._bus = bus
         self._router = router
@@ -49,13 +54,17 @@ class Connection:
         for message in messages:
             await self._boot.step("publish")
             self._check()
+            if self._wire is not None:
+                message = structs.replace(message, data=self._wire.fact(message.subject, message.data))
             if self._boot.link.passes_out:
                 is_acked = self._bus.publish(self._boot.key, message) and is_acked
         return is_acked
 
     async def listen(self, source: Source, sink: Sink, missed: Missed | None = None) -> None:
         """See Bus.listen. Creating the consumer takes a while and waits until the link is not cut."""
-        boot, rng = self._boot, self._boot.chance.rng
+        boot, rng, wire = self._boot, self._boot.chance.rng, self._wire
+        if wire is not None and not wire.hears(source.subject, source.stream):
+            await boot.loop.create_future()
         await boot.step("listen")
         await asyncio.sleep(rng.randint(*_CALL_MS) / 1_000)
         while boot.link.is_cut:
@@ -64,23 +73,29 @@ class Connection:
         reader = Reader(boot, source, missed)
         self._bus.attach(reader)
         while True:
-            await sink(await reader.take())
+            delivery = await reader.take()
+            await sink(delivery if wire is None else _understood(wire, delivery))
 
     async def ask(self, subject: str, data: bytes, timeout_s: float, headers: Mapping[str, str] | None = None) -> bytes:
         """See Bus.ask. The request goes to one running responder of the subject, drawn at random."""
         await self._boot.step("ask")
         self._check()
         answer = self._boot.loop.create_future()
-        self._router.ask(self._boot, subject, data, headers or {}, answer)
+        wire = self._wire
+        asked = data if wire is None else wire.request(subject, data)
+        self._router.ask(self._boot, subject, asked, headers or {}, answer)
         try:
             async with asyncio.timeout(timeout_s):
                 body: bytes = await answer
-                return body
+                return body if wire is None else wire.reply(subject, body)
         except TimeoutError as error:
             raise Unavailable(f"no answer on {subject} in {timeout_s} s") from error
 
     async def answer(self, service: str, answerers: Mapping[str, Answerer], *, is_listed: bool = True) -> None:
         """See Bus.answer."""
+        wire = self._wire
+        if wire is not None:
+            answerers = {subject: _answered(wire, subject, answer) for subject, answer in answerers.items()}
         responder = Responder(self._boot, answerers)
         self._router.add(responder)
         try:
@@ -98,3 +113,15 @@ class Connection:
     def _check(self) -> None:
         if self._boot.link.is_cut:
             raise Unavailable("the process is cut off")
+
+
+def _understood(wire: WireFilter, delivery: Delivery) -> Delivery:
+    delivery.data = wire.fact(delivery.subject, delivery.data)
+    return delivery
+
+
+def _answered(wire: WireFilter, subject: str, answer: Answerer) -> Answerer:
+    async def answered(data: bytes, headers: Mapping[str, str]) -> bytes:
+        return wire.reply(subject, await answer(wire.request(subject, data), headers))
+
+    return answered
