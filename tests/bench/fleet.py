@@ -52,6 +52,7 @@ async def running_cluster(
     trace_ratio: float = 1.0,
     *,
     schedulers: int = 1,
+    others: int = 1,
     core: FleetCore | None = None,
     environment: Mapping[str, str] | None = None,
     access: NatsAccess | None = None,
@@ -59,8 +60,8 @@ async def running_cluster(
 ) -> AsyncIterator[Cluster]:
     """The services of SERVICES, and nodes that are fresh and sampled every `period_s`. Everything is stopped at the end.
 
-    Schedulers after the first are named scheduler-2 and so on. `access` is how the load reaches NATS where it lets in nobody who is
-    nobody, `environments` what each service is told besides.
+    `others`: instances of the other services. Those after the first are named scheduler-2, jobs-2 and so on. `access` is how the
+    load reaches NATS where it lets in nobody who is nobody, `environments` what each service is told besides.
     """
     processes = LabProcesses(
         directory,
@@ -82,7 +83,9 @@ async def running_cluster(
     try:
         await bus.connected(10)
         modules = {name: f"colo_{name}" for name in SERVICES}
-        modules |= {f"scheduler-{number}": "colo_scheduler" for number in range(2, schedulers + 1)}
+        for name in SERVICES:
+            count = schedulers if name == "scheduler" else others
+            modules |= {f"{name}-{number}": f"colo_{name}" for number in range(2, count + 1)}
         for name, module in modules.items():
             # The address of the health page is said at level info.
             own = (environments or {}).get(module.removeprefix("colo_"), {})
