@@ -97,6 +97,7 @@ class FleetCore:
         self.run_ms = run_ms
         self.decided_us: dict[str, tuple[int, int]] = {}
         self.placed_twice = 0
+        self._placed_on: dict[str, str] = {}
         self.fresh: set[str] = set()
         self.most_mcpu = 0
         self.most_bytes = 0
@@ -125,11 +126,11 @@ class FleetCore:
         return ended
 
     def note(self, decided: Decided, received_us: int) -> None:
-        """When each was decided and heard; one that was decided before is counted."""
+        """When each was decided and received. Counts one that is on another node than before; an order that comes again is none."""
         for one in decided.placements:
             key = attempt_key(one.replica, one.attempt)
-            self.placed_twice += key in self.decided_us
-            self.decided_us[key] = decided.sent_us, received_us
+            self.decided_us.setdefault(key, (decided.sent_us, received_us))
+            self.placed_twice += self._placed_on.setdefault(key, one.node) != one.node
 
     def promise(self, reported: Allocatable) -> None:
         """Which nodes are fresh, and the most that one of them may give."""
