@@ -143,7 +143,9 @@ class SchedulerCore:
                 self._evictions.ended(event, now_ms)
                 self._ended((event.replica, event.attempt))
             case NodeTopologyReported():
-                self._note_received(event.node, self.cluster.on_topology(self._colocation.combine(event)), now_ms)
+                received = self.cluster.on_topology(self._colocation.combine(event))
+                self._colocation.keep(event)
+                self._note_received(event.node, received, now_ms)
             case PolicyChanged():
                 nodes = [self.cluster.nodes[row] for row in self.cluster.rows.values()]
                 reports = [node.reported for node in nodes if node.reported is not None]

@@ -25,9 +25,12 @@ class NodeColocation:
         self._own: dict[str, NodeRules] = {}
 
     def combine(self, report: NodeTopologyReported) -> NodeTopologyReported:
-        """The report with the rules that count."""
-        self._own[report.node] = report.rules
+        """The report with the rules that count; nothing is kept of it."""
         return replace(report, rules=self._combined(report))
+
+    def keep(self, report: NodeTopologyReported) -> None:
+        """Keep the operator's own rules of a report that the cluster took."""
+        self._own[report.node] = report.rules
 
     def follow(self, event: PolicyChanged, reports: Iterable[NodeTopologyReported]) -> Iterator[NodeTopologyReported]:
         """The reports, of those that were combined, whose rules are others under the new policy; none for an older revision.
