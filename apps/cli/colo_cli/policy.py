@@ -222,6 +222,8 @@ def _print_preview(preview: "PolicyPreview | None") -> None:
     cpu = f"{cpu_text(preview.batch_cpu_mcpu)} -> {cpu_text(preview.would_cpu_mcpu)} CPU"
     memory = f"{bytes_text(preview.batch_memory_bytes)} -> {bytes_text(preview.would_memory_bytes)}"
     print_text(f"batch work on {counted(preview.nodes, 'fresh node')}: {cpu}, {memory}; {preview.changing} change")
+    if preview.nodes < preview.of_nodes:
+        print_text(f"computed for {preview.nodes} of {preview.of_nodes} nodes, evenly taken by name")
     if preview.over:
         print_text(
             f"on {counted(preview.over, 'node')} batch work holds more CPU than would be promised, and could be evicted",

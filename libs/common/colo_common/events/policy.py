@@ -113,10 +113,10 @@ class NodePreview(Struct, frozen=True, kw_only=True):
 
 
 class PolicyPreview(Struct, frozen=True, kw_only=True):
-    """All nodes together, and those that change most. `revision` is the one that overcommit follows now.
+    """The `nodes` that were computed together, taken evenly out of `of_nodes` fresh ones, and those that change most.
 
-    `changing` counts the nodes whose promise would be another one, `over` those where batch work would hold more than that.
-    `samples` were replayed, over `window_ms`.
+    `revision` is the one that overcommit follows now. `changing` counts the nodes whose promise would be another one, `over` those
+    where batch work would hold more than that. `samples` were replayed, over `window_ms`.
     """
 
     revision: Number
@@ -130,3 +130,4 @@ class PolicyPreview(Struct, frozen=True, kw_only=True):
     batch_memory_bytes: Signed
     would_memory_bytes: Signed
     listed: tuple[NodePreview, ...] = ()
+    of_nodes: Number = 0
