@@ -91,6 +91,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("runs inside the kernel lab: just kernel-lab pytest tests/kernel")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def collected() -> Iterator[None]:
+    """Collect what a file leaves behind while it is that file's turn.
+
+    A socket or a task in a cycle of garbage is an error when it is collected. Otherwise that is when some later file makes enough
+    objects, and a test that did nothing fails for it.
+    """
+    yield
+    gc.collect()
+
+
 @pytest.fixture(scope="session")
 def nats_url() -> Iterator[str]:
     """The address of a nats-server with JetStream, shared by the session: use names of your own for streams."""
