@@ -80,17 +80,21 @@ class Client:
         except urllib.error.HTTPError as error:
             raise _refused(error) from error
         except (OSError, ValueError, http.client.HTTPException) as error:
+            if (unreachable := self._unreachable(error)) is not None:
+                raise unreachable from error
             reason = getattr(error, "reason", error)
-            if isinstance(reason, ssl.SSLCertVerificationError):
-                rule = "--ca FILE or COLO_CA names the authority that signed it"
-                raise Failure(
-                    f"{self.api}: its certificate is not trusted ({reason.verify_message}); {rule}"
-                ) from error
-            if isinstance(reason, (ConnectionRefusedError, socket.gaierror, ValueError)):
-                raise Failure(
-                    f"no gateway answers at {self.api} ({error}); is `colo lab` running, or is COLO_API set?"
-                ) from error
             raise NoReply(f"the gateway at {self.api} gave no whole reply ({reason})") from error
+
+    def _unreachable(self, error: Exception) -> Failure | None:
+        """The failure of a call that met no gateway, or none that it may trust; None when one was met."""
+        reason = getattr(error, "reason", error)
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            rule = "--ca FILE or COLO_CA names the authority that signed it"
+            return Failure(f"{self.api}: its certificate is not trusted ({reason.verify_message}); {rule}")
+        if isinstance(reason, (ConnectionRefusedError, socket.gaierror, ValueError)):
+            why = getattr(reason, "strerror", None) or str(reason)
+            return Failure(f"no gateway answers at {self.api} ({why}); is `colo lab` running, or is COLO_API set?")
+        return None
 
     def get(self, path: str, **query: str | int | None) -> Any:
         """The reply to a GET. Query values that are None or empty are left out."""
@@ -136,7 +140,7 @@ class Client:
             # The reader of our own output has gone; the stream is as it was.
             raise
         except OSError as error:
-            raise Failure(f"the stream of {self.api} broke: {error}") from error
+            raise self._unreachable(error) or Failure(f"the stream of {self.api} broke: {error}") from error
 
 
 def own_token() -> str:

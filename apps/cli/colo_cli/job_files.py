@@ -98,7 +98,8 @@ def read_text(file: str) -> str:
     try:
         text = sys.stdin.read(_FILE_BYTES_MAX + 1) if file == "-" else Path(file).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise Failure(f"{file}: cannot be read ({error})", 2) from error
+        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise Failure(f"{file}: cannot be read: {why}", 2) from error
     if len(text) > _FILE_BYTES_MAX:
         raise Failure(f"{file}: must have at most {_FILE_BYTES_MAX} bytes", 2)
     return text

@@ -158,6 +158,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if words and words[0] in SERVICES:
             return run_service(words)
         words = take_everywhere(words)
+        if words in (["--version"], ["-V"]):
+            words = ["version"]
         result = app(words, exit_on_error=False, print_error=False)
         if not {"--help", "-h"}.isdisjoint(words) or not words:
             from colo_cli.examples import example_of
@@ -168,7 +170,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # What is still buffered meets a reader that has gone (`colo watch | head`) here, and not at the interpreter's end.
         sys.stdout.flush()
     except CycloptsError as error:
-        sys.stderr.write(f"colo: {error}\n")
+        from colo_cli.hints import hint_of
+
+        sys.stderr.write(f"colo: {error}{hint_of(words)}\n")
         return 2
     except Failure as error:
         sys.stderr.write(f"colo: {error}\n")

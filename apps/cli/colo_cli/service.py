@@ -24,6 +24,10 @@ SERVICES: Final[Mapping[str, str]] = {
 def run_service(words: Sequence[str]) -> int:
     """Run the service that the first word names, with the others as its settings. Returns its exit code."""
     name, *settings = words
+    if not settings and sys.stderr.isatty():
+        # A person may have meant something else: `colo jobs` lists none.
+        listed = "; `colo get jobs` lists jobs" if name == "jobs" else ""
+        sys.stderr.write(f"colo: runs the service {name} until Ctrl-C{listed}\n")
     # A service reads its words where every program has them; its messages begin with its own name.
     sys.argv[:] = [f"colo {name}", *settings]
     code: int = import_module(SERVICES[name]).main()
