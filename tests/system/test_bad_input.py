@@ -215,7 +215,7 @@ HTTP_JOBS: Final[tuple[tuple[dict[str, Any] | bytes, str, str], ...]] = (
     ({**job(), "priority": 10**30}, "priority", "must be"),
     ({**job(), "queue": "nowhere"}, "queue", "there is no such queue"),
     ({**job(cpu="1500m"), "qos": "LSR", "band": "prod"}, "tasks[0].cpu", "must be whole CPUs"),
-    (job(cpu="1500m", place={"cpu_policy": "exclusive"}), "tasks[0].cpu", "must be whole CPUs"),
+    (job(cpu="1500m", place={"cpu_policy": "exclusive"}), "tasks[0].place.cpu_policy", "needs a request of whole CPUs"),
     (job(place={"devices": {"gpu": 0.5}}), "tasks[0].place.devices.gpu", "must be a whole number"),
     (job(place={"numa_exclusive": "required"}), "tasks[0].place.numa_exclusive", "needs a `numa_policy`"),
     (b'{"name": NaN}', "body", "must be JSON"),
