@@ -74,6 +74,7 @@ from colo_executor.process.run_as import NO_NEW_PRIVS, UserIds, account_of, pref
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.sibling_cgroups import SiblingCgroups
 from colo_executor.process.stall_reader import StallReader, unified_root
+from colo_executor.process.terminating import Terminating, command_of
 from colo_executor.process.tier import Tier, group_of
 from colo_executor.process.unmanaged import UnmanagedTier
 
@@ -117,6 +118,7 @@ class ProcessRuntime:
         self._batch: set[str] = set()
         self._exits: deque[ReplicaExited] = deque()
         self._ending = Ending(self._output_dir, self._kill_now, self._drop, self._ended)
+        self._terminating = Terminating(policy.proc_root)
         self._background: list[asyncio.Task[None]] = []
         self._given_up: set[asyncio.Task[tuple[RunningAttempt, ReplicaLaunched]]] = set()
         self._fast: FastReader | None = None
@@ -297,6 +299,7 @@ class ProcessRuntime:
         self._journal.close()
 
     async def _stop_ending(self) -> None:
+        await self._terminating.close()
         await self._ending.close()
         for task in self._background:
             task.cancel()
@@ -358,7 +361,8 @@ class ProcessRuntime:
             return
         entry = Stopping(replica=effect.replica, attempt=effect.attempt, intent=with_boot_time(effect.intent))
         await asyncio.to_thread(self._journal.note, entry)
-        await asyncio.to_thread(self._terminate, running)
+        if not await asyncio.to_thread(self._terminate, running):
+            self._terminating.terminate(running.token, running.pid, lambda: running.tree.pids(running.group))
 
     async def suspend(self, effect: SuspendReplicas) -> ReplicasSuspended:
         """Freeze the control groups of the attempts, or thaw them. Without a freezer, SIGSTOP or SIGCONT to every process."""
@@ -490,10 +494,13 @@ class ProcessRuntime:
             stalls=StallReader(unified, own, proc_root=self._policy.proc_root) if unified else None,
         )
 
-    def _terminate(self, running: RunningAttempt) -> None:
+    def _terminate(self, running: RunningAttempt) -> bool:
+        """Send SIGTERM to every process; False when the command had not begun, so that none of them was it."""
         if not is_online(running.placement):
             self._tier.boost_weight(running.token)
+        has_begun = command_of(self._policy.proc_root, running.pid, running.tree.pids(running.group)) is not None
         running.tree.terminate(running.group)
+        return has_begun
 
     def _suspend(self, effect: SuspendReplicas) -> ReplicasSuspended:
         failed = []

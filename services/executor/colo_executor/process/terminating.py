@@ -1,0 +1,78 @@
+"""SIGTERM for commands that had not begun: the shell that starts a command hears the signal in its place and waits on.
+
+Batch work that is ordered to end right after its start has little CPU beside online work, so that the shell may be between the gate
+and its command for seconds. The signal that came in that time is sent again, once, to the command alone: no other process of the
+attempt hears it twice.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["Terminating", "command_of"]
+
+_FIRST_WAIT_S: Final = 0.02
+_LONGEST_WAIT_S: Final = 0.5
+_PARENT, _STACK = 1, 25
+
+
+class Terminating:
+    """One task an attempt whose command had not begun when it was terminated; it ends with the signal, or with the attempt."""
+
+    def __init__(self, proc_root: str) -> None:
+        self._proc_root = proc_root
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def terminate(self, token: str, shell: int, pids: Callable[[], tuple[int, ...]]) -> None:
+        """Send SIGTERM to the attempt's command when it begins. `pids` are the attempt's processes, none when it has ended."""
+        if token not in self._tasks:
+            task = asyncio.get_running_loop().create_task(self._when_begun(shell, pids))
+            self._tasks[token] = task
+            task.add_done_callback(lambda _: self._tasks.pop(token, None))
+
+    async def close(self) -> None:
+        """Stop; the executor's next start sends nothing again."""
+        tasks = tuple(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _when_begun(self, shell: int, pids: Callable[[], tuple[int, ...]]) -> None:
+        wait_s = _FIRST_WAIT_S
+        while found := await asyncio.to_thread(pids):
+            command = command_of(self._proc_root, shell, found)
+            if command is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(command, signal.SIGTERM)
+                return
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+
+
+def command_of(proc_root: str, shell: int, pids: tuple[int, ...]) -> int | None:
+    """The child of the shell that runs a program of its own, None before there is one.
+
+    A child that has not executed anything yet is the shell's copy, with its handlers and its stack; the kernel places the stack of
+    each program anew.
+    """
+    own = _stat(proc_root, shell)
+    if own is None:
+        return None
+    for pid in sorted(pids):
+        fields = _stat(proc_root, pid)
+        if fields is not None and fields[_PARENT] == str(shell) and fields[_STACK] != own[_STACK]:
+            return pid
+    return None
+
+
+def _stat(proc_root: str, pid: int) -> list[str] | None:
+    """The fields of a process' stat file after its name, which may hold spaces and brackets; None when it is gone."""
+    try:
+        with open(os.path.join(proc_root, str(pid), "stat"), encoding="utf-8", errors="replace") as file:
+            text = file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return text[text.rindex(")") + 2 :].split()
