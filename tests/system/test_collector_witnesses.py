@@ -197,7 +197,9 @@ def test_systemd_cgtop_sees_the_same_cpu_time_of_a_group(own_group: tuple[str, l
         labels={},
         clock=ManualClock(0),
     )
-    code = "input(); sum(number * number for number in range(2_000_000)); print('done', flush=True); input()"
+    # It takes memory in its new group first: cgtop leaves out what has none.
+    held = "input(); held = b'x' * (1 << 24); print('held', flush=True); "
+    code = held + "input(); sum(number * number for number in range(2_000_000)); print('done', flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as work:
@@ -206,6 +208,8 @@ def test_systemd_cgtop_sees_the_same_cpu_time_of_a_group(own_group: tuple[str, l
         try:
             for directory in directories:
                 (directory / "cgroup.procs").write_text(str(work.pid))
+            print(file=work.stdin, flush=True)
+            assert work.stdout.readline() == "held\n"
             outer_before = cgtop_ns(path)
             machine.observe()
             inner_before = cgtop_ns(path)

@@ -37,10 +37,12 @@ from colo_common.events.placement import (
     ProposedVictim,
     ReasonCount,
 )
+from colo_common.events.policy import PolicyChanged
 from colo_common.events.registry import EVENTS
 from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import RestrictionChange, RestrictionsChanged
 from colo_common.events.service import DeadLettered
+from colo_common.model.colocation_policy import ColocationPolicy
 from colo_common.model.freshness import Freshness
 from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import EndCause, Reason
@@ -183,6 +185,14 @@ def _moves(*moves: tuple[str, str, str]) -> ReplicasChanged:
                 eviction="ev-1", node="n1", replica="j/main/0", attempt=1, cause=EndCause.EVICTED, took_ms=1_500
             ),
             "n1: j/main/0 left 1.5s after the order (ev-1)",
+        ),
+        (
+            PolicyChanged(revision=4, policy=ColocationPolicy(), by="ana", reason="more headroom"),
+            "colocation policy 4 applied by ana: more headroom",
+        ),
+        (
+            PolicyChanged(revision=5, policy=ColocationPolicy(), by="ben", rolled_back_to=3),
+            "colocation policy 5 rolled back to 3 by ben",
         ),
         (
             RestrictionsChanged(

@@ -39,6 +39,7 @@ from colo_common.events.placement import (
     PlacementsReleased,
     PreemptionProposed,
 )
+from colo_common.events.policy import PolicyChanged
 from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import RestrictionChange, RestrictionsApplied, RestrictionsChanged
 from colo_common.events.service import DeadLettered
@@ -310,6 +311,13 @@ def _restrictions(fact: RestrictionsChanged) -> str:
     return several(changes) if changes else f"{len(fact.restrictions)} restrictions are in force"
 
 
+def _policy(fact: PolicyChanged) -> str:
+    """ "colocation policy 4 applied by ana: more headroom", or rolled back to an earlier revision."""
+    what = f"rolled back to {fact.rolled_back_to}" if fact.rolled_back_to else "applied"
+    by = f" by {fact.by}" if fact.by else ""
+    return f"colocation policy {fact.revision} {what}{by}{f': {fact.reason}' if fact.reason else ''}"
+
+
 def _restriction_change(change: RestrictionChange) -> str:
     """ "node node-03 cordoned by ana: kernel upgrade", "node node-03 no longer cordoned, lifted by ben: done"."""
     each = change.restriction
@@ -374,6 +382,7 @@ _TEXTS: Final[dict[type[Fact], Callable[..., str]]] = {
     PlacementsDecided: _decided,
     PlacementsReleased: _released,
     PlacementsRequested: _requested,
+    PolicyChanged: _policy,
     PreemptionProposed: _proposed,
     MemoryEventsGrew: _memory_events,
     PressureCrossed: _pressure,
