@@ -111,12 +111,17 @@ def _place_of(row: LedgerRow) -> str:
 
 
 def _number(terms: Mapping[str, int], resource: str) -> tuple[int, int]:
-    """Allocatable and headroom of a zone as the published formula says: allocatable = max(0, held, raw), headroom = raw - held."""
+    """Allocatable and headroom of a zone as the published formula says: allocatable = max(0, held, raw), headroom = raw - held.
+
+    The terms that only some nodes have count 0 where they are not; `most` then bounds nothing.
+    """
 
     def term(name: str) -> int:
         return terms.get(f"{resource}_{name}", 0)
 
     withheld = -(-term("capacity") * (100 - term("reclaim_pct")) // 100)
-    raw = term("capacity") - withheld - max(term("system_used"), term("reserved")) - term("online_used")
-    raw -= max(0, term("lse_requested") - term("lse_used"))
+    online = max(term("online_used") + term("online_added"), term("online_expected"), term("online_reserve"))
+    raw = term("capacity") - withheld - max(term("system_used"), term("reserved")) - online
+    raw -= max(0, term("lse_requested") - term("lse_used")) + term("third_party")
+    raw = min(raw, terms.get(f"{resource}_most", raw))
     return max(0, term("held"), raw), raw - term("held")
