@@ -113,8 +113,27 @@ def test_a_change_that_meets_another_one_is_decided_again_on_top_of_it() -> None
     one.tell(two.sent[-1])
     assert in_force(one.ask(GetPolicy())) == (2, 60, False)
     # The bus keeps what came last: an older message behind the newest is put right.
+    two.tell(two.sent[-1])
     two.tell(one.sent[0])
     assert [fact.revision for fact in two.sent] == [2, 2]
+
+
+def test_a_document_that_the_store_may_refuse_is_not_published_behind_an_older_one() -> None:
+    store = MemoryStore()
+    one, two = Gateway(store), Gateway(store)
+    one.ask(pct(70))
+    # The second gateway has two changes under way to the store, which has the first one's row by now and will refuse them.
+    for value in (60, 50):
+        assert two.core.handle(RequestReceived(request="r", body=pct(value)), 1_000)
+    assert two.core.row.current.revision == 2
+    two.tell(one.sent[0])
+    assert two.sent == []
+    # Both are decided again on top of it, and every revision that a reader gets is of one document.
+    for expected in (0, 1):
+        two.core.handle(Conflict(kind=ROW_KIND, id=ROW_ID, expected=expected, found=1), 1_000)
+    two.load()
+    assert [(fact.revision, fact.policy.defaults.cpu_reclaim_pct) for fact in two.sent] == [(2, 60), (3, 50)]
+    assert in_force(two.ask(GetPolicy())) == (3, 50, False)
 
 
 def test_a_store_that_lost_the_document_gets_it_back_from_the_bus() -> None:

@@ -62,6 +62,8 @@ class PolicyCore:
         self._writing: OrderedDict[int, RequestReceived] = OrderedDict()
         self._again: list[RequestReceived] = []
         self._published: PolicyChanged | None = None
+        # The newest revision that the store has for certain: that of `row` may be one that it is still asked to take.
+        self._stored = _NONE
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         """Take one event and return its effects."""
@@ -120,7 +122,7 @@ class PolicyCore:
                 self._writing.popitem(last=False)
             expected = self._version
             self._version, self.row = expected + 1, PolicyRow(history=(new, *self.row.history)[:HISTORY_MOST])
-            effects = [self._write(expected), self._publish(now_ms)]
+            effects = [self._write(expected), self._publish(new, now_ms)]
         reply = PolicyReply(now_ms=now_ms, current=self.row.current, history=self.row.history, changed=new is not None)
         return [*effects, Reply(request=request.request, body=reply)]
 
@@ -174,8 +176,7 @@ class PolicyCore:
         value = msgspec.json.encode(self.row)
         return Record(writes=(Write(kind=ROW_KIND, id=ROW_ID, value=value, expect=expected, puts_back=puts_back),))
 
-    def _publish(self, now_ms: int, again: str = "") -> Publish:
-        current = self.row.current
+    def _publish(self, current: PolicyRevision, now_ms: int, again: str = "") -> Publish:
         fact = PolicyChanged(
             at_ms=now_ms,
             revision=current.revision,
@@ -190,10 +191,11 @@ class PolicyCore:
     def _loaded(self, event: PolicyLoaded, now_ms: int) -> list[Effect]:
         is_first, self._is_loaded = not self._is_loaded, True
         self._version, self.row = event.version, event.row
+        self._stored = event.row.current
         effects = self._write_again()
         if is_first and event.version:
             # A bus that lost its streams learns the document again.
-            effects.append(self._publish(now_ms))
+            effects.append(self._publish(self.row.current, now_ms))
         again, self._again = self._again, []
         for request in again:
             effects += self._asked(request, now_ms)
@@ -204,30 +206,49 @@ class PolicyCore:
         lost = self._published
         if lost is None or lost.revision <= self.row.current.revision:
             return []
-        revision = PolicyRevision(
-            revision=lost.revision,
-            at_ms=lost.at_ms,
-            policy=lost.policy,
-            form=lost.form,
-            by=lost.by,
-            reason=lost.reason,
-            rolled_back_to=lost.rolled_back_to,
-        )
+        revision = _revision_of(lost)
         expected = self._version
         self._version, self.row = expected + 1, PolicyRow(history=(revision, *self.row.history)[:HISTORY_MOST])
         return [self._write(expected)]
 
     def _received(self, event: PolicyChanged, now_ms: int) -> list[Effect]:
-        """Read a document that is newer than the known one; publish the known one again when it is newer than the received one."""
+        """Read a document that is newer than the known one; publish the stored one again when it is newer than the received one."""
         if self._published is None or event.revision > self._published.revision:
             self._published = event
-        known = self.row.current.revision
-        if not self._is_loaded or event.revision == known:
+        current = self.row.current
+        if not self._is_loaded:
             return []
-        if event.revision < known:
-            # The bus keeps the message that came last, and two gateways may publish in the other order than they wrote.
-            return [self._publish(now_ms, again=f":after:{event.boot_id}:{event.seq}")]
-        return [ReadPolicy()]
+        if event.revision == current.revision:
+            if event.policy == current.policy:
+                self._stored = current
+            return []
+        return self._publish_again(event, now_ms) if event.revision < current.revision else [ReadPolicy()]
+
+    def _publish_again(self, older: PolicyChanged, now_ms: int) -> list[Effect]:
+        """Publish the newest document that is stored for certain behind an older one: the bus keeps the message that came last.
+
+        Two gateways may publish in the other order than they wrote. A document that waits for the store is not published here:
+        where the store refuses it, its revision becomes another document's, and readers never go back.
+        """
+        newest = self._stored
+        if self._published is not None and self._published.revision > newest.revision:
+            newest = _revision_of(self._published)
+        if newest.revision <= older.revision:
+            return []
+        return [self._publish(newest, now_ms, again=f":after:{older.boot_id}:{older.seq}")]
+
+
+def _revision_of(fact: PolicyChanged) -> PolicyRevision:
+    """The revision that was published."""
+    return PolicyRevision(
+        revision=fact.revision,
+        at_ms=fact.at_ms,
+        policy=fact.policy,
+        form=fact.form,
+        by=fact.by,
+        reason=fact.reason,
+        rolled_back_to=fact.rolled_back_to,
+    )
 
 
 def _check_text(by: str, reason: str) -> None:
