@@ -1,25 +1,21 @@
 """The service of the colocation policy within the gateway's process: its subscription, and the reading of its row."""
 
-import asyncio
-import random
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final
 
-import msgspec
 from msgspec import Struct
 
 from colo_common.events.effects import Effect
 from colo_common.events.policy import ApplyPolicy, GetPolicy, PolicyChanged, RollbackPolicy
 from colo_common.model.invalid import InvariantBroken
-from colo_common.ports import Bus, Clock, PortError, Refused, Store
-from colo_common.runtime.backoff import Backoff
+from colo_common.ports import Bus, Clock, Store
 from colo_common.runtime.core import Subscription
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
 from colo_gateway.policy.core import ROW_ID, ROW_KIND, PolicyCore, PolicyLoaded, PolicyRow, ReadPolicy
+from colo_gateway.stored_row import read_row
 
-__all__ = ["ANSWERS", "POLICY_HEARS", "policy_service"]
+__all__ = ["ANSWERS", "POLICY_HEARS", "policy_service", "read_policy"]
 
 POLICY_HEARS: Final = (Subscription(type=PolicyChanged, durable=False, replay=True),)
 ANSWERS: Final = (GetPolicy, ApplyPolicy, RollbackPolicy)
@@ -35,26 +31,14 @@ def policy_service(
     seed: int | None = None,
 ) -> Service:
     """The service on the given ports."""
-    rng = random.Random(seed)
+
+    async def load() -> Sequence[Struct]:
+        return [await read_policy(store)]
 
     async def perform(effect: Effect) -> Sequence[Struct]:
         if not isinstance(effect, ReadPolicy):
             raise InvariantBroken("the policy performs no such effect", effect=type(effect).__name__)
-        backoff = Backoff(rng)
-        # Until the store answers; the runtime cancels this when the service must end.
-        while True:
-            with suppress(PortError):
-                return await load()
-            await asyncio.sleep(backoff.next_s())
-
-    async def load() -> Sequence[Struct]:
-        row = await store.get(ROW_KIND, ROW_ID)
-        if row is None:
-            return [PolicyLoaded(version=0, row=PolicyRow())]
-        try:
-            return [PolicyLoaded(version=row.version, row=msgspec.json.decode(row.value, type=PolicyRow))]
-        except msgspec.MsgspecError as error:
-            raise Refused(f"{ROW_KIND}/{ROW_ID}: {error}") from error
+        return await load()
 
     return Service(
         name="policy",
@@ -71,3 +55,9 @@ def policy_service(
         seed=seed,
         puts_back=True,
     )
+
+
+async def read_policy(store: Store) -> PolicyLoaded:
+    """The stored row. Raises the store's errors, Refused for a row that cannot be read."""
+    version, row = await read_row(store, ROW_KIND, ROW_ID, PolicyRow)
+    return PolicyLoaded(version=version, row=row)

@@ -1,12 +1,8 @@
 """The service of the restrictions within the gateway's process: its subscriptions, and the reading of its row."""
 
-import asyncio
-import random
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final
 
-import msgspec
 from msgspec import Struct
 
 from colo_common.events.effects import Effect
@@ -19,8 +15,7 @@ from colo_common.events.restriction import (
     SetRestriction,
 )
 from colo_common.model.invalid import InvariantBroken
-from colo_common.ports import Bus, Clock, PortError, Refused, Store
-from colo_common.runtime.backoff import Backoff
+from colo_common.ports import Bus, Clock, Store
 from colo_common.runtime.core import Subscription
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
@@ -32,6 +27,7 @@ from colo_gateway.restrictions.core import (
     RestrictionRow,
     RestrictionsLoaded,
 )
+from colo_gateway.stored_row import read_row
 
 __all__ = ["ANSWERS", "RESTRICTIONS_HEARS", "read_restrictions", "restrictions_service"]
 
@@ -55,20 +51,14 @@ def restrictions_service(
     seed: int | None = None,
 ) -> Service:
     """The service on the given ports."""
-    rng = random.Random(seed)
+
+    async def load() -> Sequence[Struct]:
+        return [await read_restrictions(store)]
 
     async def perform(effect: Effect) -> Sequence[Struct]:
         if not isinstance(effect, LoadRestrictions):
             raise InvariantBroken("the restrictions perform no such effect", effect=type(effect).__name__)
-        backoff = Backoff(rng)
-        # Until the store answers; the runtime cancels this when the service must end.
-        while True:
-            with suppress(PortError):
-                return await load()
-            await asyncio.sleep(backoff.next_s())
-
-    async def load() -> Sequence[Struct]:
-        return [await read_restrictions(store)]
+        return await load()
 
     return Service(
         name="restrictions",
@@ -89,10 +79,5 @@ def restrictions_service(
 
 async def read_restrictions(store: Store) -> RestrictionsLoaded:
     """The stored row. Raises the store's errors, Refused for a row that cannot be read."""
-    row = await store.get(ROW_KIND, ROW_ID)
-    if row is None:
-        return RestrictionsLoaded(version=0, row=RestrictionRow())
-    try:
-        return RestrictionsLoaded(version=row.version, row=msgspec.json.decode(row.value, type=RestrictionRow))
-    except msgspec.MsgspecError as error:
-        raise Refused(f"{ROW_KIND}/{ROW_ID}: {error}") from error
+    version, row = await read_row(store, ROW_KIND, ROW_ID, RestrictionRow)
+    return RestrictionsLoaded(version=version, row=row)
