@@ -3,64 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-
-from msgspec import Struct, json
 
 from colo_common.adapters.store_memory import MemoryStore
-from colo_common.events.effects import Conflict, Effect, Publish, Record, Reply, RequestReceived
+from colo_common.events.effects import Conflict, RequestReceived
 from colo_common.events.policy import ApplyPolicy, GetPolicy, PolicyChanged, PolicyReply, RollbackPolicy
 from colo_common.events.requests import Refusal
 from colo_common.model.colocation_policy import ColocationPolicy, PolicyValues
-from colo_common.ports import StoreConflict
-from colo_gateway.policy.core import ROW_ID, ROW_KIND, PolicyCore, PolicyLoaded, PolicyRow, ReadPolicy
+from colo_gateway.policy.core import ROW_ID, ROW_KIND, PolicyCore, ReadPolicy
+from colo_gateway.policy.shell import read_policy
+from tests.support.row_gateways import RowGateway
 
 
-class Gateway:
-    """One gateway's core on a store that others share; `sent` is what it published, in order."""
+class Gateway(RowGateway[PolicyCore, PolicyChanged, PolicyReply]):
+    """One gateway's core of the policy on a store that others share."""
 
     def __init__(self, store: MemoryStore) -> None:
-        self.core = PolicyCore()
-        self.store = store
-        self.sent: list[PolicyChanged] = []
-        self.replies: list[Struct] = []
-        self.load()
+        super().__init__(PolicyCore(), store, fact=PolicyChanged, reply=PolicyReply, reads=ReadPolicy)
 
     def load(self) -> None:
-        row = asyncio.run(self.store.get(ROW_KIND, ROW_ID))
-        known = PolicyRow() if row is None else json.decode(row.value, type=PolicyRow)
-        self.tell(PolicyLoaded(version=0 if row is None else row.version, row=known))
-
-    def tell(self, event: Struct) -> None:
-        self._carry_out(self.core.handle(event, 1_000))  # type: ignore[arg-type]
-        self.core.check()
-
-    def ask(self, body: Struct) -> PolicyReply | Refusal:
-        self.replies.clear()
-        self.tell(RequestReceived(request="r", body=body))
-        (reply,) = self.replies
-        assert isinstance(reply, PolicyReply | Refusal)
-        return reply
-
-    def _carry_out(self, effects: Sequence[Effect]) -> None:
-        """As the runtime does: what belongs to a refused record is dropped, and the conflict comes back."""
-        dropped = False
-        for effect in effects:
-            match effect:
-                case Record(writes=writes):
-                    try:
-                        asyncio.run(self.store.write(writes))
-                    except StoreConflict as error:
-                        dropped = True
-                        self.tell(Conflict(kind=error.kind, id=error.id, expected=error.expected, found=error.found))
-                case ReadPolicy():
-                    self.load()
-                case Publish(fact=PolicyChanged() as fact) if not dropped:
-                    self.sent.append(fact)
-                case Reply(body=body) if not dropped:
-                    self.replies.append(body)
-                case _:
-                    pass
+        self.tell(asyncio.run(read_policy(self.store)))
 
 
 def pct(value: int, **more: object) -> ApplyPolicy:

@@ -8,10 +8,10 @@ from itertools import permutations
 
 import msgspec
 import pytest
-from msgspec import Struct, structs
+from msgspec import structs
 
 from colo_common.adapters.store_memory import MemoryStore
-from colo_common.events.effects import Conflict, Effect, Publish, Record, Reply, RequestReceived, Wake, Write
+from colo_common.events.effects import Conflict, Reply, RequestReceived, Wake, Write
 from colo_common.events.requests import Refusal
 from colo_common.events.restriction import (
     LiftRestrictions,
@@ -28,60 +28,30 @@ from colo_common.model.restriction import (
     Restrictions,
     RestrictionScope,
 )
-from colo_common.ports import StoreConflict
 from colo_gateway.restrictions.core import ROW_ID, ROW_KIND, LoadRestrictions, RestrictionCore, RestrictionRow
 from colo_gateway.restrictions.shell import read_restrictions
 from tests.support.builders import a_node
+from tests.support.row_gateways import RowGateway
 
 NODES = ("n1", "n2", "n3")
 
 
-class Gateway:
-    """One gateway's core on a store that others share; `sent` is what it published, in order."""
+class Gateway(RowGateway[RestrictionCore, RestrictionsChanged, RestrictionList]):
+    """One gateway's core of the restrictions on a store that others share; it knows these nodes."""
 
     def __init__(self, store: MemoryStore, nodes: Sequence[str] = NODES) -> None:
-        self.core = RestrictionCore()
-        self.store = store
-        self.sent: list[RestrictionsChanged] = []
-        self.replies: list[Struct] = []
-        self.now_ms = 1_000
-        for name in nodes:
-            self.tell(a_node(name))
-        self.load()
+        known = [a_node(name) for name in nodes]
+        super().__init__(
+            RestrictionCore(),
+            store,
+            fact=RestrictionsChanged,
+            reply=RestrictionList,
+            reads=LoadRestrictions,
+            known=known,
+        )
 
     def load(self) -> None:
         self.tell(asyncio.run(read_restrictions(self.store)))
-
-    def tell(self, event: Struct) -> None:
-        self._carry_out(self.core.handle(event, self.now_ms))  # type: ignore[arg-type]
-        self.core.check()
-
-    def ask(self, body: Struct) -> RestrictionList | Refusal:
-        self.replies.clear()
-        self.tell(RequestReceived(request="r", body=body))
-        (reply,) = self.replies
-        assert isinstance(reply, RestrictionList | Refusal)
-        return reply
-
-    def _carry_out(self, effects: Sequence[Effect]) -> None:
-        """As the runtime does: what belongs to a refused record is dropped, and the conflict comes back."""
-        dropped = False
-        for effect in effects:
-            match effect:
-                case Record(writes=writes):
-                    try:
-                        asyncio.run(self.store.write(writes))
-                    except StoreConflict as error:
-                        dropped = True
-                        self.tell(Conflict(kind=error.kind, id=error.id, expected=error.expected, found=error.found))
-                case LoadRestrictions():
-                    self.load()
-                case Publish(fact=RestrictionsChanged() as fact) if not dropped:
-                    self.sent.append(fact)
-                case Reply(body=body) if not dropped:
-                    self.replies.append(body)
-                case _:
-                    pass
 
 
 def a_cordon(node: str, by: str = "ana", for_ms: int | None = None) -> SetRestriction:

@@ -4,7 +4,6 @@ Several gateways may run. The row in the store decides: a change that another ga
 decided again on top of it.
 """
 
-from collections import OrderedDict
 from typing import Final, assert_never
 
 import msgspec
@@ -16,13 +15,13 @@ from colo_common.events.requests import Refusal
 from colo_common.model.colocation_policy import ColocationPolicy
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.restriction import BY_MOST, REASON_MOST
+from colo_gateway.pending_requests import PendingRequests
 
 __all__ = ["ROW_ID", "ROW_KIND", "ReadPolicy", "PolicyCore", "PolicyLoaded", "PolicyRow"]
 
 ROW_KIND: Final = "policy"
 ROW_ID: Final = "colocation"
 HISTORY_MOST: Final = 20
-_WRITING_MOST: Final = 64
 _NONE: Final = PolicyRevision(revision=0, at_ms=0, policy=ColocationPolicy())
 
 
@@ -58,9 +57,7 @@ class PolicyCore:
         self.row = PolicyRow()
         self._version = 0
         self._is_loaded = False
-        # Requests by the version that their write expects: a conflict names that version.
-        self._writing: OrderedDict[int, RequestReceived] = OrderedDict()
-        self._again: list[RequestReceived] = []
+        self._pending = PendingRequests()
         self._published: PolicyChanged | None = None
         # The newest revision that the store has for certain: that of `row` may be one that it is still asked to take.
         self._stored = _NONE
@@ -75,8 +72,7 @@ class PolicyCore:
             case PolicyChanged():
                 return self._received(event, now_ms)
             case Conflict():
-                if (request := self._writing.pop(event.expected, None)) is not None:
-                    self._again.append(request)
+                self._pending.refused(event.expected)
                 return [ReadPolicy()]
             case StoreLost():
                 return [self._write(self._version, puts_back=True)] if self._version else []
@@ -117,9 +113,7 @@ class PolicyCore:
             return [Reply(request=request.request, body=refusal)]
         effects: list[Effect] = []
         if new is not None:
-            self._writing[self._version] = request
-            if len(self._writing) > _WRITING_MOST:
-                self._writing.popitem(last=False)
+            self._pending.writing(self._version, request)
             expected = self._version
             self._version, self.row = expected + 1, PolicyRow(history=(new, *self.row.history)[:HISTORY_MOST])
             effects = [self._write(expected), self._publish(new, now_ms)]
@@ -196,8 +190,7 @@ class PolicyCore:
         if is_first and event.version:
             # A bus that lost its streams learns the document again.
             effects.append(self._publish(self.row.current, now_ms))
-        again, self._again = self._again, []
-        for request in again:
+        for request in self._pending.take_refused():
             effects += self._asked(request, now_ms)
         return effects
 

@@ -5,7 +5,6 @@ decided again on top of it.
 """
 
 import difflib
-from collections import OrderedDict
 from typing import Final, assert_never
 
 import msgspec
@@ -32,6 +31,7 @@ from colo_common.model.restriction import (
     RestrictionKind,
     RestrictionScope,
 )
+from colo_gateway.pending_requests import PendingRequests
 from colo_gateway.restrictions.progress import QuiesceFollower
 from colo_gateway.restrictions.rules import check_target, check_text, restriction_asked
 
@@ -40,7 +40,6 @@ __all__ = ["ROW_ID", "ROW_KIND", "LoadRestrictions", "RestrictionCore", "Restric
 ROW_KIND: Final = "restrictions"
 ROW_ID: Final = "table"
 _AUDIT_MOST: Final = 200
-_WRITING_MOST: Final = 64
 
 
 class RestrictionRow(Struct, frozen=True, kw_only=True):
@@ -85,9 +84,7 @@ class RestrictionCore:
         self._version = 0
         self._is_loaded = False
         self._by_key: dict[RestrictionKey, Restriction] = {}
-        # Requests by the version that their write expects: a conflict names that version.
-        self._writing: OrderedDict[int, RequestReceived] = OrderedDict()
-        self._again: list[RequestReceived] = []
+        self._pending = PendingRequests()
         self._follower = QuiesceFollower()
         self._published: RestrictionsChanged | None = None
         # The newest row that the store has for certain: `row` may be one that it is still asked to take.
@@ -109,8 +106,7 @@ class RestrictionCore:
             case AllocatableChanged() | FreshnessChanged():
                 self.nodes[event.node] = event.freshness
             case Conflict():
-                if (request := self._writing.pop(event.expected, None)) is not None:
-                    self._again.append(request)
+                self._pending.refused(event.expected)
                 return [LoadRestrictions()]
             case StoreLost():
                 value = msgspec.json.encode(self.row)
@@ -156,9 +152,7 @@ class RestrictionCore:
             return [Reply(request=request.request, body=error.refusal)]
         effects: list[Effect] = []
         if changes:
-            self._writing[self._version] = request
-            if len(self._writing) > _WRITING_MOST:
-                self._writing.popitem(last=False)
+            self._pending.writing(self._version, request)
             effects = self._change(changes, now_ms)
         return [*effects, Reply(request=request.request, body=self._list(now_ms, tuple(changes)))]
 
@@ -275,8 +269,7 @@ class RestrictionCore:
             quiesces = [each for each in self.row.audit if each.restriction.kind is RestrictionKind.QUIESCE]
             if quiesces:
                 self._follower.begin(quiesces[0].revision)
-        again, self._again = self._again, []
-        for request in again:
+        for request in self._pending.take_refused():
             effects += self._asked(request, now_ms)
         return effects
 
