@@ -57,16 +57,18 @@ class OvercommitStory:
         return text
 
     def do_node(self, args: Args) -> str:
-        """The node says what it is. reserved= lists CPUs, system= and kubelet= too, mcpu= and gib= are quantities.
+        """The node says what it is. reserved= lists CPUs, system= and kubelet= too, mcpu= and gib= are quantities. pinned= are those
+        of kubelet= that the kubelet pinned to pods.
 
         colocated=0: no batch work there; amplify= is the percentage that its CPU is claimed to be; pool= is a label.
         """
-        args.only("cpus", "reserved", "system", "kubelet", "mcpu", "gib", "colocated", "amplify", "pool")
+        args.only("cpus", "reserved", "system", "kubelet", "pinned", "mcpu", "gib", "colocated", "amplify", "pool")
         labels = {"pool": args.text("pool")} if "pool" in args.named else {}
         rules = NodeRules(
             reserved_cpus=args.text("reserved", ""),
             system_cpus=args.text("system", ""),
             kubelet_reserved_cpus=args.text("kubelet", ""),
+            kubelet_pinned_cpus=args.text("pinned", ""),
             reserved_mcpu=args.number("mcpu", 0),
             reserved_memory_bytes=args.number("gib", 0) * GIB,
             is_colocated=args.number("colocated", 1) == 1,

@@ -6,16 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from colo_collector.files import FileReader
+from colo_collector.machine import Machine
 from colo_collector.rules import fitting_rules
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.topology import uniform_topology
-from colo_executor.kept_cpus import KeptCpus
+from colo_executor.kept_cpus import KeptCpus, kept_of
 from colo_executor.online import pools_of
 from colo_executor.process.machine import cpu_index
 from colo_executor.settings import ExecutorSettings
 from colo_overcommit.reserved import reserved_by_zone
 from colo_scheduler.cluster.inventory import NodeInventory, reserved_shares
+from tests.support.builders import a_node
+from tests.support.machine_tree import MachineSpec, MachineTree
+from tests.support.manual_clock import ManualClock
 
 GIB = 1 << 30
 TOPOLOGY = uniform_topology(
@@ -68,3 +73,31 @@ def test_all_four_withhold_the_same_cpus(rules: NodeRules, count: int, sys_root:
         zone: part.cpu_mcpu for zone, part in kept.items() if part.cpu_mcpu
     }
     assert bool(assumed) == (count == 0)
+
+
+def test_cpus_that_a_kubelet_pinned_are_lsr_from_its_file_to_the_promise_and_the_pools(tmp_path: Path) -> None:
+    """Of eight CPUs the operator keeps 0 and the kubelet's static policy pinned 2-3 to a Guaranteed pod."""
+    state = tmp_path / "var/lib/kubelet/cpu_manager_state"
+    state.parent.mkdir(parents=True)
+    entries = '{"policyName":"static","defaultCpuSet":"0-1,4-7","entries":{"uid-1":{"app":"2-3"}},"checksum":2}'
+    state.write_text(entries)
+    MachineTree(MachineSpec(sockets=2, cores_per_zone=4), tmp_path).write()
+    rules = NodeRules(kubelet_reserved_cpus="0")
+    clock = ManualClock(1_000_000)
+    with FileReader(str(tmp_path)) as reader:
+        path = f"/{state.relative_to(tmp_path)}"
+        read = (
+            Machine(reader, subtree="colo", online=(), labels={}, rules=rules, kubelet_state=path, clock=clock)
+            .observe()
+            .topology_read
+        )
+    assert read is not None
+    report = a_node(topology=read.topology, rules=read.rules)
+    # The promise keeps back what the operator keeps: the pod's CPUs count with their use, as online work.
+    kept = reserved_by_zone(read.topology, read.rules)
+    assert {zone: part.cpu_mcpu for zone, part in kept.items()} == {0: 1_000, 1: 0}
+    whole = CpuSet.parse("0-7")
+    pools = pools_of(whole, (), kept_of(report))
+    assert (pools.ls, pools.be) == (CpuSet.parse("1,4-7"), CpuSet.parse("1-7"))
+    # No placed work gets them either, neither CPUs of its own nor a share.
+    assert CpuSet(NodeInventory(read.topology, read.rules).withheld) == CpuSet.parse("0,2-3")

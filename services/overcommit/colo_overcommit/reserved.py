@@ -8,7 +8,7 @@ from msgspec import Struct
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.model.topology import NodeTopology
-from colo_common.model.withheld import divide_by_zones, index_of, withheld_cpus
+from colo_common.model.withheld import divide_by_zones, index_of, lasting_rules, withheld_cpus
 
 __all__ = ["ReservationForm", "Reserved", "reserved_amount", "reserved_by_zone"]
 
@@ -40,13 +40,15 @@ def reserved_by_zone(topology: NodeTopology, rules: NodeRules) -> Mapping[int, R
     """Zone -> the CPU and memory kept back in it; {} without rules. Raises InvalidInput for rules that do not fit the topology.
 
     Withheld CPUs count 1000 mcpu each in their zone: those that the scheduler gives to nobody and that batch work does not run on.
+    CPUs that a kubelet pinned to its pods are not among them: they are as those of LSR work, whose use counts as online and on
+    whose idle CPU batch work runs.
     An amount of memory is shared by the zones, and each share rounds up. `reserved_cpus_only` makes no difference here
     (Koordinator's applyPolicy concerns the scheduler).
     """
     rules.validate(topology)
     if rules == UNRULED:
         return {}
-    kept = withheld_cpus(rules, index_of(topology.cpus))
+    kept = withheld_cpus(lasting_rules(rules), index_of(topology.cpus))
     memory_bytes = divide_by_zones(rules.reserved_memory_bytes, len(topology.zones))
     return {
         zone.zone: Reserved(cpu_mcpu=len(CpuSet.parse(zone.cpus) & kept) * _MCPU, memory_bytes=memory_bytes)
