@@ -55,9 +55,9 @@ class _Worker:
 class BoundedReader:
     """A FileReader whose reads have a deadline. Not for use by two threads at once.
 
-    A file whose read does not return within `deadline_ms` is refused with ETIMEDOUT until it does; the batch is read again without
-    it, so its values are of one moment. A batch that hangs more than `retries` times, or a directory that cannot be listed in time,
-    counts as missing.
+    A file whose read does not return within `deadline_ms`, rounded up to whole slices, is refused with ETIMEDOUT until it does; the
+    batch is read again without it, so its values are of one moment. A span in which the whole machine stood still is one slice. A
+    batch that hangs more than `retries` times, or a directory that cannot be listed in time, counts as missing.
     """
 
     def __init__(
@@ -66,8 +66,9 @@ class BoundedReader:
         if deadline_ms < 1:
             raise InvalidInput("deadline_ms", "must be at least 1", deadline_ms)
         self._make = make
-        self._deadline_ns = deadline_ms * 1_000_000
-        self._slice_s = min(slice_ms, deadline_ms) / 1_000
+        slice_ms = min(slice_ms, deadline_ms)
+        self._slice_s = slice_ms / 1_000
+        self._slices = -(-deadline_ms // slice_ms)
         self._retries = retries
         self._worker: _Worker | None = None
         self._hung: dict[str, _Worker] = {}
@@ -131,7 +132,7 @@ class BoundedReader:
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.jobs.put(None)
-            worker.is_over.wait(self._deadline_ns / 1e9)
+            worker.is_over.wait(self._slices * self._slice_s)
 
     def _batch(self, paths: Sequence[str], *, keep: bool) -> Gathered | None:
         unknown: Gathered | None = None
@@ -151,13 +152,16 @@ class BoundedReader:
             self._worker = _Worker(self._make())
         worker = self._worker
         job = _Job(call=call, done=threading.Event())
-        began_ns = time.monotonic_ns()
         worker.jobs.put(job)
+        waited_for: tuple[str, int] | None = None
+        waits = 0
         while not job.done.wait(self._slice_s):
+            # Counted and not taken from a clock: while the machine stood still nothing could be read either.
             at = worker.reader.reading
-            path, since_ns = (name, began_ns) if at is None else at
-            if time.monotonic_ns() - since_ns > self._deadline_ns:
-                self._give_up(worker, path)
+            waits = waits + 1 if at == waited_for else 1
+            waited_for = at
+            if waits > self._slices:
+                self._give_up(worker, name if at is None else at[0])
                 return unknown
         if job.error is not None:
             raise job.error

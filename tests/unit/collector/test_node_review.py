@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -172,6 +173,42 @@ def test_a_read_that_hangs_is_given_up_delays_nothing_and_is_read_again_when_it_
         assert reader.read_all((path,)).texts[path] == "0\n"
     finally:
         released.set()
+        reader.close()
+
+
+class PausedReader(FileReader):
+    """While it reads a file the machine stands still for an hour; the read goes on when the waiting thread has looked."""
+
+    paused_ns = 0
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.is_looked_at = threading.Event()
+
+    @property
+    def reading(self) -> tuple[str, int] | None:
+        at = super().reading
+        self.is_looked_at.set()
+        return at
+
+    def _bytes(self, descriptor: int) -> bytes:
+        PausedReader.paused_ns = 3_600_000_000_000
+        self.is_looked_at.wait()
+        return super()._bytes(descriptor)
+
+
+def test_a_machine_that_stood_still_gives_no_read_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = MachineTree(MachineSpec(workloads=(ONLINE,)), tmp_path)
+    tree.write()
+    real_ns = time.monotonic_ns
+    monkeypatch.setattr(PausedReader, "paused_ns", 0)
+    monkeypatch.setattr(time, "monotonic_ns", lambda: real_ns() + PausedReader.paused_ns)
+    reader = BoundedReader(lambda: PausedReader(str(tmp_path)), deadline_ms=600)
+    try:
+        found = reader.read_all(("/proc/meminfo",))
+        assert found.texts["/proc/meminfo"] is not None
+        assert reader.hangs == 0
+    finally:
         reader.close()
 
 
