@@ -8,17 +8,35 @@ import signal
 from pathlib import Path
 
 from colo_executor.process.terminating import Terminating, command_of
-from tests.support.waiting import eventually
 
-#: As the shell of an attempt between its gate and its command: it has heard a signal and does nothing about it.
-SHELL = 'trap : TERM; until [ -e "$1/go" ]; do :; done; sh -c "$2"; echo $? > "$1/status"'
-#: A command that counts the signals and takes its time to end.
-COUNTS = "trap 'echo heard' TERM; echo begun; sleep 0.3 & wait; wait; wait"
+#: As the shell of an attempt between its gate and its command: it has heard a signal and does nothing about it. It says when it
+#: heeds signals; one interrupts the first `read`, and no more than one is sent. Without its test its input ends, and so does it.
+SHELL = """trap : TERM; echo ready
+read -r go || read -r go || exit 1
+sh -c "$1"; echo "$?"
+"""
+#: A command that counts the signals; it lives until it is told to end.
+COUNTS = "trap 'echo heard' TERM; echo begun; read -r end || read -r end"
 
 
-async def start(directory: Path, command: str) -> asyncio.subprocess.Process:
-    with (directory / "out").open("wb") as out:
-        return await asyncio.create_subprocess_exec("sh", "-c", SHELL, "colo", str(directory), command, stdout=out)
+async def start(command: str) -> asyncio.subprocess.Process:
+    """The shell, when it heeds signals."""
+    pipe = asyncio.subprocess.PIPE
+    shell = await asyncio.create_subprocess_exec("sh", "-c", SHELL, "colo", command, stdin=pipe, stdout=pipe)
+    assert await line_of(shell) == "ready"
+    return shell
+
+
+async def line_of(shell: asyncio.subprocess.Process) -> str:
+    assert shell.stdout is not None
+    return (await shell.stdout.readline()).decode().rstrip()
+
+
+async def go_on(shell: asyncio.subprocess.Process) -> None:
+    """Write the line that what reads now waits for."""
+    assert shell.stdin is not None
+    shell.stdin.write(b"go\n")
+    await shell.stdin.drain()
 
 
 def tree_of(pid: int) -> tuple[int, ...]:
@@ -30,35 +48,32 @@ def tree_of(pid: int) -> tuple[int, ...]:
     return (pid, *map(int, text.split()))
 
 
-async def test_the_command_hears_what_its_shell_heard_before_it(tmp_path: Path) -> None:
-    shell = await start(tmp_path, "sleep 60")
+async def test_the_command_hears_what_its_shell_heard_before_it() -> None:
+    shell = await start("sleep 60")
     terminating = Terminating("/proc")
     os.kill(shell.pid, signal.SIGTERM)
     assert command_of("/proc", shell.pid, tree_of(shell.pid)) is None
     terminating.terminate("job.main.0@1", shell.pid, lambda: tree_of(shell.pid))
-    (tmp_path / "go").touch()
-    assert await asyncio.wait_for(shell.wait(), 30) == 0
-    assert (tmp_path / "status").read_text() == "143\n"
+    await go_on(shell)
+    assert await line_of(shell) == "143"
+    assert await shell.wait() == 0
     await terminating.close()
 
 
-async def test_what_has_begun_hears_nothing_more(tmp_path: Path) -> None:
-    (tmp_path / "go").touch()
-    shell = await start(tmp_path, COUNTS)
-
-    async def has_begun() -> bool:
-        return (tmp_path / "out").read_text() == "begun\n"
-
-    await eventually(has_begun, "the command begins")
+async def test_what_has_begun_hears_nothing_more() -> None:
+    shell = await start(COUNTS)
+    await go_on(shell)
+    assert await line_of(shell) == "begun"
     (command,) = tree_of(shell.pid)[1:]
     assert command_of("/proc", shell.pid, tree_of(shell.pid)) == command
     os.kill(command, signal.SIGTERM)
-    await asyncio.wait_for(shell.wait(), 30)
-    assert (tmp_path / "out").read_text() == "begun\nheard\n"
+    assert await line_of(shell) == "heard"
+    await go_on(shell)
+    assert [await line_of(shell), await shell.wait()] == ["0", 0]
 
 
-async def test_nothing_is_sent_where_the_attempt_ends_by_itself(tmp_path: Path) -> None:
-    shell = await start(tmp_path, "true")
+async def test_nothing_is_sent_where_the_attempt_ends_by_itself() -> None:
+    shell = await start("true")
     shell.kill()
     await shell.wait()
     terminating = Terminating("/proc")

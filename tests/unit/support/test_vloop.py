@@ -19,11 +19,11 @@ def test_an_hour_of_timers_passes_in_less_than_a_real_second() -> None:
             ticks.append(clock.now_ms())
         return clock.now_ms(), ticks
 
-    began_s = time.monotonic()
+    began_s = time.process_time()
     now_ms, ticks = run_virtual(main())
     assert now_ms == 3_600_000
     assert ticks == [60_000 * n for n in range(1, 61)]
-    assert time.monotonic() - began_s < 10
+    assert time.process_time() - began_s < 1
 
 
 def test_two_timers_fire_in_order_of_their_time() -> None:
