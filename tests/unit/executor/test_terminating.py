@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from colo_executor.process.terminating import Terminating, command_of
@@ -19,12 +21,18 @@ sh -c "$1"; echo "$?"
 COUNTS = "trap 'echo heard' TERM; echo begun; read -r end || read -r end"
 
 
-async def start(command: str) -> asyncio.subprocess.Process:
-    """The shell, when it heeds signals."""
+@asynccontextmanager
+async def started(command: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """The shell, when it heeds signals. Nothing of it is left at the end."""
     pipe = asyncio.subprocess.PIPE
     shell = await asyncio.create_subprocess_exec("sh", "-c", SHELL, "colo", command, stdin=pipe, stdout=pipe)
-    assert await line_of(shell) == "ready"
-    return shell
+    try:
+        assert await line_of(shell) == "ready"
+        yield shell
+    finally:
+        if shell.returncode is None:
+            shell.kill()
+        await shell.communicate(b"")
 
 
 async def line_of(shell: asyncio.subprocess.Process) -> str:
@@ -49,34 +57,34 @@ def tree_of(pid: int) -> tuple[int, ...]:
 
 
 async def test_the_command_hears_what_its_shell_heard_before_it() -> None:
-    shell = await start("sleep 60")
-    terminating = Terminating("/proc")
-    os.kill(shell.pid, signal.SIGTERM)
-    assert command_of("/proc", shell.pid, tree_of(shell.pid)) is None
-    terminating.terminate("job.main.0@1", shell.pid, lambda: tree_of(shell.pid))
-    await go_on(shell)
-    assert await line_of(shell) == "143"
-    assert await shell.wait() == 0
-    await terminating.close()
+    async with started("exec sleep 60") as shell:
+        terminating = Terminating("/proc")
+        os.kill(shell.pid, signal.SIGTERM)
+        assert command_of("/proc", shell.pid, tree_of(shell.pid)) is None
+        terminating.terminate("job.main.0@1", shell.pid, lambda: tree_of(shell.pid))
+        await go_on(shell)
+        assert await line_of(shell) == "143"
+        assert await shell.wait() == 0
+        await terminating.close()
 
 
 async def test_what_has_begun_hears_nothing_more() -> None:
-    shell = await start(COUNTS)
-    await go_on(shell)
-    assert await line_of(shell) == "begun"
-    (command,) = tree_of(shell.pid)[1:]
-    assert command_of("/proc", shell.pid, tree_of(shell.pid)) == command
-    os.kill(command, signal.SIGTERM)
-    assert await line_of(shell) == "heard"
-    await go_on(shell)
-    assert [await line_of(shell), await shell.wait()] == ["0", 0]
+    async with started(COUNTS) as shell:
+        await go_on(shell)
+        assert await line_of(shell) == "begun"
+        (command,) = tree_of(shell.pid)[1:]
+        assert command_of("/proc", shell.pid, tree_of(shell.pid)) == command
+        os.kill(command, signal.SIGTERM)
+        assert await line_of(shell) == "heard"
+        await go_on(shell)
+        assert [await line_of(shell), await shell.wait()] == ["0", 0]
 
 
 async def test_nothing_is_sent_where_the_attempt_ends_by_itself() -> None:
-    shell = await start("true")
-    shell.kill()
-    await shell.wait()
-    terminating = Terminating("/proc")
-    terminating.terminate("job.main.0@1", shell.pid, lambda: tree_of(shell.pid))
-    assert command_of("/proc", shell.pid, ()) is None
-    await terminating.close()
+    async with started("true") as shell:
+        shell.kill()
+        await shell.wait()
+        terminating = Terminating("/proc")
+        terminating.terminate("job.main.0@1", shell.pid, lambda: tree_of(shell.pid))
+        assert command_of("/proc", shell.pid, ()) is None
+        await terminating.close()
