@@ -14,6 +14,7 @@ import redis.asyncio
 from nats.aio.client import Client
 
 from colo_cli.bus_rights import NODE_ROLES, ROLES, BusRights, rights_of, user_of
+from colo_common.adapters.nats_client import ColoClient
 from colo_common.adapters.nats_nkey import inbox_of, read_nkey
 from colo_common.events.registry import EVENTS, REQUESTS, STREAMS
 from colo_common.events.subjects import matches
@@ -92,7 +93,8 @@ async def connected(servers: Secured, role: str, node: str = "") -> AsyncIterato
 
     user = user_of(role, node)
     seed = read_nkey(str(servers.folder / f"{user}.nkey")).seed
-    client = await nats.connect(
+    client = ColoClient()
+    await client.connect(
         servers.nats.url, nkeys_seed_str=seed, inbox_prefix=inbox_of(user), error_cb=note, allow_reconnect=False
     )
     try:
@@ -103,9 +105,7 @@ async def connected(servers: Secured, role: str, node: str = "") -> AsyncIterato
 
 async def settled(client: Client) -> None:
     """Return when the server has answered everything that was sent: its refusals come before the answer to a ping."""
-    # The library writes the first ping before what waits to be written, so only the second one comes after it.
-    for _ in range(3):
-        await client.flush(timeout=10)
+    await client.flush(timeout=60)
 
 
 def may(rights: BusRights, verb: str, subject: str) -> bool:

@@ -36,14 +36,14 @@ class Witness:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._listens.wait(20), "no NATS server answers"
+        assert self._listens.wait(60), "no NATS server answers"
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop.set()
-        self._thread.join(10)
+        self._thread.join()
         self._redis.close()
 
     def received(self, part: str) -> list[Received]:
@@ -76,7 +76,9 @@ class Witness:
                 self._received.append(Received(message.subject, decoder(message.data)))
 
         await client.subscribe("colo.v1.>", cb=take)
-        await client.flush()
+        # The library writes the ping of the first flush ahead of what waits to be written; only the second one comes after it.
+        for _ in range(2):
+            await client.flush(timeout=60)
         self._listens.set()
         await asyncio.to_thread(self._stop.wait)
         await client.close()

@@ -1,5 +1,6 @@
-"""The library's client, which comes back after the server refused its credentials."""
+"""The library's client, which comes back after the server refused its credentials, and whose flush keeps its promise."""
 
+import asyncio
 from typing import Final
 
 import nats.aio.client
@@ -17,7 +18,18 @@ _REFUSED: Final = (
 
 class ColoClient(nats.aio.client.Client):
     """Where the library closes for good when a server stops to accept its credentials, this one connects again: an administrator
-    may have put new ones in their place, and an agent must go on to protect its node."""
+    may have put new ones in their place, and an agent must go on to protect its node.
+
+    `flush` returns when the server has read everything that was said before it. The library writes the ping of a flush ahead of the
+    commands that wait to be written, so that the answer says nothing about a subscription that was made just before.
+    """
+
+    async def _send_ping(self, future: asyncio.Future[bool] | None = None) -> None:
+        if self.is_connected and self._transport is not None and self._pending:
+            self._transport.writelines(self._pending)
+            self._pending = []
+            self._pending_data_size = 0
+        await super()._send_ping(future)
 
     async def _process_err(self, err_msg: str) -> None:
         if not self.is_connecting and any(words in err_msg.lower() for words in _REFUSED):
