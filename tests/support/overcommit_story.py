@@ -57,10 +57,10 @@ class OvercommitStory:
         return text
 
     def do_node(self, args: Args) -> str:
-        """The node says what it is. reserved= lists CPUs, system= and kubelet= too, mcpu= and gib= are quantities. pinned= are those
-        of kubelet= that the kubelet pinned to pods.
+        """The node says what it is. reserved= lists CPUs, system= and kubelet= too, mcpu= and gib= are quantities.
 
-        colocated=0: no batch work there; amplify= is the percentage that its CPU is claimed to be; pool= is a label.
+        pinned= are those of kubelet= that the kubelet pinned to pods. colocated=0: no batch work there.
+        amplify= is the percentage that its CPU is claimed to be; pool= is a label.
         """
         args.only("cpus", "reserved", "system", "kubelet", "pinned", "mcpu", "gib", "colocated", "amplify", "pool")
         labels = {"pool": args.text("pool")} if "pool" in args.named else {}
@@ -166,6 +166,15 @@ class OvercommitStory:
         )
         return self._tell(sample)
 
+    def do_repeat(self, args: Args) -> str:
+        """COUNT node every=ms, and what a sample has: so many samples, so far apart. What the last one says is shown."""
+        count, every_ms = int(args.word(0)), int(args.named.pop("every"))
+        shown = ""
+        for _ in range(count):
+            self._now_ms += every_ms - 1_000
+            shown = self.do_sample(Args(words=args.words[1:], named=args.named))
+        return shown
+
     def do_place(self, args: Args) -> str:
         """node replica mcpu= gib= zone= qos=; every class but BE in the band prod"""
         args.only("mcpu", "gib", "zone", "qos")
@@ -195,8 +204,8 @@ class OvercommitStory:
         return self._tell(Wake()) if due_ms is not None and due_ms <= self._now_ms else ""
 
     def do_explain(self, args: Args) -> str:
-        """Ask for the formula of a zone."""
-        args.only("zone")
+        """Ask for the formula of a zone: what= the beginning of its terms, cpu_ when absent."""
+        args.only("zone", "what")
         (reply,) = self._core.handle(
             RequestReceived(request="r", body=ExplainAllocatable(node=args.word(0))), self._now_ms
         )
@@ -206,8 +215,8 @@ class OvercommitStory:
             return f"refused {reply.body}"
         if not isinstance(reply.body, NodeExplained):
             raise ScriptFailed(f"an answer of type {type(reply.body).__name__}")
-        zone = args.number("zone", 0)
-        terms = [t for t in reply.body.published.explanation.terms if t.zone == zone and t.name.startswith("cpu_")]
+        zone, what = args.number("zone", 0), args.text("what", "cpu_")
+        terms = [t for t in reply.body.published.explanation.terms if t.zone == zone and t.name.startswith(what)]
         return "\n".join(f"{term.name} {term.value} {term.unit} ({term.source})" for term in terms)
 
     def _tell(self, event: Event) -> str:
@@ -229,6 +238,7 @@ class OvercommitStory:
                 )
                 return (
                     f"{self._now_ms}: -> allocatable {fact.node} {fact.freshness.value} {fact.batch_cpu_mcpu} {zones}"
+                    + "".join(f" mid{z.zone}={z.cpu_mcpu}/{z.memory_bytes // GIB}Gi" for z in fact.mid)
                     + (f" {_risk_text(fact.risk)}" if fact.risk else "")
                 )
             case FreshnessChanged():

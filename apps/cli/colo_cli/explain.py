@@ -182,7 +182,7 @@ def _print_terms(published: "AllocatableChanged", prefix: str, show: Callable[[i
             terms.setdefault(term.name, {})[term.zone] = term
     by_id = {zone.zone: zone for zone in published.zones}
     zones = sorted(by_id)
-    rows = []
+    rows: list[list[str]] = []
     for name, by_zone in terms.items():
         # LSE work holds CPUs of some zones only; its term has no value for the other zones.
         values = [_term_text(by_zone[zone], show) if zone in by_zone else "-" for zone in zones]
@@ -191,6 +191,9 @@ def _print_terms(published: "AllocatableChanged", prefix: str, show: Callable[[i
     for kind in ("batch", "headroom"):
         label = "= allocatable" if kind == "batch" else "= headroom"
         rows.append([label, *(show(getattr(by_id[zone], f"{kind}_{field}")) for zone in zones), "formula"])
+    if published.mid:
+        mid = {zone.zone: getattr(zone, field) for zone in published.mid}
+        rows.append(["= mid tier", *(show(mid.get(zone, 0)) for zone in zones), "formula"])
     print_table([prefix.upper(), *(f"ZONE {z}>" for z in zones), "SOURCE"], rows, "no terms")
     print()
 

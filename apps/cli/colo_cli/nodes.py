@@ -200,6 +200,8 @@ def _print_zones(reply: "NodeReply") -> None:
     print()
     columns = ["ZONE", "CPUS", "USED>", "PROMISED>", "HELD>", "HEADROOM>", "MEM USED>", "MEM PROMISED>", "MEM HELD>"]
     print_table(columns, rows, "no zones")
+    if node.mid_cpu_mcpu is not None:
+        print_text(f"mid tier: {cpu_text(node.mid_cpu_mcpu)} CPU, {bytes_text(node.mid_memory_bytes or 0)}")
 
 
 def _print_measured(reply: "NodeReply", *, is_wide: bool) -> None:

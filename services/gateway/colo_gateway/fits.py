@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
+from colo_common.events.fleet import FleetTotals
 from colo_common.events.requests import JobPlanned, PlanJob
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_file import JobRead, read_job
@@ -12,7 +13,7 @@ from colo_common.model.pod_manifest import is_manifest
 from colo_common.model.workload import JobSpec
 from colo_gateway.state_replies import FitsReply, TaskFits
 
-__all__ = ["FITS_MOST", "fits_reply", "questions_of", "read_question"]
+__all__ = ["FITS_MOST", "fits_reply", "mid_note", "questions_of", "read_question"]
 
 FITS_MOST: Final = 1_000
 """So many replicas of a task are tried unless the question says how many."""
@@ -85,6 +86,18 @@ def fits_reply(read: JobRead, most: int, plans: Sequence[JobPlanned]) -> FitsRep
         tasks=tuple(tasks),
         notes=read.notes,
     )
+
+
+def mid_note(fleet: FleetTotals | None) -> str:
+    """Where work of the band mid is placed, and what its own tier has; `fleet` None: overcommit does not answer."""
+    if fleet is None:
+        tier = "what its own tier has is not known: overcommit does not answer"
+    elif not fleet.mid_nodes:
+        tier = "its own tier is off (mid_mode of the policy)"
+    else:
+        memory_gib = fleet.mid_memory_bytes // (1 << 30)
+        tier = f"its own tier has {fleet.mid_cpu_mcpu}m of CPU and {memory_gib}Gi of memory on {fleet.mid_nodes} nodes"
+    return f"band: mid is placed in the capacity of batch work; {tier}, which is published and not placed on"
 
 
 def _runnable(task: dict[str, Any]) -> dict[str, Any]:

@@ -24,13 +24,14 @@ from colo_common.events.subjects import encode_node
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.label_selector import parse_selector
 from colo_common.model.paging import PAGE_MOST
+from colo_common.model.qos import PriorityBand
 from colo_common.model.restriction import restriction_text
 from colo_gateway.ask import Asker
 from colo_gateway.body import BODY_BYTES_MAX, TooLarge, read_mapping
 from colo_gateway.core import GatewayCore
 from colo_gateway.event_filter import EventFilter
 from colo_gateway.findings import findings_of
-from colo_gateway.fits import FITS_MOST, fits_reply, questions_of, read_question
+from colo_gateway.fits import FITS_MOST, fits_reply, mid_note, questions_of, read_question
 from colo_gateway.harm_reply import harm_summary, latency_summary
 from colo_gateway.history import history_of
 from colo_gateway.responses import answer_of, integer_of, invalid_of, json_of, names_of, problem_of
@@ -245,6 +246,8 @@ class StateRoutes:
             if not isinstance(plan, rq.JobPlanned):
                 return answer_of(plan)
             plans.append(plan)
+        if read.spec.band is PriorityBand.MID:
+            read = read._replace(notes=(*read.notes, mid_note(await self._part(GetFleet(), FleetTotals))))
         return json_of(fits_reply(read, most, plans))
 
     async def _part(self, body: Struct, kind: type[_Reply]) -> _Reply | None:

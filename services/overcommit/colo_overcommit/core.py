@@ -33,14 +33,17 @@ from colo_overcommit.estimators.estimator import LAST
 from colo_overcommit.exclusive import exclusive_by_zone
 from colo_overcommit.expected_use import ExpectedUse
 from colo_overcommit.explain import explain, recompute
+from colo_overcommit.explain_mid import recompute_mid
 from colo_overcommit.fleet_guard import NO_GUARD, BusReachable, FleetGuard, GuardPolicy
 from colo_overcommit.followed_policy import FollowedPolicy
 from colo_overcommit.held_by_batch import HeldByBatch
 from colo_overcommit.hysteresis import has_load_moved, moves_between, should_publish
 from colo_overcommit.known_node import KnownNode
+from colo_overcommit.mid import MidInputs, has_mid_moved, mid_inputs, mid_of_zones
 from colo_overcommit.online_charge import charges_by_zone
-from colo_overcommit.policy import OvercommitPolicy
+from colo_overcommit.policy import MidMode, OvercommitPolicy
 from colo_overcommit.preview import preview_policy
+from colo_overcommit.prod_peaks import ProdPeaks, ProdUse
 from colo_overcommit.promises import JudgedPromises
 from colo_overcommit.queries import explain_node, fleet_totals, get_node, list_nodes
 from colo_overcommit.reserved import reserved_by_zone
@@ -195,6 +198,8 @@ class OvercommitCore:
                 continue
             if last.explanation.terms and recompute(last.explanation) != last.zones:
                 raise InvariantBroken("the explanation does not give the published number", node=name)
+            if last.explanation.terms and recompute_mid(last.explanation) != last.mid:
+                raise InvariantBroken("the explanation does not give the mid tier", node=name)
             if last.batch_cpu_mcpu != sum(zone.batch_cpu_mcpu for zone in last.zones):
                 raise InvariantBroken("zones do not sum to the node", node=name)
             yield max(1, len(last.zones) // 2)
@@ -257,6 +262,7 @@ class OvercommitCore:
             inputs = self._judged(known, known.promises, sample, inputs, now_ms)
         if known.expected is not None:
             inputs = known.expected.learn(inputs, sample.at_ms)
+        known.mid_inputs = self._mid(known, sample, inputs, policy)
         known.accept(sample, inputs, now_ms)
         known.watched_ms = self.guard.watched_ms(now_ms)
         self._watch.sampled(sample.node, known.watched_ms)
@@ -283,6 +289,21 @@ class OvercommitCore:
             )
         )
         return effects
+
+    def _mid(
+        self, known: KnownNode, sample: NodeUsageSampled, inputs: tuple[ZoneInputs, ...], policy: OvercommitPolicy
+    ) -> tuple[MidInputs, ...]:
+        """The terms of the mid tier, () where it is off."""
+        if policy.mid_mode == MidMode.OFF:
+            known.prod_peaks = None
+            return ()
+        used = [(zone.cpu_used_mcpu, zone.memory_used_bytes) for zone in sample.zones]
+        if policy.mid_mode == MidMode.STATIC:
+            return mid_inputs(inputs, used, (ProdUse(),) * len(inputs), policy)
+        if known.prod_peaks is None:
+            known.prod_peaks = ProdPeaks()
+        prod = known.prod_peaks.learn(known.held, inputs, sample.workloads, sample.at_ms)
+        return mid_inputs(inputs, used, prod, policy)
 
     def _promise(self, known: KnownNode, now_ms: int) -> None:
         """Note what is promised from now on, to be judged by later samples."""
@@ -381,6 +402,8 @@ class OvercommitCore:
         possible_mcpu = known.possible_mcpu = sum([zone.batch_cpu_mcpu for zone in zones])
         last = known.published
         moves = moves_between(last.zones if last else (), zones, inputs)
+        mid_terms = known.mid_inputs if known.freshness is Freshness.FRESH else ()
+        mid = mid_of_zones(mid_terms)
         was_fresh = last is not None and last.freshness is known.freshness
         fall_at_ms, sample, topology = known.last_fall_at_ms, known.sample, known.topology
         if (
@@ -389,6 +412,7 @@ class OvercommitCore:
             and not known.is_changed
             and not (
                 should_publish(last, fall_at_ms, moves, self.policy, now_ms)
+                or has_mid_moved(last.mid, mid, mid_terms, self.policy.shrink_pct)
                 or known.unmanaged.has_risen(last.unmanaged or (), inputs, self.policy.shrink_pct)
                 or has_load_moved(last, fall_at_ms, sample, topology, self.policy, now_ms)
             )
@@ -408,10 +432,11 @@ class OvercommitCore:
             headroom_cpu_mcpu=sum(zone.headroom_cpu_mcpu for zone in zones),
             headroom_memory_bytes=sum(zone.headroom_memory_bytes for zone in zones),
             zones=zones,
-            explanation=explain(inputs, known.sample),
+            explanation=explain(inputs, known.sample, mid_terms),
             load=known.load.summary(sample),
             unmanaged=known.unmanaged.usage(inputs),
             risk=self._risk(known, now_ms),
+            mid=mid,
         )
         identity = (
             f"overcommit:allocatable:{node}:{known.sample.boot_id}:{known.sample.sample_seq}:{known.freshness.value}"

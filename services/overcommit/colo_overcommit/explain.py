@@ -6,6 +6,8 @@ from typing import Final, Literal
 from colo_common.events.node import Explanation, NodeUsageSampled, Term, ZoneAllocatable
 from colo_common.model.stall import worst_online_stall
 from colo_overcommit.allocatable import Resource, ZoneInputs, allocatable_of_zone
+from colo_overcommit.explain_mid import MID_FORMULA, terms_of_mid
+from colo_overcommit.mid import MidInputs
 
 __all__ = ["FORMULA", "explain", "recompute"]
 
@@ -51,8 +53,12 @@ _NAMED: Final = {
 _PCT_NAMES: Final = {prefix: f"{prefix}_{_RECLAIM}" for prefix in ("cpu", "memory")}
 
 
-def explain(zones: Sequence[ZoneInputs], sample: NodeUsageSampled | None = None) -> Explanation:
+def explain(
+    zones: Sequence[ZoneInputs], sample: NodeUsageSampled | None = None, mid: Sequence[MidInputs] = ()
+) -> Explanation:
     """The explanation of a node: six terms ("cpu_capacity") for each resource of each zone, more with LSE work or an estimator.
+
+    With the mid tier its terms follow ("cpu_mid_used").
 
     Where the sample knows it, `stall_pct` of the node says what online work feels; the formula does not use it.
     """
@@ -66,8 +72,10 @@ def explain(zones: Sequence[ZoneInputs], sample: NodeUsageSampled | None = None)
             f"sample: {worst[0]}, the online work that stalls most" if worst[0] else "sample: no online work stalls"
         )
         terms.append(Term(name=STALL_TERM, value=worst[1], unit="pct", source=source))
+    terms.extend(terms_of_mid(mid))
     more = {name for zone in zones for resource in (zone.cpu, zone.memory) for name in _more_of(zone, resource)}
-    return Explanation(formula=_formula(more) if more else FORMULA, terms=tuple(terms))
+    formula = _formula(more) if more else FORMULA
+    return Explanation(formula=f"{formula}; {MID_FORMULA}" if mid else formula, terms=tuple(terms))
 
 
 def recompute(explanation: Explanation) -> tuple[ZoneAllocatable, ...]:

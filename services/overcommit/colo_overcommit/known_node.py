@@ -13,7 +13,9 @@ from colo_overcommit.allocatable import Limit, ZoneInputs
 from colo_overcommit.expected_use import ExpectedUse
 from colo_overcommit.held_by_batch import HeldByBatch
 from colo_overcommit.load import LoadHistory
+from colo_overcommit.mid import MidInputs
 from colo_overcommit.policy import OvercommitPolicy
+from colo_overcommit.prod_peaks import ProdPeaks
 from colo_overcommit.promises import JudgedPromises
 from colo_overcommit.recent_terms import RecentTerms
 from colo_overcommit.reserved import Reserved
@@ -38,6 +40,8 @@ class KnownNode(Struct, kw_only=True):
     `details` has of each workload of `sample` the last detail that a sample told, and when that arrived.
 
     `promises` are those under judgement; None without risk control. `expected` is None without an estimator.
+
+    `mid_inputs` are the terms of the mid tier in `sample`, () where it is off; `prod_peaks` is None until a policy asks for it.
 
     `policy` is what the colocation policy and the settings make of its labels, None before its topology; `recent` are the terms of
     its samples of the last minutes.
@@ -73,6 +77,8 @@ class KnownNode(Struct, kw_only=True):
     promises: JudgedPromises | None = None
     expected: ExpectedUse | None = None
     policy: OvercommitPolicy | None = None
+    mid_inputs: tuple[MidInputs, ...] = ()
+    prod_peaks: ProdPeaks | None = None
     recent: RecentTerms = field(default_factory=RecentTerms)
 
     def is_old(self, sample: NodeUsageSampled) -> bool:

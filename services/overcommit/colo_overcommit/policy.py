@@ -1,5 +1,7 @@
 """The overcommit policy: reclaim percentages, reservations and the thresholds of publishing."""
 
+from enum import StrEnum
+
 from msgspec import Struct
 
 from colo_common.model.freshness import FreshnessPolicy
@@ -10,9 +12,31 @@ from colo_overcommit.online_charge import CalculatePolicy
 from colo_overcommit.reserved import ReservationForm
 from colo_overcommit.risk import RiskPolicy
 
-__all__ = ["OvercommitPolicy"]
+__all__ = ["MidMode", "OvercommitPolicy"]
 
 
+class MidMode(StrEnum):
+    """How much the mid tier gets. off: it is not published. reclaimable: what online work requests and will not use. static: a
+    share of the machine.
+    """
+
+    OFF = "off"
+    RECLAIMABLE = "reclaimable"
+    STATIC = "static"
+
+
+_PERCENTAGES = (
+    "cpu_reclaim_pct",
+    "memory_reclaim_pct",
+    "batch_cpu_most_pct",
+    "batch_memory_most_pct",
+    "mid_cpu_most_pct",
+    "mid_memory_most_pct",
+    "mid_unallocated_pct",
+    "mid_margin_pct",
+    "mid_static_cpu_pct",
+    "mid_static_memory_pct",
+)
 _AT_LEAST_ZERO = (
     "node_reserved_cpu_mcpu",
     "node_reserved_memory_bytes",
@@ -39,6 +63,10 @@ class OvercommitPolicy(Struct, frozen=True, kw_only=True):
     kept for online work when it uses less, `third_party_*` was promised to another system, and no more than `batch_*_most_pct` of a
     zone is promised. Where the policy is not enabled nothing is promised beyond what is held.
 
+    `mid_mode` (MidMode) says how much the mid tier gets, within `mid_*_most_pct` of a zone. reclaimable: what online work requests
+    above its expected peak and `mid_margin_pct` of that, and `mid_unallocated_pct` of what nobody requests. static:
+    `mid_static_*_pct` of a zone.
+
     With `risk` on, the margins begin as the policy's and then follow the promises that were broken. `estimator` names the one that
     says what online work may use beyond its newest use.
     """
@@ -58,6 +86,13 @@ class OvercommitPolicy(Struct, frozen=True, kw_only=True):
     third_party_memory_bytes: int = 0
     batch_cpu_most_pct: int = 100
     batch_memory_most_pct: int = 100
+    mid_mode: str = MidMode.OFF
+    mid_cpu_most_pct: int = 100
+    mid_memory_most_pct: int = 100
+    mid_unallocated_pct: int = 0
+    mid_margin_pct: int = 10
+    mid_static_cpu_pct: int = 0
+    mid_static_memory_pct: int = 0
     shrink_pct: int = 2
     grow_pct: int = 4
     grow_hold_ms: int = 10_000
@@ -71,7 +106,7 @@ class OvercommitPolicy(Struct, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         """Raise InvalidInput for the first value that is out of its range or contradicts another."""
-        for name in ("cpu_reclaim_pct", "memory_reclaim_pct", "batch_cpu_most_pct", "batch_memory_most_pct"):
+        for name in _PERCENTAGES:
             if not 0 <= getattr(self, name) <= 100:
                 raise InvalidInput(name, "must be 0 to 100", getattr(self, name))
         for name in ("shrink_pct", "grow_pct", "load_pct"):
@@ -89,6 +124,7 @@ class OvercommitPolicy(Struct, frozen=True, kw_only=True):
             ("cpu_policy", CalculatePolicy),
             ("memory_policy", CalculatePolicy),
             ("reservation", ReservationForm),
+            ("mid_mode", MidMode),
         ):
             if getattr(self, name) not in list(words):
                 raise InvalidInput(name, f"must be one of {', '.join(words)}", getattr(self, name))

@@ -63,12 +63,16 @@ def fleet_totals(nodes: Mapping[str, KnownNode]) -> FleetTotals:
     sums = [0] * 8
     overdrawn: list[OverdrawnNode] = []
     late: list[str] = []
+    mid_nodes = mid_mcpu = mid_bytes = 0
     for name in sorted(nodes):
         known = nodes[name]
         summary = _summary(name, known, 0)
         if summary is None:
             continue
         counts[known.freshness.value] += 1
+        mid_nodes += summary.mid_cpu_mcpu is not None
+        mid_mcpu += summary.mid_cpu_mcpu or 0
+        mid_bytes += summary.mid_memory_bytes or 0
         if known.freshness in _LATE:
             late.append(name)
         for number, value in enumerate(
@@ -104,6 +108,9 @@ def fleet_totals(nodes: Mapping[str, KnownNode]) -> FleetTotals:
         overdrawn_memory_bytes=sum(one.memory_bytes for one in overdrawn),
         overdrawn=tuple(overdrawn[:_NAMED_MOST]),
         late=tuple(late[:_NAMED_MOST]),
+        mid_nodes=mid_nodes,
+        mid_cpu_mcpu=mid_mcpu,
+        mid_memory_bytes=mid_bytes,
     )
 
 
@@ -140,7 +147,9 @@ def explain_node(node: str, nodes: Mapping[str, KnownNode], now_ms: int) -> Node
             code=404, field="node", rule=f"has no allocatable yet; its facts are {known.freshness.value}", got=node
         )
     age_ms = max(now_ms - known.published.sampled_at_ms, 0)
-    return NodeExplained(published=known.published, newest=explain(known.inputs, known.sample), age_ms=age_ms)
+    return NodeExplained(
+        published=known.published, newest=explain(known.inputs, known.sample, known.mid_inputs), age_ms=age_ms
+    )
 
 
 def _unknown(node: str, nodes: Mapping[str, KnownNode]) -> Refusal:
@@ -208,6 +217,7 @@ def _summary(name: str, known: KnownNode, now_ms: int) -> NodeSummary | None:
     if sample is not None:
         batch_mcpu = sum(w.cpu_used_mcpu for w in sample.workloads if w.band in (PriorityBand.BATCH, PriorityBand.FREE))
     headroom_mcpu, headroom_bytes = _headroom(known)
+    mid = known.published.mid if known.published else ()
     return NodeSummary(
         node=name,
         freshness=known.freshness,
@@ -226,6 +236,8 @@ def _summary(name: str, known: KnownNode, now_ms: int) -> NodeSummary | None:
         headroom_memory_bytes=headroom_bytes,
         reason=_reason(known, headroom_mcpu, headroom_bytes),
         labels=dict(known.labels),
+        mid_cpu_mcpu=sum(zone.cpu_mcpu for zone in mid) if mid else None,
+        mid_memory_bytes=sum(zone.memory_bytes for zone in mid) if mid else None,
     )
 
 

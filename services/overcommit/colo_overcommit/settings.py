@@ -40,6 +40,13 @@ class OvercommitSettings(Common, frozen=True, kw_only=True):
     third_party_memory_bytes: int = _DEFAULT.third_party_memory_bytes
     batch_cpu_most_pct: int = _DEFAULT.batch_cpu_most_pct
     batch_memory_most_pct: int = _DEFAULT.batch_memory_most_pct
+    mid_mode: str = _DEFAULT.mid_mode
+    mid_cpu_most_pct: int = _DEFAULT.mid_cpu_most_pct
+    mid_memory_most_pct: int = _DEFAULT.mid_memory_most_pct
+    mid_unallocated_pct: int = _DEFAULT.mid_unallocated_pct
+    mid_margin_pct: int = _DEFAULT.mid_margin_pct
+    mid_static_cpu_pct: int = _DEFAULT.mid_static_cpu_pct
+    mid_static_memory_pct: int = _DEFAULT.mid_static_memory_pct
     shrink_pct: int = _DEFAULT.shrink_pct
     grow_pct: int = _DEFAULT.grow_pct
     grow_hold_ms: int = _DEFAULT.grow_hold_ms
@@ -76,6 +83,13 @@ class OvercommitSettings(Common, frozen=True, kw_only=True):
             third_party_memory_bytes=self.third_party_memory_bytes,
             batch_cpu_most_pct=self.batch_cpu_most_pct,
             batch_memory_most_pct=self.batch_memory_most_pct,
+            mid_mode=self.mid_mode,
+            mid_cpu_most_pct=self.mid_cpu_most_pct,
+            mid_memory_most_pct=self.mid_memory_most_pct,
+            mid_unallocated_pct=self.mid_unallocated_pct,
+            mid_margin_pct=self.mid_margin_pct,
+            mid_static_cpu_pct=self.mid_static_cpu_pct,
+            mid_static_memory_pct=self.mid_static_memory_pct,
             shrink_pct=self.shrink_pct,
             grow_pct=self.grow_pct,
             grow_hold_ms=self.grow_hold_ms,

@@ -1,4 +1,4 @@
-"""Quirks of Koordinator's batch and mid formulas that colo does not share, and its mid tier, which colo does not have.
+"""Quirks of Koordinator's batch formula that colo does not share.
 
 (koordinator-sh/koordinator:pkg/slo-controller/noderesource/plugins)
 """
@@ -13,24 +13,6 @@ Amounts = Mapping[str, int]
 def percent_of(amount: int, percent: float) -> int:
     """The percentage as upstream computes it, with floats and cut: a margin loses up to one unit, and so a promise gains it."""
     return int(float(amount) * float(percent) / 100.0)
-
-
-def mid_static(capacity: int, reserved_pct: int, most_pct: int) -> int:
-    """The mid tier in the mode `static`: a fixed share of the machine, within the tier's bound."""
-    return min(percent_of(capacity, reserved_pct), percent_of(capacity, most_pct))
-
-
-def mid_reclaimable(
-    capacity: int, reclaimable: int, used: int | None, kept: int, requested: int, unallocated_pct: int, most_pct: int
-) -> int:
-    """The mid tier by what prod work could give back: not more than the machine has unused, and a part of what nobody asked for.
-
-    `used` None: the node's usage is not known, so nothing counts as unused.
-    """
-    unused = 0 if used is None else capacity - used
-    given_back = max(min(reclaimable, unused), 0)
-    unallocated = max(capacity - kept - requested, 0)
-    return min(given_back + percent_of(unallocated, unallocated_pct), percent_of(capacity, most_pct))
 
 
 def normalised(mcpu: int, ratio: float | None) -> int:

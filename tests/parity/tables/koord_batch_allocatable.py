@@ -1,6 +1,6 @@
 """Koordinator's batch allocatable: the terms of a case are put into colo's formula, whose result is what batch work may get.
 
-Upstream's own roundings and omissions are applied around it (`peers/koordinator_batch.py`). The mid tier, the units of published
+Upstream's own roundings and omissions are applied around it (`peers/koordinator_batch.py`). The units of published
 numbers and the rule when to write them again are Koordinator's own, so those cases are `reference only`.
 """
 
@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.quantity import ceil_div
 from colo_overcommit.allocatable import Resource
+from colo_overcommit.mid import MidResource
 from colo_overcommit.online_charge import CalculatePolicy, added
 from colo_overcommit.reserved import ReservationForm, reserved_amount
-from tests.parity.peers.koordinator_batch import differs, mid_reclaimable, mid_static, normalised, percent_of, split
+from tests.parity.peers.koordinator_batch import differs, normalised, percent_of, split
 from tests.parity.table import JsonObject, reference_only, table_of_kinds
 
 _CLASSES: Final = {"koord-prod": 9500, "koord-mid": 7500, "koord-batch": 5500, "koord-free": 3500}
@@ -188,20 +189,20 @@ def _mid(case: JsonObject) -> object:
                 requested[name] += amount
     found = {}
     for name, amount in capacity.items():
-        most = strategy.get(f"mid_{name}_threshold_percent", 100)
-        if strategy.get("mid_reclaim_mode") == "static":
-            found[name] = mid_static(amount, strategy.get(f"mid_static_{name}_reserved_percent", 0), most)
-            continue
-        kept = reserved_amount(ReservationForm.MAX, system[name], kubelet[name], own[name])
-        found[name] = mid_reclaimable(
-            amount,
-            reclaimable[name],
-            None if used is None else _amounts(used)[name],
-            kept,
-            requested[name],
-            strategy.get("mid_unallocated_percent", 0),
-            most,
-        )
+        is_static = strategy.get("mid_reclaim_mode") == "static"
+        found[name] = MidResource(
+            capacity=amount,
+            most_pct=strategy.get(f"mid_{name}_threshold_percent", 100),
+            static_pct=strategy.get(f"mid_static_{name}_reserved_percent", 0) if is_static else None,
+            # Of a node whose use is not known nothing counts as unused.
+            used=amount if used is None else _amounts(used)[name],
+            reserved=reserved_amount(ReservationForm.MAX, system[name], kubelet[name], own[name]),
+            prod_requested=requested[name],
+            # The table gives what Koordinator's predictor found: what is requested above the peak.
+            prod_measured=reclaimable[name],
+            prod_peak=0,
+            unallocated_pct=strategy.get("mid_unallocated_percent", 0),
+        ).allocatable
     return {"mid_cpu_milli": found["cpu"], "mid_memory_bytes": found["memory"]}
 
 
@@ -247,8 +248,8 @@ def _pod_numa_split(case: JsonObject) -> object:
 
 _KINDS: Final[Mapping[str, Callable[[JsonObject], object]]] = {
     "batch": _batch,
-    "mid": reference_only(_mid),
-    "batch_and_mid": reference_only(_batch_and_mid),
+    "mid": _mid,
+    "batch_and_mid": _batch_and_mid,
     "publish": reference_only(_publish),
     "diff_threshold": reference_only(_diff_threshold),
     "node_sync_diff": reference_only(_node_sync_diff),

@@ -80,7 +80,15 @@ def test_koordinators_config_means_here_what_it_means_there() -> None:
     assert form == "koordinator"
     # What it does not give is Koordinator's default, and the first match counts.
     assert policy.defaults == PolicyValues(
-        enabled=True, cpu_reclaim_pct=70, memory_reclaim_pct=65, cpu_policy="usage", memory_policy="request"
+        enabled=True,
+        cpu_reclaim_pct=70,
+        memory_reclaim_pct=65,
+        cpu_policy="usage",
+        memory_policy="request",
+        mid_mode="reclaimable",
+        mid_cpu_most_pct=100,
+        mid_memory_most_pct=100,
+        mid_unallocated_pct=0,
     )
     gpu = policy.values_of({"gpu": "yes"})
     assert (gpu.enabled, gpu.cpu_reclaim_pct) == (True, 50)
@@ -168,3 +176,30 @@ def test_differences_name_the_place() -> None:
         ("defaults.enabled", "-", "false"),
     ]
     assert differences(new, new) == []
+
+
+def test_the_mid_tier_of_koordinator_is_in_force_and_is_what_online_work_gives_back_by_default() -> None:
+    document = {
+        "enable": True,
+        "midCPUThresholdPercent": 45,
+        "midUnallocatedPercent": 50,
+        "nodeConfigs": [
+            {"name": "fixed", "midReclaimMode": "static", "midStaticCPUReservedPercent": 20},
+            {"name": "back", "midReclaimMode": "", "midMemoryThresholdPercent": 65},
+        ],
+    }
+    _, policy = policy_of(json.dumps(document))
+    given = policy.defaults
+    assert (given.mid_mode, given.mid_cpu_most_pct, given.mid_memory_most_pct) == ("reclaimable", 45, 100)
+    assert given.mid_unallocated_pct == 50
+    assert policy.overrides[0].values == PolicyValues(mid_mode="static", mid_static_cpu_pct=20)
+    assert policy.overrides[1].values == PolicyValues(mid_mode="reclaimable", mid_memory_most_pct=65)
+    assert policy.unfollowed == ()
+    for name, value, rule in (
+        ("midReclaimMode", "dynamic", "must be static, or absent"),
+        ("midReclaimMode", "off", "must be static, or absent"),
+        ("midCPUThresholdPercent", 101, "must be 0 to 100"),
+        ("midUnallocatedPercent", "half", "must be a whole number"),
+    ):
+        with pytest.raises(InvalidInput, match=rule):
+            policy_of(json.dumps({name: value}))

@@ -49,6 +49,8 @@ class FleetTotals(Struct, frozen=True, kw_only=True):
     `batch_*` is the published allocatable and `held_*` what placements of batch work hold of it. A promise is broken where batch
     work holds more than could be promised by the newest sample (a negative headroom): `overdrawn` names at most 20 such nodes, the
     one with most CPU first, and `overdrawn_*` are the sums over all of them. `late` names at most 20 stale or lost nodes.
+
+    `mid_*` is what the mid tier gets on `mid_nodes` nodes; no work is placed on it yet.
     """
 
     nodes: dict[str, int]
@@ -65,6 +67,9 @@ class FleetTotals(Struct, frozen=True, kw_only=True):
     overdrawn_memory_bytes: int = 0
     overdrawn: tuple[OverdrawnNode, ...] = ()
     late: tuple[str, ...] = ()
+    mid_nodes: int = 0
+    mid_cpu_mcpu: int = 0
+    mid_memory_bytes: int = 0
 
 
 class GetNode(Struct, frozen=True, kw_only=True):

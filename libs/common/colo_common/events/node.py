@@ -41,6 +41,7 @@ __all__ = [
     "WorkloadDetail",
     "WorkloadUsage",
     "ZoneAllocatable",
+    "ZoneMid",
     "ZoneUsage",
 ]
 
@@ -360,6 +361,14 @@ class ZoneAllocatable(Struct, frozen=True, kw_only=True):
     headroom_memory_bytes: Signed
 
 
+class ZoneMid(Struct, frozen=True, kw_only=True):
+    """What the mid tier gets in a zone, beside the allocatable of batch work."""
+
+    zone: Number
+    cpu_mcpu: Mcpu
+    memory_bytes: Bytes
+
+
 class LoadWindow(Struct, frozen=True, kw_only=True):
     """Average (rounded down) and percentiles (nearest rank) of a node's usage over a window that ends at the sample.
 
@@ -440,7 +449,8 @@ class AllocatableChanged(Fact, frozen=True, kw_only=True):
     It is never below what running batch replicas hold. The bus keeps the last one of each node. `load` is the node's usage in this
     sample and the samples before it. `unmanaged` is the usage by online work that colo did not place; a zone that is not listed has
     none. With `unmanaged` None the usage is not known, and the scheduler places no online work on the node.
-    With `risk` None the margins are the policy's and stay.
+    With `risk` None the margins are the policy's and stay. `mid` is the mid tier by zone; () where it is off, and on a node that is
+    not fresh.
     """
 
     node: NodeName
@@ -456,6 +466,7 @@ class AllocatableChanged(Fact, frozen=True, kw_only=True):
     load: LoadSummary | None = None
     unmanaged: tuple[UnmanagedUse, ...] | None = None
     risk: PromiseRisk | None = None
+    mid: tuple[ZoneMid, ...] = ()
 
 
 class LeaseRenewed(Fact, frozen=True, kw_only=True):

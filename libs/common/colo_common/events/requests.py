@@ -283,7 +283,7 @@ class NodeSummary(Struct, frozen=True, kw_only=True):
     placements hold; `batch_cpu_used_mcpu` is the measured usage of batch work. Usage is that of the newest sample, 0 before the
     first; `sample_age_ms` is the time since the sample was received, None before the first. `headroom_*` is what could be promised
     beyond what is held; negative: batch work holds more than could be promised now. `reason` says in words why the node promises
-    nothing more, "" when it does.
+    nothing more, "" when it does. `mid_*` is what the mid tier gets, None where it is off.
     """
 
     node: str
@@ -303,6 +303,8 @@ class NodeSummary(Struct, frozen=True, kw_only=True):
     headroom_memory_bytes: int = 0
     reason: str = ""
     labels: dict[str, str] = {}
+    mid_cpu_mcpu: int | None = None
+    mid_memory_bytes: int | None = None
 
 
 class NodeList(Struct, frozen=True, kw_only=True):

@@ -63,6 +63,13 @@ KEYS: Final[Mapping[str, PolicyKey]] = {
     "third_party_memory_bytes": PolicyKey("overcommit", "bytes", "promised to another system on a node"),
     "batch_cpu_most_pct": PolicyKey("overcommit", "pct", "no more of the CPU is promised"),
     "batch_memory_most_pct": PolicyKey("overcommit", "pct", "no more of the memory is promised"),
+    "mid_mode": PolicyKey("overcommit", "choice", "how much the mid tier gets", ("off", "reclaimable", "static")),
+    "mid_cpu_most_pct": PolicyKey("overcommit", "pct", "no more of the CPU is given to the mid tier"),
+    "mid_memory_most_pct": PolicyKey("overcommit", "pct", "no more of the memory is given to the mid tier"),
+    "mid_unallocated_pct": PolicyKey("overcommit", "pct", "reclaimable: so much of what nobody requests, too"),
+    "mid_margin_pct": PolicyKey("overcommit", "pct", "reclaimable: added to the expected peak of online work"),
+    "mid_static_cpu_pct": PolicyKey("overcommit", "pct", "static: the share of the CPU"),
+    "mid_static_memory_pct": PolicyKey("overcommit", "pct", "static: the share of the memory"),
     "batch_replicas_most": PolicyKey("scheduler", "count", "so many batch replicas on a node"),
     "cpu_evict_pct": PolicyKey("evictor", "pct", "batch work leaves above this use of CPU", (), _EVICTOR_SETTING),
     "memory_evict_pct": PolicyKey("evictor", "pct", "batch work leaves above this use of memory", (), _EVICTOR_SETTING),
@@ -88,6 +95,13 @@ class PolicyValues(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     third_party_memory_bytes: int | None = None
     batch_cpu_most_pct: int | None = None
     batch_memory_most_pct: int | None = None
+    mid_mode: str | None = None
+    mid_cpu_most_pct: int | None = None
+    mid_memory_most_pct: int | None = None
+    mid_unallocated_pct: int | None = None
+    mid_margin_pct: int | None = None
+    mid_static_cpu_pct: int | None = None
+    mid_static_memory_pct: int | None = None
     batch_replicas_most: int | None = None
     cpu_evict_pct: int | None = None
     memory_evict_pct: int | None = None

@@ -44,12 +44,27 @@ _FROM_KOORDINATOR: Final = {
     "memoryCalculatePolicy": "memory_policy",
     "batchCPUThresholdPercent": "batch_cpu_most_pct",
     "batchMemoryThresholdPercent": "batch_memory_most_pct",
+    "midReclaimMode": "mid_mode",
+    "midCPUThresholdPercent": "mid_cpu_most_pct",
+    "midMemoryThresholdPercent": "mid_memory_most_pct",
+    "midUnallocatedPercent": "mid_unallocated_pct",
+    "midStaticCPUReservedPercent": "mid_static_cpu_pct",
+    "midStaticMemoryReservedPercent": "mid_static_memory_pct",
 }
+#: Koordinator's words of a choice that colo says otherwise: key, word -> colo's word.
+_KOORDINATOR_WORDS: Final = {("midReclaimMode", ""): "reclaimable"}
 #: What Koordinator takes where its document says nothing (pkg/util/sloconfig/colocation_config.go).
 _KOORDINATOR_DEFAULTS: Final = PolicyValues(
-    enabled=False, cpu_reclaim_pct=60, memory_reclaim_pct=65, cpu_policy="usage", memory_policy="usage"
+    enabled=False,
+    cpu_reclaim_pct=60,
+    memory_reclaim_pct=65,
+    cpu_policy="usage",
+    memory_policy="usage",
+    mid_mode="reclaimable",
+    mid_cpu_most_pct=100,
+    mid_memory_most_pct=100,
+    mid_unallocated_pct=0,
 )
-_NO_MID: Final = ("overcommit", "there is no mid tier")
 _SETTING: Final = ("overcommit", "a setting of the service, the same for all nodes")
 _UNFOLLOWED_KOORDINATOR: Final[Mapping[str, tuple[str, str]]] = {
     "metricAggregateDurationSeconds": ("overcommit", "the newest sample counts, not an average"),
@@ -59,12 +74,6 @@ _UNFOLLOWED_KOORDINATOR: Final[Mapping[str, tuple[str, str]]] = {
     "degradeTimeMinutes": (_SETTING[0], f"{_SETTING[1]}: stale_after_ms"),
     "updateTimeThresholdSeconds": (_SETTING[0], f"{_SETTING[1]}: refresh_ms"),
     "resourceDiffThreshold": (_SETTING[0], f"{_SETTING[1]}: shrink_pct and grow_pct"),
-    "midReclaimMode": _NO_MID,
-    "midCPUThresholdPercent": _NO_MID,
-    "midMemoryThresholdPercent": _NO_MID,
-    "midUnallocatedPercent": _NO_MID,
-    "midStaticCPUReservedPercent": _NO_MID,
-    "midStaticMemoryReservedPercent": _NO_MID,
     "extensions": ("overcommit", "extensions of Koordinator are not known here"),
 }
 _UNFOLLOWED_CONFIGS: Final[Mapping[str, tuple[str, str]]] = {
@@ -250,12 +259,16 @@ def _koordinator_values(given: Mapping[str, Any], field: str, unfollowed: list[U
             owner, why = _UNFOLLOWED_KOORDINATOR[name]
             unfollowed.append(UnfollowedKey(key=f"{field}.{name}", value=_shown(value), owner=owner, why=why))
         elif name in _FROM_KOORDINATOR and value is not None:
-            found[_FROM_KOORDINATOR[name]] = _typed(_FROM_KOORDINATOR[name], value, f"{field}.{name}")
+            own = _FROM_KOORDINATOR[name]
+            found[own] = _KOORDINATOR_WORDS.get((name, str(value)), _typed(own, value, f"{field}.{name}"))
     if found.get("cpu_policy") == "request":
         rule = (
             "must be usage or maxUsageRequest; Koordinator has no policy request for CPU and takes usage without a word"
         )
         raise InvalidInput(f"{field}.cpuCalculatePolicy", rule, "request")
+    if found.get("mid_mode", "reclaimable") not in ("reclaimable", "static"):
+        rule = "must be static, or absent for what online work gives back"
+        raise InvalidInput(f"{field}.midReclaimMode", rule, found["mid_mode"])
     for name, own in _FROM_KOORDINATOR.items():
         if KEYS[own].kind == "pct" and not 0 <= found.get(own, 0) <= 100:
             rule = "must be 0 to 100: above it more would be promised than the machine has"

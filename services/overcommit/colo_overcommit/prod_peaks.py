@@ -1,0 +1,115 @@
+"""What the online work of one node requests, and the peak of its use that is expected, by zone: what the mid tier is computed from.
+
+Source: the predictor of koordinator-sh/koordinator (pkg/koordlet/prediction), which takes what a pod requests above its expected
+peak. Here the pods of a zone are predicted together, so that peaks at different times do not add up to more than ever was used.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from colo_common.events.node import WorkloadUsage
+from colo_common.model.placement import attempt_key
+from colo_common.model.qos import QosClass
+from colo_common.model.quantity import ceil_div
+from colo_overcommit.allocatable import ZoneInputs
+from colo_overcommit.estimators.peak import PeakEstimator
+from colo_overcommit.estimators.steps import STEP_MS
+from colo_overcommit.held_by_batch import HeldByBatch
+
+__all__ = ["MEASURED_AFTER_MS", "ProdPeaks", "ProdUse"]
+
+MEASURED_AFTER_MS: Final = 24 * STEP_MS
+"""So long a replica is measured before its request may be given back: the estimator has not seen enough of it before."""
+
+
+class ProdUse(Struct, frozen=True, kw_only=True):
+    """The online work of one zone, as pairs of mcpu and bytes: what it requests, what of that was measured for long enough, and the
+    expected peak, None while it is not known.
+
+    Online work that colo did not place requests nothing that is known: its use counts as its request.
+    """
+
+    requested: tuple[int, int] = (0, 0)
+    measured: tuple[int, int] = (0, 0)
+    peak: tuple[int | None, int | None] = (None, None)
+
+
+class ProdPeaks:
+    """Learns the use of placed LS work in each zone. LSE and LSR work gives nothing back: no mid work may run on its CPUs.
+
+    `since_ms` is when each replica that holds something was first measured.
+    """
+
+    __slots__ = ("_since_ms", "_zones")
+
+    def __init__(self) -> None:
+        self._zones: dict[int, tuple[PeakEstimator, PeakEstimator]] = {}
+        self._since_ms: dict[str, int] = {}
+
+    def learn(
+        self, held: HeldByBatch, inputs: Sequence[ZoneInputs], workloads: Iterable[WorkloadUsage], at_ms: int
+    ) -> tuple[ProdUse, ...]:
+        """Take a sample, and return the online work of each zone. A replica's use is divided evenly over its zones, rounded up."""
+        used = {attempt_key(work.replica, work.attempt): work for work in workloads if work.replica}
+        self._since(held, used, at_ms)
+        sums = {zone.zone: _Sums() for zone in inputs}
+        for hold in held.online():
+            now = used.get(hold.key)
+            shares = [share for share in hold.shares if share.zone in sums]
+            for share in shares:
+                requested = (share.cpu_mcpu, share.memory_bytes)
+                amounts = (0, 0) if now is None else (now.cpu_used_mcpu, now.memory_used_bytes)
+                part = (ceil_div(amounts[0], len(shares)), ceil_div(amounts[1], len(shares)))
+                since_ms = self._since_ms.get(hold.key)
+                is_measured = since_ms is not None and at_ms - since_ms >= MEASURED_AFTER_MS
+                sums[share.zone].add(requested, part, gives_back=since_ms is not None, is_measured=is_measured)
+        return tuple(self._of_zone(zone, sums[zone.zone], at_ms) for zone in inputs)
+
+    def _since(self, held: HeldByBatch, used: Mapping[str, WorkloadUsage], at_ms: int) -> None:
+        keys = {hold.key for hold in held.online()}
+        known = self._since_ms
+        self._since_ms = {
+            key: min(known.get(key, at_ms), at_ms)
+            for key in sorted(keys)
+            if key in known or (key in used and used[key].qos is QosClass.LS)
+        }
+
+    def _of_zone(self, zone: ZoneInputs, sums: "_Sums", at_ms: int) -> ProdUse:
+        pair = self._zones.setdefault(zone.zone, (PeakEstimator(), PeakEstimator()))
+        for estimator, value in zip(pair, sums.shared, strict=True):
+            estimator.add(at_ms, value)
+        unknown = (
+            max(zone.cpu.online_used - sums.placed[0], 0),
+            max(zone.memory.online_used - sums.placed[1], 0),
+        )
+        return ProdUse(
+            requested=(sums.requested[0] + unknown[0], sums.requested[1] + unknown[1]),
+            measured=(sums.measured[0], sums.measured[1]),
+            peak=(_peak(pair[0], sums.shared[0]), _peak(pair[1], sums.shared[1])),
+        )
+
+
+def _peak(estimator: PeakEstimator, used: int) -> int | None:
+    """What is expected, and at least the use of now."""
+    expected = estimator.expected()
+    return None if expected is None else max(expected, used)
+
+
+class _Sums:
+    """Pairs of mcpu and bytes: requests of placed work, those measured for long enough, use of placed work, that of LS work."""
+
+    __slots__ = ("measured", "placed", "requested", "shared")
+
+    def __init__(self) -> None:
+        self.requested, self.measured, self.placed, self.shared = [0, 0], [0, 0], [0, 0], [0, 0]
+
+    def add(self, requested: tuple[int, int], used: tuple[int, int], *, gives_back: bool, is_measured: bool) -> None:
+        for index in (0, 1):
+            self.requested[index] += requested[index]
+            self.placed[index] += used[index]
+            if gives_back:
+                self.shared[index] += used[index]
+            if is_measured:
+                self.measured[index] += requested[index]
