@@ -124,4 +124,6 @@ def _number(terms: Mapping[str, int], resource: str) -> tuple[int, int]:
     raw = term("capacity") - withheld - max(term("system_used"), term("reserved")) - online
     raw -= max(0, term("lse_requested") - term("lse_used")) + term("third_party")
     raw = min(raw, terms.get(f"{resource}_most", raw))
+    if (ratio_pct := terms.get(f"{resource}_normalization_pct", 100)) != 100:
+        raw = min(raw * ratio_pct // 100, max(term("capacity") - term("reserved"), raw))
     return max(0, term("held"), raw), raw - term("held")

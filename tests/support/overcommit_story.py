@@ -60,9 +60,11 @@ class OvercommitStory:
         """The node says what it is. reserved= lists CPUs, system= and kubelet= too, mcpu= and gib= are quantities.
 
         pinned= are those of kubelet= that the kubelet pinned to pods. colocated=0: no batch work there.
-        amplify= is the percentage that its CPU is claimed to be; pool= is a label.
+        amplify= is the percentage that its CPU is claimed to be, normal= what it is of a reference machine's; pool= is a label.
         """
-        args.only("cpus", "reserved", "system", "kubelet", "pinned", "mcpu", "gib", "colocated", "amplify", "pool")
+        args.only(
+            "cpus", "reserved", "system", "kubelet", "pinned", "mcpu", "gib", "colocated", "amplify", "normal", "pool"
+        )
         labels = {"pool": args.text("pool")} if "pool" in args.named else {}
         rules = NodeRules(
             reserved_cpus=args.text("reserved", ""),
@@ -73,6 +75,7 @@ class OvercommitStory:
             reserved_memory_bytes=args.number("gib", 0) * GIB,
             is_colocated=args.number("colocated", 1) == 1,
             amplification_pct=args.number("amplify", 100),
+            cpu_normalization_pct=args.number("normal", 100),
         )
         node = a_node(args.word(0), a_topology(cpus=args.number("cpus", 16)))
         return self._tell(replace(node, rules=rules, labels=labels))

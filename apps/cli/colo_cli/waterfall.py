@@ -61,7 +61,15 @@ def _changes(terms: Mapping[str, int], promised: int) -> dict[str, int]:
     }
     raw = sum(changes.values())
     bounded = min(raw, terms.get("most", raw))
-    return {**changes, "- above the bound": bounded - raw, "+ held, or not below 0": promised - bounded}
+    normalized = bounded
+    if (ratio_pct := terms.get("normalization_pct", 100)) != 100:
+        normalized = min(bounded * ratio_pct // 100, max(capacity - terms.get("reserved", 0), bounded))
+    return {
+        **changes,
+        "- above the bound": bounded - raw,
+        "+ in CPUs of the reference machine": normalized - bounded,
+        "+ held, or not below 0": promised - normalized,
+    }
 
 
 def bar_of(step: Step, whole: int, width: int) -> str:

@@ -47,7 +47,7 @@ from colo_collector.memory_events import MemoryEventsRead
 from colo_collector.node_detail import NODE_PATHS, NodeReading, node_detail_between, read_node
 from colo_collector.pods import Pod, container_workloads, pod_workloads, without_nested
 from colo_collector.readings import PressureRaised, SampleRead, Skip, TopologyRead, Unreadable
-from colo_collector.rules import fitting_rules
+from colo_collector.rules import fitting_rules, labelled_rules
 from colo_collector.sample import Sample, WatchedGroup, read_sample, sample_paths
 from colo_collector.topology import read_topology, topology_paths
 from colo_collector.usage import Unknown
@@ -358,7 +358,7 @@ class Machine:
         self._moving_texts = self._moving(texts)
         if self._kubelet_state:
             self._pin(self._moving_texts[-1], assumed)
-        rules = fitting_rules(self._rules, topology, assumed, self._pinned)
+        rules = labelled_rules(fitting_rules(self._rules, topology, assumed, self._pinned), self._labels, assumed)
         self._memory_total_bytes = 0
         topology_read = TopologyRead(
             topology=topology,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Final, Literal, get_args
 
 from msgspec import structs
@@ -15,13 +16,15 @@ from colo_common.model.node_rules import NodeRules
 from colo_common.model.topology import NodeTopology, uniform_topology
 from colo_common.model.withheld import index_of, resolved_rules
 
-__all__ = ["check_rules", "fitting_rules", "is_label", "parse_taints"]
+__all__ = ["check_rules", "fitting_rules", "is_label", "labelled_rules", "parse_taints"]
 
 _Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 _EFFECTS: Final[dict[str, _Effect]] = {effect: effect for effect in get_args(_Effect)}
 _KEY: Final = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 _VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 _TAINTS_MOST: Final = 64
+_NORMALIZATION: Final = "node.koordinator.sh/cpu-normalization-ratio"
+_RATIO: Final = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,6})?", re.ASCII)
 _NO_CPUS: Final = CpuSet()
 _CPU_LISTS: Final = ("reserved_cpus", "kubelet_reserved_cpus", "system_cpus")
 
@@ -64,6 +67,20 @@ def check_rules(rules: NodeRules, field: str = "rules") -> None:
     without_lists.validate(
         uniform_topology(sockets=1, zones_per_socket=1, cpus_per_zone=1, memory_bytes_per_zone=1, threads_per_core=1)
     )
+
+
+def labelled_rules(rules: NodeRules, labels: Mapping[str, str], assumed: list[str]) -> NodeRules:
+    """The rules with the ratio of the label `node.koordinator.sh/cpu-normalization-ratio` ("1.20" is 120 percent, rounded down),
+    where the operator set none. What is not a ratio from 1.00 to 5.00 changes nothing: `assumed` says so.
+    """
+    text = labels.get(_NORMALIZATION, "")
+    if not text or rules.cpu_normalization_pct != 100:
+        return rules
+    ratio = Decimal(text) if _RATIO.fullmatch(text) else Decimal(0)
+    if not 1 <= ratio <= 5:
+        assumed.append(f"the label {_NORMALIZATION} is {text!r}, not a ratio from 1.00 to 5.00; CPU is not normalized")
+        return rules
+    return structs.replace(rules, cpu_normalization_pct=int(ratio * 100))
 
 
 def fitting_rules(rules: NodeRules, topology: NodeTopology, assumed: list[str], pinned: CpuSet = _NO_CPUS) -> NodeRules:

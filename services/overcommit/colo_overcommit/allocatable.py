@@ -48,6 +48,7 @@ class Resource(Struct, frozen=True, kw_only=True):
     `online_expected` is what an estimator expects of online work before capacity can be taken back; 0 without one. `online_added`
     is what placed online work is charged beyond its use, `online_reserve` what is kept for online work when it uses less, and
     `third_party` what another system was promised here. `most` bounds what is promised; None: the formula alone does.
+    `normalization_pct` above 100 gives what is promised in CPUs of a slower reference machine, 100 in this machine's own.
     """
 
     capacity: int
@@ -63,6 +64,7 @@ class Resource(Struct, frozen=True, kw_only=True):
     online_reserve: int = 0
     third_party: int = 0
     most: int | None = None
+    normalization_pct: int = 100
 
     @property
     def lse_idle(self) -> int:
@@ -90,9 +92,20 @@ class Resource(Struct, frozen=True, kw_only=True):
 
     @property
     def raw(self) -> int:
-        """`left` - `margin`, and not above `most`; may be negative."""
+        """`left` - `margin`, and not above `most`, `normalized`; may be negative."""
         raw = self.left - self.margin
-        return raw if self.most is None or raw < self.most else self.most
+        if self.most is not None and raw > self.most:
+            raw = self.most
+        return raw if self.normalization_pct == 100 else self.normalized(raw)
+
+    def normalized(self, amount: int) -> int:
+        """min(floor(amount * normalization_pct / 100), capacity - reserved): no more than the machine has is ever promised.
+
+        Koordinator rounds up and has no bound.
+        """
+        if self.normalization_pct == 100:
+            return amount
+        return min(amount * self.normalization_pct // 100, max(self.capacity - self.reserved, amount))
 
     @property
     def allocatable(self) -> int:
@@ -148,8 +161,10 @@ def zone_inputs(
     charges: Mapping[int, OnlineCharge] | None = None,
     is_colocated: bool = True,
     forbidden: str = "",
+    normalization_pct: int = 100,
 ) -> tuple[ZoneInputs, ...]:
-    """The terms of every zone, in the order of the topology. All CPU is real CPU, without the node's amplification.
+    """The terms of every zone, in the order of the topology. All CPU is real CPU, without the node's amplification; only what is
+    promised is normalized, with `normalization_pct`, and so is what is held of it.
 
     `reserved` is what the node's operator keeps back, `exclusive` the request and usage of LSE work, `charges` what placed online
     work counts beyond its use; a zone that is not in them has none. A node that is not `is_colocated` reclaims 0 percent, so its
@@ -193,6 +208,7 @@ def zone_inputs(
                     online_reserve=part.online_mcpu,
                     third_party=part.third_party_mcpu,
                     most=most_of(zone.cpu_capacity_mcpu, policy.batch_cpu_most_pct),
+                    normalization_pct=normalization_pct,
                 ),
                 memory=Resource(
                     capacity=zone.memory_bytes,

@@ -210,15 +210,13 @@ class OvercommitCore:
         is_colocated = admits_batch(event.labels, event.rules)
         known = self._known(event.node)
         if known is not None:
-            if (event.topology, reserved, is_colocated) != (
-                known.topology,
-                known.reserved,
-                known.is_colocated,
-            ):
+            new = (event.topology, reserved, is_colocated, event.rules.cpu_normalization_pct)
+            if new != (known.topology, known.reserved, known.is_colocated, known.normalization_pct):
                 known.is_changed = True
             known.topology = event.topology
             known.reserved = reserved
             known.is_colocated = is_colocated
+            known.normalization_pct = event.rules.cpu_normalization_pct
             known.simulated = event.simulated
             known.labels, known.taints, known.capabilities = event.labels, event.taints, event.capabilities
             self._follow(known)
@@ -257,6 +255,7 @@ class OvercommitCore:
             ),
             is_colocated=known.is_colocated,
             forbidden=known.forbidden,
+            normalization_pct=known.normalization_pct,
         )
         if known.promises is not None:
             inputs = self._judged(known, known.promises, sample, inputs, now_ms)

@@ -27,6 +27,10 @@ _MORE: Final = {
     "online_reserve": (0, "policy, an even share of what is kept for online work when it uses less"),
     "third_party": (0, "policy, an even share of what another system was promised here"),
     "most": (None, "policy, the largest share of a zone that batch work may get"),
+    "normalization_pct": (
+        100,
+        "the node's rule cpu_normalization_pct: CPUs of the reference machine for each of its own",
+    ),
 }
 _EXPECTED: Final = "online_expected"
 _SOURCES: Final = {
@@ -112,9 +116,8 @@ def _terms(zone: ZoneInputs, prefix: str, unit: Literal["mcpu", "bytes"], resour
     terms.insert(1, pct)
     for name in _more_of(zone, resource):
         source = _MORE[name][1].format(by=zone.expected_by)
-        terms.append(
-            Term(name=f"{prefix}_{name}", value=getattr(resource, name), unit=unit, source=source, zone=number)
-        )
+        of = "pct" if name.endswith("_pct") else unit
+        terms.append(Term(name=f"{prefix}_{name}", value=getattr(resource, name), unit=of, source=source, zone=number))
     return terms
 
 
@@ -138,7 +141,12 @@ def _formula(more: Collection[str]) -> str:
     text = FORMULA.replace("- online_used ", f"- {online} ")
     if "third_party" in more:
         text = text.replace("the last two 0", "- third_party, the last ones 0")
-    return text.replace("; node =", ", not above most; node =") if "most" in more else text
+    if "most" in more:
+        text = text.replace("; node =", ", not above most; node =")
+    if "normalization_pct" in more:
+        scaled = "; then raw = min(floor(raw * normalization_pct / 100), max(capacity - reserved, raw))"
+        text = text.replace("; node =", f"{scaled}; node =")
+    return text
 
 
 def _resource(prefix: str, values: dict[str, int]) -> Resource:

@@ -32,7 +32,11 @@ class KnownNode(Struct, kw_only=True):
 
     `watched_ms` is when it was last sampled, by the time of the FleetGuard: its age counts from there.
 
-    `is_colocated`: its operator admits batch work. `is_changed`: topology or rules have changed since the last publication.
+    `is_colocated`: its operator admits batch work.
+
+    `normalization_pct`: CPUs of the reference machine for a hundred of its own.
+
+    `is_changed`: topology or rules have changed since the last publication.
 
     `forbidden`: by whom and why an operator forbids more batch work there, "" when nobody does; `closed`: the same of new work of
     every kind.
@@ -53,6 +57,7 @@ class KnownNode(Struct, kw_only=True):
     topology: NodeTopology | None = None
     reserved: Mapping[int, Reserved] = field(default_factory=dict)
     is_colocated: bool = True
+    normalization_pct: int = 100
     is_changed: bool = False
     forbidden: str = ""
     closed: str = ""

@@ -110,6 +110,7 @@ def _newest(known: KnownNode, policy: OvercommitPolicy, now_ms: int) -> tuple[Zo
         ),
         is_colocated=known.is_colocated,
         forbidden=known.forbidden,
+        normalization_pct=known.normalization_pct,
     )
     return tuple(_as_moved(zone, now) for zone, now in zip(inputs, known.inputs, strict=True))
 
@@ -131,4 +132,4 @@ def _would(then: ZoneInputs, now: ZoneInputs) -> int:
     online = max(kept.online_used + cpu.online_added, kept.online_expected, cpu.online_reserve)
     left = cpu.capacity - max(kept.system_used, cpu.reserved) - online - kept.lse_idle - cpu.third_party
     raw = left - cpu.margin
-    return max(raw if cpu.most is None else min(raw, cpu.most), 0)
+    return max(cpu.normalized(raw if cpu.most is None else min(raw, cpu.most)), 0)

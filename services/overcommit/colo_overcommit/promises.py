@@ -129,7 +129,7 @@ class JudgedPromises:
         """Judge what was promised by a sample's terms."""
         cpu, memory = {}, {}
         for zone in inputs:
-            cpu[zone.zone] = zone.cpu.left
+            cpu[zone.zone] = zone.cpu.normalized(zone.cpu.left)
             memory[zone.zone] = zone.memory.left
         self._cpu.judge(cpu, now_ms, take_back_ms, policy)
         self._memory.judge(memory, now_ms, take_back_ms, policy)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from colo_collector.rules import labelled_rules
 from colo_collector.settings import CollectorSettings
 from colo_common.events.subjects import encode_node
 from colo_common.model.constraints import CpuBind, NumaPolicy, Taint
@@ -148,3 +149,25 @@ def test_a_node_of_a_kubelet_has_the_options_of_that_kubelet() -> None:
         load(CollectorSettings, "collector", [], environ | {"COLO_COLLECTOR_RULES_KUBELET_OPTIONS": "fast"})
     with pytest.raises(InvalidInput, match=r"rules\.cpu_bind: must be default where numa_rule is kubelet"):
         load(CollectorSettings, "collector", [], environ | {"COLO_COLLECTOR_RULES_CPU_BIND": "full-pcpus"})
+
+
+@pytest.mark.parametrize(
+    ("label", "rule", "pct", "says"),
+    [
+        ("1.20", 100, 120, ""),
+        ("1.209", 100, 120, ""),
+        ("5", 100, 500, ""),
+        ("1.20", 150, 150, ""),
+        ("", 100, 100, ""),
+        ("0.99", 100, 100, "not a ratio from 1.00 to 5.00"),
+        ("5.01", 100, 100, "not a ratio from 1.00 to 5.00"),
+        ("fast", 100, 100, "not a ratio from 1.00 to 5.00"),
+        ("1e1", 100, 100, "not a ratio from 1.00 to 5.00"),
+    ],
+)
+def test_koordinators_label_is_the_ratio_where_the_operator_set_none(label, rule, pct, says) -> None:
+    assumed: list[str] = []
+    labels = {"node.koordinator.sh/cpu-normalization-ratio": label} if label else {}
+    rules = labelled_rules(NodeRules(cpu_normalization_pct=rule), labels, assumed)
+    assert rules.cpu_normalization_pct == pct
+    assert [says in each for each in assumed] == ([True] if says else [])

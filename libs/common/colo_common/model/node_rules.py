@@ -13,6 +13,7 @@ from colo_common.model.units import Bytes, Mcpu, Number
 __all__ = ["KUBELET_OPTIONS", "UNRULED", "NodeRules"]
 
 _AMPLIFICATION_MOST_PCT: Final = 1_000
+_NORMALIZATION_MOST_PCT: Final = 500
 KUBELET_OPTIONS: Final = (
     "align-by-socket",
     "distribute-cpus-across-cores",
@@ -40,7 +41,8 @@ class NodeRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
     `numa_rule` names the agent that hands out zones and CPUs to online work on the node; the scheduler follows its rules.
     `numa_closest`: of equally many zones the closest to each other. `kubelet_options` are those of its static policy.
     `amplification_pct` (100 or more) multiplies CPU capacity; a CPU of one's own costs the same multiple.
-    `batch_replicas_most` None: no limit. `is_colocated` False: no batch work at all.
+    `cpu_normalization_pct` (100 to 500) is what a hundred of its CPUs do, in CPUs of a reference machine: what batch work is
+    promised of CPU is multiplied by it. `batch_replicas_most` None: no limit. `is_colocated` False: no batch work at all.
     `colocation_mode`: "container" where online and batch work share a kernel, "vm" where the node is a virtual machine of batch
     work beside those of online work. Only there BE work may have CPUs by number: in one kernel online work would starve them.
     `device_allocate` chooses the first of equally near devices. `gpu_partition_policy` "honor": whole GPUs are given out only in
@@ -62,6 +64,7 @@ class NodeRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
     numa_closest: bool = False
     kubelet_options: tuple[str, ...] = ()
     amplification_pct: Number = 100
+    cpu_normalization_pct: Number = 100
     device_allocate: Literal["least-allocated", "most-allocated"] = "least-allocated"
     gpu_partition_policy: Literal["prefer", "honor"] = "prefer"
     batch_replicas_most: Number | None = None
@@ -80,6 +83,9 @@ class NodeRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if not 100 <= self.amplification_pct <= _AMPLIFICATION_MOST_PCT:
             rule = f"must be from 100 to {_AMPLIFICATION_MOST_PCT}"
             raise InvalidInput("rules.amplification_pct", rule, self.amplification_pct)
+        if not 100 <= self.cpu_normalization_pct <= _NORMALIZATION_MOST_PCT:
+            rule = f"must be from 100 to {_NORMALIZATION_MOST_PCT}"
+            raise InvalidInput("rules.cpu_normalization_pct", rule, self.cpu_normalization_pct)
         self._check_numa()
 
     def _check_numa(self) -> None:

@@ -82,7 +82,7 @@ _UNFOLLOWED_CONFIGS: Final[Mapping[str, tuple[str, str]]] = {
     "cpu-burst-config": ("executor", "burst is the executor's setting"),
     "system-config": ("executor", "nobody writes the node's sysctls"),
     "host-application-config": ("collector", "host applications are listed on the node"),
-    "cpu-normalization-config": ("overcommit", "all CPU is real CPU"),
+    "cpu-normalization-config": ("collector", "a rule of the node, cpu_normalization_pct, or its label of Koordinator"),
     "resource-amplification-config": ("scheduler", "amplification is a rule of the node"),
 }
 #: Sections of openFuyao's policy beside those that are read: whose they would be.
