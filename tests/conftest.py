@@ -18,6 +18,8 @@ TESTS = Path(__file__).parent
 SERVER_FIXTURES = {"nats_url", "redis_url"}
 SUITES_WITH_SOCKETS = ("contract", "system")
 SHARED_CLUSTER = "shared_colo"
+SYSTEM_LIMIT_S = 300
+"""When a test of whole processes is taken for one that hangs. On a busy machine each start of a process takes seconds."""
 
 load_profile()
 
@@ -42,6 +44,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.server)
         if _suite(item) in SUITES_WITH_SOCKETS or item.get_closest_marker("server"):
             item.add_marker(pytest.mark.enable_socket)
+        if _suite(item) == "system" and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SYSTEM_LIMIT_S))
     sharing = {item.path for item in items if SHARED_CLUSTER in getattr(item, "fixturenames", ())}
     items.sort(key=lambda item: _turn(item, sharing))
 

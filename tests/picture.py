@@ -11,7 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from tests.support.lab import free_ports, lab
+from tests.support.lab import lab
+from tests.support.ports import free_ports
 from tests.support.waiting import eventually_blocking
 
 TARGET: Final = Path(__file__).parents[1] / "docs" / "lab.svg"
@@ -33,7 +34,7 @@ text { fill: #e6edf3 } rect { fill: #161b22; stroke: #30363d } .typed { fill: #7
 
 def record() -> list[tuple[str, list[str]]]:
     """Run a lab and return each command with the lines that it printed."""
-    port, nats_port = free_ports()
+    port, nats_port = free_ports(2)
     reported = []
     with tempfile.TemporaryDirectory() as directory:
         below = Path(directory) / "lab"

@@ -19,7 +19,8 @@ from colo_common.model.invalid import InvalidInput
 from tests.chaos.proxy import Proxy
 from tests.chaos.shape import Instance
 from tests.chaos.stepped import StepFile
-from tests.chaos.stores import Stores, free_port
+from tests.chaos.stores import Stores
+from tests.support.ports import free_ports
 from tests.support.servers import made_streams
 
 __all__ = ["ROOT", "ChaosCluster", "older_version"]
@@ -41,7 +42,7 @@ class ChaosCluster:
         self.proxies: dict[tuple[str, str], Proxy] = {}
         self.clocks: dict[str, StepFile] = {}
         # A process that begins anew by itself listens on the same port again.
-        self._ports = {one.name: free_port() for one in instances}
+        self._ports = dict(zip((one.name for one in instances), free_ports(len(instances)), strict=True))
         self.ended: list[str] = []
         self._server_starts = 0
         self.down: set[str] = set()

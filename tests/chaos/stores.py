@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Protocol
@@ -14,9 +13,10 @@ from colo_cli.server_process import ServerProcess
 from colo_cli.servers import NatsServer, RedisServer
 from tests.chaos.disk import Disk
 from tests.support.clusters import NatsCluster, RedisSentinel
+from tests.support.ports import free_ports
 from tests.support.servers import made_streams
 
-__all__ = ["Clusters", "Single", "Stores", "free_port"]
+__all__ = ["Clusters", "Single", "Stores"]
 
 _REPLICAS: Final = 3
 
@@ -49,7 +49,7 @@ class Single:
 
     def __init__(self, directory: Path) -> None:
         self.disks = {name: Disk(directory / f"{name}-disk") for name in ("nats", "redis")}
-        self._ports = {name: free_port() for name in self.disks}
+        self._ports = {name: free_ports(1)[0] for name in self.disks}
         nats, redis = (self.disks[name].path / "data" for name in ("nats", "redis"))
         self.servers: dict[str, ServerProcess] = {
             "nats": NatsServer(directory=nats, port=self._ports["nats"]),
@@ -162,11 +162,3 @@ class Clusters:
         if what == "nats":
             return f"nats-{await asyncio.to_thread(self._nats.meta_leader) + 1}"
         return f"nats-{await asyncio.to_thread(self._nats.stream_leader, what) + 1}"
-
-
-def free_port() -> int:
-    """A port of the loopback address that nobody has now."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from colo_cli.server_process import tied_command
 from tests.repo.tree import ROOT
-from tests.support.containers import free_ports
+from tests.support.ports import free_ports
 from tests.support.waiting import eventually_blocking
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(300)]

@@ -10,10 +10,9 @@ import json
 import os
 import shutil
 import signal
-import socket
 import tempfile
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -22,10 +21,11 @@ import redis
 
 from colo_cli.server_process import ServerProcess
 from colo_cli.servers import NatsServer, RedisServer, SentinelServer, ServerMissing
+from tests.support.ports import free_ports
 from tests.support.servers import missing
 from tests.support.waiting import eventually_blocking
 
-__all__ = ["NatsCluster", "RedisSentinel", "free_ports", "nats_cluster", "redis_sentinel"]
+__all__ = ["NatsCluster", "RedisSentinel", "nats_cluster", "redis_sentinel"]
 
 PRIMARY: Final = "colo"
 START_S: Final = 30.0
@@ -225,19 +225,6 @@ def redis_sentinel(*, replicas: int = 1, sentinels: int = 1) -> Iterator[RedisSe
         cluster = RedisSentinel(directory, replicas=replicas, sentinels=sentinels)
         with _started(cluster):
             yield cluster
-
-
-def free_ports(count: int) -> Sequence[int]:
-    """Ports of the loopback address that nobody has now, all different."""
-    probes = [socket.socket(socket.AF_INET, socket.SOCK_STREAM) for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
 
 
 @contextmanager

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import urllib.parse
 import urllib.request
@@ -16,7 +14,9 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
-__all__ = ["FOLDER", "Containers", "answered", "engine", "free_ports"]
+from tests.support.ports import free_ports
+
+__all__ = ["FOLDER", "Containers", "answered", "engine"]
 
 T = TypeVar("T")
 FOLDER: Final = Path(__file__).parents[2] / "compose"
@@ -103,15 +103,6 @@ def answered(ask: Callable[[], T]) -> T | None:
         return ask()
     except (OSError, KeyError, TypeError):
         return None
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, all different."""
-    with contextlib.ExitStack() as stack:
-        found = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in found:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in found]
 
 
 def engine() -> str:

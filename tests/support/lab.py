@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.support.waiting import eventually_blocking
+from tests.support.waiting import LIMIT_S, eventually_blocking
 
-__all__ = ["CGROUP_ROOT", "Lab", "LabEnd", "free_ports", "groups_of", "lab"]
+__all__ = ["CGROUP_ROOT", "Lab", "LabEnd", "groups_of", "lab"]
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 
@@ -57,7 +57,7 @@ class Lab:
             self.children[pid] = _start_of(pid)
             self.ports |= _listening(pid)
 
-    def wait_for_log(self, event: str, limit_s: float = 30.0) -> None:
+    def wait_for_log(self, event: str, limit_s: float = LIMIT_S) -> None:
         """Return when some service of it has logged the event."""
         eventually_blocking(lambda: self._has_logged(event), f"{event} in a log", limit_s=limit_s)
 
@@ -67,7 +67,7 @@ class Lab:
         needle = f'"event":"{event}"'
         return any(needle in path.read_text("utf-8", "replace") for path in self.directory.glob("colo-lab-*/*.log"))
 
-    def interrupt(self, limit_s: float = 20.0, *, number: int = signal.SIGINT) -> LabEnd:
+    def interrupt(self, limit_s: float = LIMIT_S, *, number: int = signal.SIGINT) -> LabEnd:
         """Ctrl-C, or another signal."""
         self.process.send_signal(number)
         return self.end(limit_s)
@@ -112,14 +112,6 @@ def lab(
                 process.kill()
                 process.communicate()
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def free_ports() -> tuple[int, int]:
-    """Two ports that nobody listens on now."""
-    with socket.socket() as first, socket.socket() as second:
-        first.bind(("127.0.0.1", 0))
-        second.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], second.getsockname()[1]
 
 
 def groups_of(subtree: str) -> list[Path]:

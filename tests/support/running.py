@@ -24,7 +24,7 @@ from colo_common.events.subjects import matches
 from colo_common.events.wire import decode
 from colo_scheduler.ledger.redis import RedisLedger
 from tests.support.servers import nats_server, redis_server
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 __all__ = ["FINAL", "SERVICES", "Answer", "RunningColo", "flat_environment", "running_colo"]
 
@@ -36,7 +36,7 @@ SERVICES: Final = ("overcommit", "jobs", "scheduler", "evictor", "gateway", "sim
 #: States of a job that has ended.
 FINAL: Final = ("Completed", "Failed", "Terminated")
 _FETCH_MAX: Final = 500
-_HTTP_LIMIT_S: Final = 20.0
+_HTTP_LIMIT_S: Final = 60.0
 
 
 class Answer(Struct, frozen=True):
@@ -88,7 +88,14 @@ class RunningColo:
 
     async def get(self, path: str) -> Any:
         """The body of what must answer with 200."""
-        answer = await self.call("GET", path)
+
+        async def answered() -> Answer | None:
+            """None where the gateway asks for patience: a service was busy for as long as a question waits."""
+            answer = await self.call("GET", path)
+            return None if answer.status == 503 else answer
+
+        answer = await eventually(answered, f"{path} is answered")
+        assert answer is not None
         assert answer.status == 200, f"{path}: {answer.status} {answer.body}"
         return answer.body
 
@@ -108,7 +115,7 @@ class RunningColo:
             assert answer.status == 201, f"{job}: {answer.status} {answer.body}"
             return answer.body["job"]
 
-        found: str = await eventually(accepted, f"{job['name']} is accepted", limit_s=30)
+        found: str = await eventually(accepted, f"{job['name']} is accepted")
         return found
 
     async def state(self, job: str) -> str:
@@ -116,7 +123,7 @@ class RunningColo:
         found: str = (await self.get(f"/v1/jobs/{job}"))["summary"]["state"]
         return found
 
-    async def reaches(self, job: str, *states: str, limit_s: float = 20.0) -> str:
+    async def reaches(self, job: str, *states: str, limit_s: float = LIMIT_S) -> str:
         """Wait until the job is in one of the states; that state."""
 
         async def there() -> str:
@@ -141,8 +148,8 @@ class RunningColo:
                 rows = await ledger.rows(sorted(await ledger.changes()))
             return not any(row.holds for row in rows)
 
-        await eventually(all_ended, "every job ends", limit_s=30)
-        await eventually(nothing_held, "the ledger is empty", limit_s=20)
+        await eventually(all_ended, "every job ends")
+        await eventually(nothing_held, "the ledger is empty")
 
     async def kill(self, name: str) -> None:
         """SIGKILL, and wait until it is gone."""
@@ -196,7 +203,7 @@ class RunningColo:
 
 @asynccontextmanager
 async def running_colo(
-    directory: Path, *, nodes: int = 3, environment: Mapping[str, str] | None = None, limit_s: float = 20.0
+    directory: Path, *, nodes: int = 3, environment: Mapping[str, str] | None = None, limit_s: float = LIMIT_S
 ) -> AsyncIterator[RunningColo]:
     """Everything, ready: every node promises batch CPU, within `limit_s`. Ended and removed at the end."""
     with nats_server() as nats_, redis_server() as redis_:

@@ -7,17 +7,19 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-__all__ = ["NeverHappened", "eventually", "eventually_blocking"]
+__all__ = ["LIMIT_S", "NeverHappened", "eventually", "eventually_blocking"]
 
 T = TypeVar("T")
 POLL_S = 0.01
+LIMIT_S = 60.0
+"""When a condition is taken for one that never comes, unless the test says otherwise: it keeps no condition from coming late."""
 
 
 class NeverHappened(AssertionError):
     """The condition did not hold within the limit."""
 
 
-async def eventually(look: Callable[[], Awaitable[T]], what: str, *, limit_s: float = 30.0) -> T:
+async def eventually(look: Callable[[], Awaitable[T]], what: str, *, limit_s: float = LIMIT_S) -> T:
     """Call `look` until it returns something true and return that; raise NeverHappened, naming `what`, at the limit."""
     deadline_s = time.monotonic() + limit_s
     while True:
@@ -29,7 +31,7 @@ async def eventually(look: Callable[[], Awaitable[T]], what: str, *, limit_s: fl
         await asyncio.sleep(POLL_S)
 
 
-def eventually_blocking(look: Callable[[], T], what: str, *, limit_s: float = 30.0) -> T:
+def eventually_blocking(look: Callable[[], T], what: str, *, limit_s: float = LIMIT_S) -> T:
     """Do as eventually(), for a test without an event loop."""
     deadline_s = time.monotonic() + limit_s
     while True:

@@ -156,15 +156,23 @@ def settled(policy: ProcessPolicy, marks: Path) -> dict[str, list[int]]:
 
 
 def pids_of(policy: ProcessPolicy) -> dict[str, list[int]]:
-    """The first process of each replica that has one."""
+    """The first process of each replica that has one: the leader of its session. Its number may be above those of its children."""
     found = {}
     for placement in placements(Path("/")):
         token = replica_token(placement.replica, 1)
         is_batch = placement.qos is QosClass.BE
         tree = CgroupTree(ROOT, policy.subtree if is_batch else f"{policy.subtree}-online")
         pids = tree.pids(f"batch/{token}" if is_batch else f"ls.{token}")
-        found[placement.job] = sorted(pids)[:1]
+        found[placement.job] = [pid for pid in pids if _session_of(pid) == pid]
     return found
+
+
+def _session_of(pid: int) -> int:
+    """The session of a process, 0 when it is gone."""
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return 0
 
 
 def groups_of(subtree: str) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from colo_cli.server_process import tied_command
 from colo_common.events.wire import encode
 from tests.support.builders import a_sample
-from tests.support.containers import free_ports
+from tests.support.ports import free_ports
 from tests.support.running import RunningColo, running_colo
 from tests.support.waiting import eventually, eventually_blocking
 
@@ -42,7 +42,7 @@ pytestmark = [
 RULES: Final = Path(__file__).parents[2] / "k8s" / "colo" / "files" / "rules" / "colo.yaml"
 #: Nodes of the first simulator, of the second, which is lost, and of the third, which is more than a third of all and not believed.
 FIRST, LOST, WITHHELD = 2, 1, 7
-LIMIT_S: Final = 60.0
+LIMIT_S: Final = 120.0
 BY_ITSELF: Final = {"ColoOnlineHarmFast", "ColoOnlineHarmSlow", "ColoPromiseBrokenFast", "ColoPromiseBrokenSlow"}
 
 

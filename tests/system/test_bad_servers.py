@@ -46,7 +46,7 @@ async def answered(client: Client, name: str) -> Any:
         except nats.errors.TimeoutError:
             return None
 
-    return await eventually(accepted, f"{name} is answered", limit_s=20)
+    return await eventually(accepted, f"{name} is answered")
 
 
 @pytest.mark.parametrize(

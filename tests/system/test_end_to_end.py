@@ -70,7 +70,7 @@ class Wave:
         async def reached() -> bool:
             return len(self.jobs) >= WAVE // 2 or any(caller.done() for caller in self._callers)
 
-        await eventually(reached, "half of the wave is accepted", limit_s=20)
+        await eventually(reached, "half of the wave is accepted")
 
     async def _call(self) -> None:
         for name in self._names:
@@ -133,7 +133,7 @@ async def all_ended(colo: RunningColo, jobs: list[str]) -> None:
         states = {job["job"]: job["state"] for job in (await colo.get("/v1/jobs?limit=1000"))["jobs"]}
         return all(states[job] in FINAL for job in jobs)
 
-    await eventually(ended, f"{len(jobs)} jobs end", limit_s=30)
+    await eventually(ended, f"{len(jobs)} jobs end")
 
 
 async def assert_counts_agree(colo: RunningColo, jobs: list[str]) -> None:
@@ -182,7 +182,7 @@ async def assert_ledger_is_empty(colo: RunningColo, placed: dict[tuple[str, int]
             rows = await ledger.rows(sorted(await ledger.changes()))
             return not any(row.holds for row in rows)
 
-        await eventually(empty, "the ledger is empty", limit_s=15)
+        await eventually(empty, "the ledger is empty")
     client = redis.asyncio.from_url(colo.redis_url)
     try:
         assert await client.hlen("colo:v1:ledger:held") == 0

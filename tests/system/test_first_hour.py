@@ -18,11 +18,12 @@ import pytest
 
 from colo_cli.examples import EXAMPLES
 from colo_cli.main import main
-from tests.support.lab import Lab, free_ports, lab
+from tests.support.lab import Lab, lab
+from tests.support.ports import free_ports
 from tests.support.waiting import eventually_blocking
 from tests.support.witness import Witness
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.server, pytest.mark.timeout(400)]
 
 ROOT: Final = Path(__file__).parents[2]
 README: Final = (ROOT / "README.md").read_text()
@@ -93,7 +94,7 @@ class FirstHour(NamedTuple):
             env={"PATH": path, "HOME": str(self.lab.directory), "LANG": "C.UTF-8", "COLO_API": self.api},
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=120,
             check=False,
         )
 
@@ -107,15 +108,15 @@ class FirstHour(NamedTuple):
 @pytest.fixture(scope="module")
 def hour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FirstHour]:
     """One lab for the whole hour."""
-    port, nats_port = free_ports()
+    port, nats_port = free_ports(2)
     nats_url = f"nats://127.0.0.1:{nats_port}"
     with lab(tmp_path_factory.mktemp("hour"), "--port", str(port), "--nats-port", str(nats_port)) as running:
-        eventually_blocking(lambda: _is_open(port), "the gateway listens", limit_s=40)
+        eventually_blocking(lambda: _is_open(port), "the gateway listens")
         (redis_socket,) = running.directory.glob("colo-lab-*/redis/redis.sock")
         with Witness(nats_url, redis_socket) as witness:
             first = FirstHour(running, f"http://127.0.0.1:{port}", nats_url, witness)
-            eventually_blocking(lambda: len(witness.newest(".usage")) == 12, "every node is heard", limit_s=30)
-            eventually_blocking(lambda: len(witness.holds()) > 20, "batch work fills the valleys", limit_s=30)
+            eventually_blocking(lambda: len(witness.newest(".usage")) == 12, "every node is heard")
+            eventually_blocking(lambda: len(witness.holds()) > 20, "batch work fills the valleys")
             yield first
 
 
@@ -182,7 +183,7 @@ def test_which_node_is_most_loaded(hour: FirstHour) -> None:
         # Samples go on while the answer travels: within a twentieth of a machine.
         return len(nodes) == 12 and used[nodes[0]["node"]] >= max(used.values()) - 64_000 // 20
 
-    assert eventually_blocking(agrees, "the first node of the answer is the busiest of the samples", limit_s=20)
+    assert eventually_blocking(agrees, "the first node of the answer is the busiest of the samples")
 
 
 def test_what_the_tenant_holds_is_what_the_ledger_holds(hour: FirstHour) -> None:
@@ -193,7 +194,7 @@ def test_what_the_tenant_holds_is_what_the_ledger_holds(hour: FirstHour) -> None
         # Work comes and goes while the answer is on its way.
         return min(before, after) * 0.97 <= tenant["held_cpu_mcpu"] <= max(before, after) * 1.03
 
-    assert eventually_blocking(agrees, "get tenants and the ledger agree", limit_s=20)
+    assert eventually_blocking(agrees, "get tenants and the ledger agree")
 
 
 def test_what_online_services_felt_in_the_last_ten_minutes(hour: FirstHour) -> None:
@@ -214,7 +215,7 @@ def test_what_online_services_felt_in_the_last_ten_minutes(hour: FirstHour) -> N
         near = abs(fleet["harmed_ms"] - harmed_ms) <= 30_000 + harmed_ms // 5
         return near and abs(fleet["lived_ms"] - lived_ms) <= 0.15 * lived_ms
 
-    assert eventually_blocking(agrees, "the harm of the answer is that of the samples", limit_s=30)
+    assert eventually_blocking(agrees, "the harm of the answer is that of the samples")
 
 
 def test_what_would_fit_now(hour: FirstHour) -> None:
@@ -228,7 +229,7 @@ def test_what_would_fit_now(hour: FirstHour) -> None:
         # A replica takes one zone or several; what is free lies in four zones a node.
         return most * 0.5 <= task["fits"] <= most * 1.1
 
-    assert eventually_blocking(agrees, "as many fit as promises and ledger leave room for", limit_s=20)
+    assert eventually_blocking(agrees, "as many fit as promises and ledger leave room for")
     (large,) = hour.asks("fits --cpu 65 --memory 1Gi")["tasks"]
     assert (large["fits"], large["never"]) == (0, True)
 
@@ -248,7 +249,7 @@ def _explained(hour: FirstHour) -> str:
         answer = hour.types("colo explain job wide").stdout
         return answer if "batch-cpu-short" in answer else ""
 
-    return eventually_blocking(answered, "the answer says what is short", limit_s=20)
+    return eventually_blocking(answered, "the answer says what is short")
 
 
 def test_what_changed_in_the_last_minute(hour: FirstHour) -> None:
@@ -275,7 +276,7 @@ def test_is_anything_broken(hour: FirstHour) -> None:
 def test_all_batch_on_a_node_stops_now_and_evictions_are_explained(hour: FirstHour) -> None:
     node = max(hour.witness.newest(".usage"), key=hour.witness.held_mcpu)
     assert hour.types(f"colo drain {node} --reason 'the first hour' --grace 1s").returncode == 0
-    eventually_blocking(lambda: hour.witness.held_mcpu(node) == 0, f"the ledger holds nothing on {node}", limit_s=30)
+    eventually_blocking(lambda: hour.witness.held_mcpu(node) == 0, f"the ledger holds nothing on {node}")
     ordered = [one.body for one in hour.witness.received("eviction.requested") if one.body["node"] == node]
     assert ordered
     answered = {one["eviction"]: one for one in hour.asks("get evictions")["evictions"]}

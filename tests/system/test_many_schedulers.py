@@ -23,7 +23,7 @@ SCHEDULERS = 3
 SHARDS = 12
 JOBS = 60
 REPLICAS = 20
-LIMIT_S = 45.0
+LIMIT_S = 120.0
 
 
 class NotedFleet(FleetCore):

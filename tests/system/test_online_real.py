@@ -77,7 +77,7 @@ def a_job(qos: str, until: Path) -> dict[str, Any]:
 
 async def placed(colo: RunningColo, job: str) -> Placement:
     """The place of the job's only replica, once it runs."""
-    await colo.reaches(job, "Running", limit_s=40)
+    await colo.reaches(job, "Running")
     facts = await colo.facts(PlacementsDecided, "colo.v1.evt.placement.decided")
     (placement,) = [placement for fact in facts for placement in fact.placements if placement.job == job]
 
@@ -85,7 +85,7 @@ async def placed(colo: RunningColo, job: str) -> Placement:
         facts = await colo.facts(ReplicaStarted, "colo.v1.evt.enforcement.*.started")
         return [fact for fact in facts if fact.job == job]
 
-    delivered = (await eventually(started, "it runs", limit_s=30))[0]
+    delivered = (await eventually(started, "it runs"))[0]
     for knob in delivered.knobs:
         assert Path(ROOT, knob.path).read_text().strip() == knob.value
     return placement
@@ -125,7 +125,7 @@ async def test_own_cpus_are_the_kernels_and_batch_work_keeps_off_those_of_lse(co
 
     for qos in ("LSE", "LSR"):
         ends[qos].touch()
-        assert await colo.reaches(jobs[qos], "Completed", "Failed", limit_s=40) == "Completed"
+        assert await colo.reaches(jobs[qos], "Completed", "Failed") == "Completed"
         # The group is gone before the end is told.
         assert pool() == ALL
     ended = await colo.facts(ReplicaEnded, "colo.v1.evt.enforcement.*.ended")
@@ -137,4 +137,4 @@ async def test_own_cpus_are_the_kernels_and_batch_work_keeps_off_those_of_lse(co
             rows = await ledger.rows(sorted(await ledger.changes()))
         return not any(row.holds for row in rows)
 
-    await eventually(released, "nothing is held", limit_s=20)
+    await eventually(released, "nothing is held")

@@ -17,7 +17,7 @@ from tests.system.test_cli import Printed, colo_command
 
 pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="module")]
 
-LIMIT_S = 30
+LIMIT_S = 120.0
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -30,6 +30,11 @@ async def test_what_happened_is_listed_everywhere_on_a_node_and_to_a_job(colo: R
     job = await submitted(colo, name="story", replicas=1)
     await colo.reaches(job, "Running")
     node = (await colo.get(f"/v1/jobs/{job}"))["replicas"][0]["node"]
+
+    async def is_known() -> bool:
+        return any(f"placed {job}/main/0 on {node}" in text for _, text in await history_of(colo, job))
+
+    await eventually(is_known, "the gateway hears of the placement")
     of_job = await colo_command("history", "job", "story", "--since", "24h", api=colo.api)
     assert (of_job.code, of_job.err) == (0, "")
     assert "times are simulated, 60 times as fast as the clock on the wall" in of_job.out
@@ -59,11 +64,11 @@ async def test_watch_begins_so_long_ago_names_positions_and_ends_silently_in_a_p
             stderr=asyncio.subprocess.PIPE,
             env={**os.environ, "COLO_API": colo.api},
         )
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             lines = [await shell.stdout.readline() for _ in range(count)] if shell.stdout else []
         # The next fact meets the closed pipe.
         await submitted(colo, name="seen-next", replicas=1)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             _, err = await shell.communicate()
         assert "Error" not in err.decode()
         assert len(lines) == count
@@ -117,7 +122,7 @@ async def test_an_eviction_is_explained_with_value_threshold_and_who_was_spared(
     async def known() -> bool:
         return (await colo.call("GET", "/v1/evictions/ev-00000000aa")).status == 200
 
-    await eventually(known, "the gateway knows the eviction", limit_s=10)
+    await eventually(known, "the gateway knows the eviction")
     for name in ("ev-00000000", replica["replica"]):
         explained = await colo_command("explain", "eviction", name, api=colo.api)
         assert (explained.code, explained.err) == (0, "")
@@ -133,15 +138,18 @@ async def test_an_eviction_is_explained_with_value_threshold_and_who_was_spared(
     assert (unknown.code, unknown.out) == (1, "")
 
     # A gateway that starts again reads what happened before from the streams.
-    before = await history_of(colo, job)
-    assert len(before) > 3
+    async def several() -> set[tuple[int, str]]:
+        found = await history_of(colo, job)
+        return found if len(found) > 3 else set()
+
+    before = await eventually(several, "the history of the job")
     await colo.kill("gateway")
     await colo.restart("gateway")
 
     async def is_known_again() -> bool:
         return before <= await history_of(colo, job)
 
-    await eventually(is_known_again, "the history of before the start is known", limit_s=20)
+    await eventually(is_known_again, "the history of before the start is known")
     explained = await colo_command("explain", "eviction", "ev-00000000", api=colo.api)
     assert "memory in use 93% >= 92% for 3.0s" in explained.out
     story = await colo_command("explain", "job", "evicted", api=colo.api)
@@ -155,7 +163,7 @@ async def test_a_waiting_job_is_told_its_place_and_its_estimate_or_why_there_is_
         reported = await colo_command("explain", "job", job, api=colo.api)
         return reported.out if "0 of 2 nodes fit" in reported.out else ""
 
-    text = await eventually(decided, "the scheduler looked at it", limit_s=20)
+    text = await eventually(decided, "the scheduler looked at it")
     assert re.search(r"Wait: main/0 waited \S+ so far, .*; (about \S+ more, by|no estimate, because) ", text)
 
 
@@ -164,7 +172,7 @@ async def test_what_online_work_felt_is_measured_and_told_in_the_words_of_the_de
         fleet = (await colo.get("/v1/harm"))["fleet"]
         return bool(fleet["lived_ms"] > fleet["unmeasured_ms"])
 
-    await eventually(measured, "samples with the stall of online work", limit_s=20)
+    await eventually(measured, "samples with the stall of online work")
     answer = await colo.get("/v1/harm")
     assert {each["node"] for each in answer["nodes"]} == {
         each["node"] for each in (await colo.get("/v1/nodes"))["nodes"]

@@ -88,7 +88,7 @@ async def whole_trace(colo: RunningColo, path: str) -> dict[str, Any]:
         answer = await colo.call("GET", path)
         return answer.body if answer.status == 200 and len(answer.body["spans"]) >= len(PLACEMENT) else None
 
-    found: dict[str, Any] = await eventually(complete, "every span of the placement was said", limit_s=20)
+    found: dict[str, Any] = await eventually(complete, "every span of the placement was said")
     return found
 
 
@@ -122,7 +122,7 @@ async def test_a_tracing_back_end_receives_the_same_tree(colo: RunningColo, back
         tree = back_end.tree(trace_id)
         return tree if len(tree) >= len(PLACEMENT) else []
 
-    tree = await eventually(whole, "every span of the placement was exported", limit_s=20)
+    tree = await eventually(whole, "every span of the placement was exported")
     assert tree == [(depth, name, f"colo-{service}") for depth, name, service in PLACEMENT]
 
 

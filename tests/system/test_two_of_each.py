@@ -17,10 +17,11 @@ from colo_common.events.enforcement import ReplicaEnded, ReplicaStarted
 from colo_common.events.job import ReplicasChanged
 from colo_common.events.node import AllocatableChanged, FreshnessChanged
 from colo_common.events.wire import decode
+from colo_common.model.freshness import Freshness
 from tests.support.running import RunningColo, running_colo
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.server, pytest.mark.timeout(400)]
 
 #: The services whose nodes two instances share; one instance of jobs serves while the other stands by.
 SHARED = ("overcommit", "evictor")
@@ -29,7 +30,7 @@ REPLICAS = 6
 NODES = 6
 FRESHNESS = "colo.v1.evt.freshness.*.changed"
 #: Longer than a lease with its renewals. A loaded machine starts processes slowly.
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 
 
 def a_job(name: str) -> dict[str, Any]:
@@ -64,6 +65,13 @@ async def shares(colo: RunningColo, service: str) -> list[int]:
     """How many partitions each instance that answers holds, once all are held."""
     found = sorted(len(one["held"]) for one in await instances(colo, service))
     return found if sum(found) == (16 if service == "scheduler" else PARTITIONS) else []
+
+
+async def all_fresh(colo: RunningColo) -> list[FreshnessChanged]:
+    """Every change of freshness so far, once the last one of each node says that it is fresh."""
+    found = await colo.facts(FreshnessChanged, FRESHNESS)
+    newest = {fact.node: fact.freshness for fact in found}
+    return found if list(newest.values()) == [Freshness.FRESH] * NODES else []
 
 
 async def divided(colo: RunningColo, service: str, *expected: int) -> None:
@@ -125,7 +133,7 @@ async def test_all_work_ends_once_whatever_becomes_of_one_of_two(tmp_path: Path)
         for service in SHARED:
             await divided(colo, service, 2, 2)
         await divided(colo, "scheduler", 8, 8)
-        warmed = await colo.facts(FreshnessChanged, FRESHNESS)
+        warmed = await eventually(lambda: all_fresh(colo), "every node is fresh", limit_s=LIMIT_S)
         numbers = await stack.enter_async_context(published_numbers(colo))
         jobs = [await colo.submit(a_job("before"), key="before")]
 
