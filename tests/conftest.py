@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -29,9 +30,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep the outcomes where the results are shown, which is not in a worker."""
+    """Keep the outcomes where the results are shown, which is not in a worker; keep what is compiled where all find it."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(OutcomesKept(), "outcomes-kept")
+        if sys.dont_write_bytecode:
+            _keep_bytecode(config.rootpath / ".pytest_cache" / "bytecode")
+
+
+def _keep_bytecode(folder: Path) -> None:
+    """Let workers and the hundreds of processes that tests start keep what they compile in a folder of the tests' own.
+
+    Who sets PYTHONDONTWRITEBYTECODE wants no such files beside the sources. Without any, each of these processes compiles all that
+    it imports again.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(folder)
+    sys.dont_write_bytecode = False
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -57,11 +71,10 @@ def pytest_collection_finish() -> None:
 
 
 def _turn(item: pytest.Item, sharing: set[Path]) -> int:
-    """Long files first; those that share a cluster follow one another, late, since it runs until the end; then the short ones."""
-    suite = _suite(item)
+    """Long files first, then those that share a cluster, which ends with the last of them in a worker, then the short ones."""
     if item.path in sharing:
-        return 2
-    return {"system": 0, "sim": 0, "props": 1, "contract": 1}.get(suite, 3)
+        return 1
+    return {"system": 0, "sim": 0, "props": 2, "contract": 2}.get(_suite(item), 3)
 
 
 def _suite(item: pytest.Item) -> str:
@@ -100,10 +113,11 @@ def collected() -> Iterator[None]:
     """Collect what a file leaves behind while it is that file's turn.
 
     A socket or a task in a cycle of garbage is an error when it is collected. Otherwise that is when some later file makes enough
-    objects, and a test that did nothing fails for it.
+    objects, and a test that did nothing fails for it. What is still in use then is of the session, and is not looked at again.
     """
     yield
     gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from tests.repo.tree import ROOT, dotted, modules, parsed
+from tests.repo.tree import ROOT, dotted, modules, parsed, statements
 
 FILE: Final = ROOT / "docs" / "imports.md"
 DEEP: Final = ("colo_scheduler",)
@@ -33,7 +33,7 @@ def product_graph() -> Graph:
 
 def _imports(path: Path, known: Mapping[str, Path]) -> set[str]:
     found = set()
-    for node in ast.walk(parsed(path)):
+    for node in statements(parsed(path)):
         if isinstance(node, ast.Import):
             found |= {each.name for each in node.names if each.name in known}
         elif isinstance(node, ast.ImportFrom) and node.module in known:

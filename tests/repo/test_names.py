@@ -7,9 +7,7 @@ exceptions listed beside it. Names of tests are sentences and are left alone, an
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -102,13 +100,25 @@ def given_up_in(name: str) -> str | None:
     return None
 
 
+#: A comment, or a text with its prefix, of three quotes or of one; all of them hold prose and no identifiers.
+PROSE: Final = re.compile(
+    r"""#[^\n]*|(?<!\w)[bfru]{0,2}(?:\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
 @cache
 def identifiers(path: Path) -> dict[str, int]:
-    """Return each identifier of a module with the first line that it stands in; names of tests are left out."""
+    """Return each identifier of a module with the first line that it stands in; names of tests are left out.
+
+    Without Python's own tokenizer, which takes ten times as long.
+    """
+    text = PROSE.sub(lambda prose: "\n" * prose[0].count("\n"), text_of(path))
     found: dict[str, int] = {}
-    for token in tokenize.generate_tokens(io.StringIO(text_of(path)).readline):
-        if token.type == tokenize.NAME and not token.string.startswith("test_"):
-            found.setdefault(token.string, token.start[0])
+    for number, line in enumerate(text.split("\n"), 1):
+        for name in re.findall(r"\b[^\W\d]\w*", line):
+            if not name.startswith("test_"):
+                found.setdefault(name, number)
     return found
 
 

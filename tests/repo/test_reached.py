@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -50,8 +51,10 @@ def imported(name: str, path: Path, known: dict[str, Path]) -> Iterator[str]:
             yield from (whole for end in range(len(parts)) if (whole := ".".join(parts[: end + 1])) in known)
 
 
-def reached(known: dict[str, Path]) -> set[str]:
+@cache
+def reached() -> frozenset[str]:
     """Return the modules that something which is run by name leads to."""
+    known = product()
     waiting = [name for name, path in known.items() if is_entry(name, path)]
     found = set(waiting)
     while waiting:
@@ -59,12 +62,12 @@ def reached(known: dict[str, Path]) -> set[str]:
         new = set(imported(name, known[name], known)) - found
         found |= new
         waiting.extend(sorted(new))
-    return found
+    return frozenset(found)
 
 
 def test_no_module_of_the_product_is_imported_by_tests_only() -> None:
     known = product()
-    unreached = sorted(shown(known[name]) for name in known.keys() - reached(known))
+    unreached = sorted(shown(known[name]) for name in known.keys() - reached())
     assert not unreached, f"no service and no command imports these; move them to tests, or delete them: {unreached}"
 
 
@@ -72,7 +75,7 @@ def test_no_module_of_the_product_is_imported_by_tests_only() -> None:
     "package", ["colo_cli.lab", "colo_scheduler.core", "colo_collector.machine", "colo_gateway.api"]
 )
 def test_what_runs_is_found(package: str) -> None:
-    assert package in reached(product())
+    assert package in reached()
 
 
 def test_the_product_imports_no_test() -> None:

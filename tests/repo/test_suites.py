@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.repo.asserting import cases_in, cases_of
-from tests.repo.tree import ROOT, mentioning, modules, parsed, shown, text_of
+from tests.repo.tree import ROOT, mentioning, modules, parsed, shown, statements, text_of
 
 TESTS = ROOT / "tests"
 #: The one place where a test may wait in real time, bounded and for a condition.
@@ -27,7 +27,7 @@ MOCKS = re.compile(r"\b(?:MagicMock|AsyncMock|unittest\.mock)\b")
 
 def in_virtual_time(path: Path) -> bool:
     """Return whether a module runs on a virtual loop, where asyncio.sleep costs nothing and is exact."""
-    return any(isinstance(node, ast.ImportFrom) and node.module in VIRTUAL_LOOPS for node in ast.walk(parsed(path)))
+    return any(isinstance(node, ast.ImportFrom) and node.module in VIRTUAL_LOOPS for node in statements(parsed(path)))
 
 
 def test_no_test_sleeps() -> None:

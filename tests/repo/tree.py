@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -65,6 +65,15 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(text_of(path), filename=str(path))
 
 
+def statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield each statement of a module, nested ones too, and the handlers and cases that hold some; expressions are not visited."""
+    waiting: list[ast.AST] = [tree]
+    for node in waiting:
+        yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            waiting += getattr(node, field, ())
+
+
 class Function(NamedTuple):
     """What the rules ask of one function or method."""
 
@@ -79,7 +88,7 @@ def functions_of(path: Path) -> tuple[Function, ...]:
     """Return the functions and methods of a module, nested ones too; its syntax tree is not kept."""
     return tuple(
         Function(node.name, node.lineno, _lines(node))
-        for node in ast.walk(ast.parse(text_of(path), filename=str(path)))
+        for node in statements(ast.parse(text_of(path), filename=str(path)))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     )
 

@@ -54,9 +54,12 @@ def _others_leave_room(request: pytest.FixtureRequest, quiet_machine: QuietMachi
         quiet_machine.wait()
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def shared_colo(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningColo]:
-    """Two nodes and a small queue beside the default one, for every suite of this worker that kills and breaks nothing."""
+    """Two nodes and a small queue beside the default one, for every suite of this worker that kills and breaks nothing.
+
+    It ends when the worker goes on to another folder: processes that nobody asks anything cost a tenth of a CPU.
+    """
     directory: Path = tmp_path_factory.mktemp("colo")
     async with running_colo(directory, nodes=2, environment={"COLO_JOBS_QUEUES": "default=1000,tiny=2"}) as running:
         yield running
