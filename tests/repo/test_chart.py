@@ -115,7 +115,6 @@ def test_wrong_values_are_refused_and_named(setting: str, says: str):
     assert says in done.stderr
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_is_rendered_is_valid(version: str, tmp_path: Path):
     schemas(version, tmp_path)
