@@ -17,7 +17,8 @@ from colo_common.ports import Bus, Delivery, Outgoing, Refused, Source, Unavaila
 from tests.support.bus_memory import MemoryBus
 from tests.support.waiting import eventually
 
-LIMIT_S = 15.0
+#: Only keeps what hangs from lasting for ever.
+LIMIT_S = 50.0
 
 
 @pytest.fixture(params=["memory", "nats"])
@@ -27,7 +28,7 @@ async def bus(request: pytest.FixtureRequest) -> AsyncIterator[Bus]:
         return
     real = NatsBus(request.getfixturevalue("nats_url"), name="contract")
     real.start()
-    await real.connected(10)
+    await real.connected(LIMIT_S)
     yield real
     await real.close()
 
@@ -181,13 +182,14 @@ async def test_what_is_not_acknowledged_comes_again_after_the_wait(bus: Bus, own
     received = Received(act="nothing")
     async with listening(bus, durable_source(own, ack_wait_s=1), received):
         await received.count(2)
-    assert [delivery.deliveries for delivery in received.deliveries] == [1, 2]
+    # It comes as often as a second passes before the listener ends.
+    assert [delivery.deliveries for delivery in received.deliveries][:2] == [1, 2]
 
 
 async def test_a_message_of_a_stream_says_where_it_is_stored_however_often_it_comes(bus: Bus, own: str) -> None:
     await bus.publish([kept(event(own, "a"), "x")])
     received = Received(act="nothing")
-    async with listening(bus, durable_source(own, ack_wait_s=1), received):
+    async with listening(bus, durable_source(own), received):
         await received.count(1)
         for number in range(25):
             await received.deliveries[number].nak()
@@ -200,7 +202,7 @@ async def test_a_message_of_a_stream_says_where_it_is_stored_however_often_it_co
 async def test_nak_brings_a_message_back_and_ack_and_term_do_not(bus: Bus, own: str) -> None:
     await bus.publish([kept(event(own, "a"), text) for text in ("again", "done", "dead")])
     received = Received(act="nothing")
-    async with listening(bus, durable_source(own, ack_wait_s=1), received):
+    async with listening(bus, durable_source(own), received):
         again, done, dead = await received.count(3)
         await done.ack()
         await dead.term()
@@ -272,15 +274,20 @@ async def test_an_unnamed_listener_may_begin_some_time_ago(bus: Bus, own: str) -
     numbers = iter(range(1_000))
 
     async def begins_later() -> bool:
+        """Whether it heard what was said before it came and not what was said long before: a second is soon over."""
         new = f"new{next(numbers)}"
         await bus.publish([kept(event(own, "b"), new)])
         received = Received()
         async with listening(bus, source, received):
-            await received.until(lambda: new in received.texts)
-            await bus.publish([kept(event(own, "a"), f"after {new}")])
-            await received.until(lambda: f"after {new}" in received.texts)
+            after = iter(range(1_000))
+
+            async def is_heard() -> bool:
+                await bus.publish([kept(event(own, "a"), f"after {new} {next(after)}")])
+                return any(new in text.split() for text in received.texts)
+
+            await eventually(is_heard, f"{new} is heard, or what came after it", limit_s=LIMIT_S)
         assert received.texts == sorted(set(received.texts), key=received.texts.index)
-        return "old" not in received.texts
+        return new in received.texts and "old" not in received.texts
 
     await eventually(begins_later, "the first message is too old", limit_s=LIMIT_S)
 
@@ -434,7 +441,7 @@ async def test_a_server_that_is_slow_to_take_the_subjects_is_waited_for(
 
     bus = NatsBus(nats_url, name="contract")
     bus.start()
-    await bus.connected(10)
+    await bus.connected(LIMIT_S)
     monkeypatch.setattr(Client, "flush", slowly)
     async with answering(bus, f"svc{own}", **{f"colo_v1_req_{own}_get": "got"}):
         assert await bus.ready() == "requests are not answered yet"
@@ -464,7 +471,7 @@ async def test_questions_of_one_subject_are_answered_beside_each_other(bus: Bus,
 
     task = asyncio.create_task(bus.answer(f"svc{own}", {subject: answer}))
     await asked(bus, subject, b"probe")
-    assert await asyncio.gather(bus.ask(subject, b"a", 5), bus.ask(subject, b"b", 5)) == [b"a", b"b"]
+    assert await asyncio.gather(bus.ask(subject, b"a", LIMIT_S), bus.ask(subject, b"b", LIMIT_S)) == [b"a", b"b"]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

@@ -17,6 +17,7 @@ from colo_common.adapters.bus_nats import NatsBus
 from colo_common.events.registry import Stream
 from colo_common.ports import Outgoing, Refused
 from tests.contract.test_bus import kept, live
+from tests.support.ports import free_ports
 from tests.support.servers import made_streams
 from tests.support.waiting import eventually
 
@@ -27,7 +28,7 @@ MANY = 80
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
-    first = NatsServer(directory=tmp_path, sync_always=True)
+    first = NatsServer(directory=tmp_path, port=free_ports(1)[0], sync_always=True)
     await first.start()
     await made_streams(first.url)
     yield first
@@ -116,11 +117,10 @@ async def test_a_batch_that_was_acknowledged_survives_a_killed_server_and_is_kno
     server: NatsServer, bus: NatsBus, tmp_path: Path
 ) -> None:
     await bus.publish(many("a"))
-    port = int(server.url.rpartition(":")[2])
     os.kill(server.pid, signal.SIGKILL)
     await server.stop()
     await eventually(bus.ready, "the bus says that it is away")
-    async with NatsServer(directory=tmp_path, port=port, sync_always=True) as again:
+    async with NatsServer(directory=tmp_path, port=server.port, sync_always=True) as again:
 
         async def is_back() -> bool:
             return await bus.ready() == ""

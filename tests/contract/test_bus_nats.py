@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -21,7 +20,8 @@ from colo_cli.servers import NatsServer, find_nats_server
 from colo_common.adapters.bus_nats import NatsBus
 from colo_common.events.registry import Stream
 from colo_common.ports import Outgoing, Refused, Source, Unavailable
-from tests.contract.test_bus import Received, kept, listening, live
+from tests.contract.test_bus import LIMIT_S, Received, kept, listening, live
+from tests.support.ports import free_ports
 from tests.support.servers import made_streams
 from tests.support.waiting import eventually
 
@@ -29,7 +29,7 @@ from tests.support.waiting import eventually
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
     """A server of the test's own, which it may stop and start again on the same port and directory."""
-    first = NatsServer(directory=tmp_path)
+    first = NatsServer(directory=tmp_path, port=free_ports(1)[0])
     await first.start()
     await made_streams(first.url)
     yield first
@@ -39,9 +39,7 @@ async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
 @pytest.fixture
 def unused_url() -> str:
     """An address where nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"nats://127.0.0.1:{probe.getsockname()[1]}"
+    return f"nats://127.0.0.1:{free_ports(1)[0]}"
 
 
 def bare_arguments(directory: Path, _port: int | None) -> list[str]:
@@ -63,14 +61,10 @@ BARE = Recipe(
 )
 
 
-def port_of(server: NatsServer) -> int:
-    return int(server.url.rpartition(":")[2])
-
-
 async def connected(url: str, **more: str) -> NatsBus:
     bus = NatsBus(url, name="contract", **more)
     bus.start()
-    await bus.connected(10)
+    await bus.connected(LIMIT_S)
     return bus
 
 
@@ -92,7 +86,6 @@ async def says(bus: NatsBus, problem: str) -> None:
 
 
 async def test_listeners_and_publishers_heal_when_the_server_comes_back(server: NatsServer, tmp_path: Path) -> None:
-    port = port_of(server)
     bus = await connected(server.url)
     durable, unnamed, replaying, lossy = Received(), Received(), Received(), Received()
     subject = "colo.v1.evt.job.changed"
@@ -114,7 +107,7 @@ async def test_listeners_and_publishers_heal_when_the_server_comes_back(server: 
             await bus.publish([kept(subject, "lost")])
         with pytest.raises(Unavailable):
             await bus.ask("colo.v1.req.jobs.get", b"", 1)
-        again = NatsServer(directory=tmp_path, port=port)
+        again = NatsServer(directory=tmp_path, port=server.port)
         await again.start()
         try:
             await eventually(lambda: _is_ready(bus), "the bus is back")
@@ -133,11 +126,10 @@ async def test_listeners_and_publishers_heal_when_the_server_comes_back(server: 
 async def test_a_server_with_an_empty_store_is_waited_for_until_somebody_makes_the_streams(
     server: NatsServer, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    port = port_of(server)
     bus = await connected(server.url)
     await server.stop()
     await eventually(bus.ready, "the bus says that it is away")
-    empty = NatsServer(directory=tmp_path_factory.mktemp("empty"), port=port)
+    empty = NatsServer(directory=tmp_path_factory.mktemp("empty"), port=server.port)
     await empty.start()
     try:
         await says(bus, "stream COLO_NODE is missing: colo admin init")
@@ -219,7 +211,7 @@ async def test_a_server_without_jetstream_is_refused_with_a_sentence(tmp_path: P
         bus = NatsBus(bare.url, name="contract")
         bus.start()
         with pytest.raises(Refused, match="without JetStream"):
-            await bus.connected(10)
+            await bus.connected(LIMIT_S)
         assert "without JetStream" in await bus.ready()
         with pytest.raises(Refused, match="without JetStream"):
             await bus.publish([kept("colo.v1.evt.job.changed", "x")])
@@ -261,7 +253,7 @@ async def test_a_bus_is_ready_when_the_first_question_finds_its_service(nats_url
     task = asyncio.create_task(bus.answer("svc", {subject: answer}))
     assert await bus.ready() == "requests are not answered yet"
     await eventually(is_ready, "the bus is ready")
-    assert await asker.ask(subject, b"x", 2) == b"x"
+    assert await asker.ask(subject, b"x", LIMIT_S) == b"x"
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await bus.close()
@@ -281,8 +273,8 @@ async def test_services_are_discoverable(nats_url: str) -> None:
 
     async def tells(verb: str) -> dict[str, Any] | None:
         try:
-            msg = await operator.request(f"$SRV.{verb}.colo-{service}", timeout=1)
-        except nats.errors.Error:
+            msg = await operator.request(f"$SRV.{verb}.colo-{service}", timeout=LIMIT_S)
+        except nats.errors.NoRespondersError:
             return None
         delivered: dict[str, Any] = json.loads(msg.data)
         return delivered
@@ -298,7 +290,7 @@ async def test_services_are_discoverable(nats_url: str) -> None:
     assert info is not None
     assert (info["name"], info["version"], info["metadata"]) == (f"colo-{service}", "1.2.3", {"schema": "colo.v1"})
     assert [endpoint["subject"] for endpoint in info["endpoints"]] == [subject]
-    assert await bus.ask(subject, b"hello", 5) == b"hello"
+    assert await bus.ask(subject, b"hello", LIMIT_S) == b"hello"
     stats = await tells("STATS")
     assert stats is not None
     assert stats["endpoints"][0]["num_requests"] == 1

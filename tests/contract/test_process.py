@@ -22,6 +22,7 @@ from colo_common.adapters.bus_nats import NatsBus
 from colo_common.events.requests import GetJob, Refusal
 from colo_common.ports import Unavailable
 from colo_common.runtime.ask import ask
+from tests.support.ports import free_ports
 from tests.support.servers import made_streams
 from tests.support.waiting import eventually
 
@@ -182,9 +183,9 @@ async def test_a_defect_ends_the_process_with_code_one_and_a_line(nats_url: str,
 async def test_a_process_that_starts_before_nats_is_alive_says_why_it_is_not_ready_and_heals(
     redis_url: str, tmp_path: Path
 ) -> None:
-    first = NatsServer(directory=tmp_path)
+    (port,) = free_ports(1)
+    first = NatsServer(directory=tmp_path, port=port)
     await first.start()
-    port = int(first.url.rpartition(":")[2])
     url = first.url
     await made_streams(url)
     await first.stop()
