@@ -17,7 +17,7 @@ async def bus(server: NatsServer) -> AsyncIterator[NatsBus]:
     """A connected bus."""
     bus = NatsBus(server.url, name="contract")
     bus.start()
-    await bus.connected(10)
+    await bus.connected(50)
     yield bus
     await bus.close()
 

@@ -15,10 +15,7 @@ from colo_common.adapters.bus_nats import NatsBus
 from colo_common.events.registry import Stream
 from colo_common.ports import Bus, Delivery, Outgoing, Refused, Source, Unavailable
 from tests.support.bus_memory import MemoryBus
-from tests.support.waiting import eventually
-
-#: Only keeps what hangs from lasting for ever.
-LIMIT_S = 50.0
+from tests.support.waiting import LIMIT_S, eventually
 
 
 @pytest.fixture(params=["memory", "nats"])
@@ -281,11 +278,11 @@ async def test_an_unnamed_listener_may_begin_some_time_ago(bus: Bus, own: str) -
         async with listening(bus, source, received):
             after = iter(range(1_000))
 
-            async def is_heard() -> bool:
+            async def is_received() -> bool:
                 await bus.publish([kept(event(own, "a"), f"after {new} {next(after)}")])
                 return any(new in text.split() for text in received.texts)
 
-            await eventually(is_heard, f"{new} is heard, or what came after it", limit_s=LIMIT_S)
+            await eventually(is_received, f"{new} is received, or what came after it", limit_s=LIMIT_S)
         assert received.texts == sorted(set(received.texts), key=received.texts.index)
         return new in received.texts and "old" not in received.texts
 

@@ -20,10 +20,10 @@ from colo_cli.servers import NatsServer, find_nats_server
 from colo_common.adapters.bus_nats import NatsBus
 from colo_common.events.registry import Stream
 from colo_common.ports import Outgoing, Refused, Source, Unavailable
-from tests.contract.test_bus import LIMIT_S, Received, kept, listening, live
+from tests.contract.test_bus import Received, kept, listening, live
 from tests.support.ports import free_ports
 from tests.support.servers import made_streams
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 
 @pytest.fixture

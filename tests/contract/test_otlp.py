@@ -11,6 +11,7 @@ from colo_common.runtime.otlp import OtlpExporter
 from colo_common.runtime.telemetry import Telemetry
 from tests.support.bus_memory import MemoryBus
 from tests.support.manual_clock import ManualClock
+from tests.support.ports import free_ports
 
 
 async def test_a_collector_receives_the_spans_of_a_placement() -> None:
@@ -63,9 +64,9 @@ async def test_a_collector_receives_the_spans_of_a_placement() -> None:
     }
 
 
-async def test_a_collector_that_is_not_there_costs_the_export_and_is_counted(unused_tcp_port: int) -> None:
+async def test_a_collector_that_is_not_there_costs_the_export_and_is_counted() -> None:
     metrics = Metrics()
-    exporter = OtlpExporter(f"http://127.0.0.1:{unused_tcp_port}", "scheduler", "1.2.3")
+    exporter = OtlpExporter(f"http://127.0.0.1:{free_ports(1)[0]}", "scheduler", "1.2.3")
     telemetry = Telemetry("scheduler", metrics=metrics, exporter=exporter)
     telemetry.root("submit", traceparent=placement_trace("job/main/0", 1), start_us=1, end_us=2)
     await telemetry.flush(MemoryBus(), ManualClock())

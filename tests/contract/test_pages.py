@@ -42,7 +42,7 @@ async def asker(nats_url: str, overcommit: OvercommitCore) -> AsyncIterator[Aske
     """What a gateway asks with, over a NATS that nobody configured; `sort=("all",)` is answered without pages."""
     bus = NatsBus(nats_url, name="pages")
     bus.start()
-    await bus.connected(10)
+    await bus.connected(50)
 
     async def answer(data: bytes, headers: Mapping[str, str]) -> bytes:
         del headers

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,7 +23,7 @@ from colo_common.ports import Unavailable
 from colo_common.runtime.ask import ask
 from tests.support.ports import free_ports
 from tests.support.servers import made_streams
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 # A service that answers one question and crashes when it is asked for the job "defect".
 PROGRAM = """
@@ -68,7 +67,7 @@ class Running:
     async def until(self, event: str) -> dict[str, Any]:
         """Read log lines until this event."""
         assert self.process.stderr is not None
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(LIMIT_S):
             while line := await self.process.stderr.readline():
                 self.lines.append(json.loads(line))
                 if self.lines[-1]["event"] == event:
@@ -81,7 +80,7 @@ class Running:
         async def is_ready() -> bool:
             return (await self.page("/readyz"))[0] == 200
 
-        await eventually(is_ready, "the process is ready", limit_s=15)
+        await eventually(is_ready, "the process is ready", limit_s=LIMIT_S)
 
     async def page(self, path: str) -> tuple[int, str]:
         async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{self.port}{path}") as answer:
@@ -107,7 +106,7 @@ async def refused(*flags: str, **environ: str) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", PROGRAM, *flags, env={**os.environ, **environ}, stderr=asyncio.subprocess.PIPE
     )
-    _out, error = await asyncio.wait_for(process.communicate(), 20)
+    _out, error = await asyncio.wait_for(process.communicate(), LIMIT_S)
     assert process.returncode is not None
     return process.returncode, error.decode()
 
@@ -117,7 +116,7 @@ async def test_a_process_serves_tells_of_itself_and_leaves_on_sigterm(nats_url: 
         await running.ready()
         bus = NatsBus(nats_url, name="contract")
         bus.start()
-        await bus.connected(10)
+        await bus.connected(50)
         # Ready means that the first question finds it.
         assert await ask(bus, GetJob(job="a")) == Refusal(code=404, field="job", rule="is not known")
         await bus.close()
@@ -137,10 +136,8 @@ async def test_a_process_serves_tells_of_itself_and_leaves_on_sigterm(nats_url: 
             "colo_jobs_inbox_items",
         ):
             assert name in text
-        before_s = time.monotonic()
         running.process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(running.process.wait(), 30) == 0
-        assert time.monotonic() - before_s < 20
+        assert await asyncio.wait_for(running.process.wait(), LIMIT_S) == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other kernels have no such policy")
@@ -171,13 +168,13 @@ async def test_a_defect_ends_the_process_with_code_one_and_a_line(nats_url: str,
         await running.ready()
         bus = NatsBus(nats_url, name="contract")
         bus.start()
-        await bus.connected(10)
+        await bus.connected(50)
         with pytest.raises(Unavailable):
             await ask(bus, GetJob(job="defect"))
         await bus.close()
         crash = await running.until("service-crashed")
         assert crash["error"] == "InvariantBroken: as asked for"
-        assert await asyncio.wait_for(running.process.wait(), 30) == 1
+        assert await asyncio.wait_for(running.process.wait(), LIMIT_S) == 1
 
 
 async def test_a_process_that_starts_before_nats_is_alive_says_why_it_is_not_ready_and_heals(
@@ -200,7 +197,7 @@ async def test_a_process_that_starts_before_nats_is_alive_says_why_it_is_not_rea
         try:
             await running.ready()
             running.process.send_signal(signal.SIGTERM)
-            assert await asyncio.wait_for(running.process.wait(), 30) == 0
+            assert await asyncio.wait_for(running.process.wait(), LIMIT_S) == 0
         finally:
             await second.stop()
 

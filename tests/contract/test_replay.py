@@ -28,7 +28,7 @@ async def test_an_empty_store_that_was_never_marked_finds_the_unfinished_jobs_of
     await made_streams(nats_url)
     bus = NatsBus(nats_url, name="contract")
     bus.start()
-    await bus.connected(10)
+    await bus.connected(50)
     name = "replayed"
     ended = JobStateChanged(
         job=f"{name}-a", queue="q", state="Completed", previous="Running", transition="J14", version=2

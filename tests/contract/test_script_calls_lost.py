@@ -22,7 +22,7 @@ from colo_common.adapters.store_redis import RedisStore
 from colo_common.events.effects import Write
 from colo_common.ports import PortError, Unavailable
 from tests.support.servers import RedisServer, redis_server
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 ADD = Script.of("return redis.call('RPUSH', ARGV[1], ARGV[2])")
 ECHO = Script.of("return ARGV[1]")
@@ -66,7 +66,7 @@ def kill(server: RedisServer) -> None:
 
 
 async def test_who_leaves_in_the_middle_of_an_answer_leaves_the_others_theirs(client: redis.asyncio.Redis) -> None:
-    calls = ScriptCalls(client)
+    calls = ScriptCalls(client, within_s=LIMIT_S)
     await client.client_pause(PAUSE_MS, all=False)
     sent = [asyncio.create_task(calls.run(ECHO, [f"sent {number}"])) for number in range(3)]
     await until_held_up(client)
@@ -83,17 +83,19 @@ async def test_who_leaves_in_the_middle_of_an_answer_leaves_the_others_theirs(cl
 
 
 async def test_an_answer_that_comes_too_late_is_nobodys(client: redis.asyncio.Redis) -> None:
-    calls = ScriptCalls(client, within_s=2.0)
+    calls = ScriptCalls(client, within_s=LIMIT_S)
     assert await calls.run(ECHO, ["before"]) == b"before"
     await client.client_pause(PAUSE_MS, all=False)
+    calls._within_s = 0.1
     found = await asyncio.gather(*(calls.run(ECHO, ["late"]) for _ in range(2)), return_exceptions=True)
     assert [type(each) for each in found] == [TooLate] * 2
+    calls._within_s = LIMIT_S
     await client.client_unpause()
     assert await asyncio.gather(*(calls.run(ECHO, [str(n)]) for n in range(3))) == [b"0", b"1", b"2"]
 
 
 async def test_closing_in_the_middle_of_an_answer_cancels_its_callers(client: redis.asyncio.Redis) -> None:
-    calls = ScriptCalls(client)
+    calls = ScriptCalls(client, within_s=LIMIT_S)
     await client.client_pause(PAUSE_MS, all=False)
     waits = [asyncio.create_task(calls.run(ECHO, ["a"])) for _ in range(2)]
     await until_held_up(client)
@@ -115,7 +117,7 @@ async def test_closing_in_the_middle_of_an_answer_cancels_its_callers(client: re
 async def test_a_server_that_ends_fails_all_that_went_together_and_gets_nothing_twice(
     server: RedisServer, client: redis.asyncio.Redis
 ) -> None:
-    calls = ScriptCalls(client)
+    calls = ScriptCalls(client, within_s=LIMIT_S)
     assert await calls.run(ADD, ["k", "before"]) == 1
     await client.client_pause(PAUSE_MS, all=False)
     waits = [asyncio.create_task(calls.run(ADD, ["k", number])) for number in range(3)]
@@ -149,7 +151,7 @@ async def test_a_store_heals_after_its_server_was_killed_and_started_anew(server
 
 
 async def test_forgotten_scripts_are_loaded_for_the_calls_that_need_them(client: redis.asyncio.Redis) -> None:
-    calls = ScriptCalls(client)
+    calls = ScriptCalls(client, within_s=LIMIT_S)
     assert await calls.run(ADD, ["k", "0"]) == 1
     await client.script_flush()
     assert await calls.run(ECHO, ["known"]) == b"known"
@@ -167,7 +169,7 @@ async def test_forgotten_scripts_are_loaded_for_the_calls_that_need_them(client:
 async def test_a_script_that_cannot_be_loaded_fails_alone_with_the_servers_sentence(
     client: redis.asyncio.Redis,
 ) -> None:
-    calls = ScriptCalls(client)
+    calls = ScriptCalls(client, within_s=LIMIT_S)
     found = await asyncio.gather(calls.run(Script.of("no lua"), []), calls.run(ECHO, ["a"]), return_exceptions=True)
     assert isinstance(found[0], ResponseError)
     assert "compiling" in str(found[0])
@@ -184,7 +186,7 @@ async def test_more_than_travel_together_keep_their_order_over_one_connection(cl
 
 
 async def test_a_connection_that_was_idle_for_long_is_asked_before_it_is_used(client: redis.asyncio.Redis) -> None:
-    calls = ScriptCalls(client)
+    calls = ScriptCalls(client, within_s=LIMIT_S)
     await calls.run(ECHO, ["a"])
     (kept,) = [each["id"] for each in await client.client_list()]
     before = await client.info("commandstats")
@@ -200,14 +202,14 @@ async def test_a_connection_that_was_idle_for_long_is_asked_before_it_is_used(cl
 
 
 async def test_an_argument_that_is_none_fails_its_caller_alone(client: redis.asyncio.Redis) -> None:
-    calls = ScriptCalls(client)
+    calls = ScriptCalls(client, within_s=LIMIT_S)
     wrong: list[Argument] = [None]  # type: ignore[list-item]
     found = await asyncio.gather(calls.run(ECHO, ["a"]), calls.run(ECHO, wrong), return_exceptions=True)
     assert (found[0], type(found[1])) == (b"a", DataError)
 
 
 async def test_arguments_arrive_as_they_were_given(client: redis.asyncio.Redis) -> None:
-    calls = ScriptCalls(client)
+    calls = ScriptCalls(client, within_s=LIMIT_S)
     given: list[Argument] = ["", "ä b", b"\r\n\x00\xff", -5, 1 << 62, b"x" * 20_000, "$3\r\nabc", ""]
     keys, arguments = await calls.run(ECHO_ALL, given, keys=("one", "two words"))
     assert keys == [b"one", b"two words"]

@@ -114,7 +114,7 @@ def test_a_server_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
         parent.kill()
     try:
         # The handle of a process becomes readable when it has ended.
-        readable, _, _ = select.select([handle], [], [], 10)
+        readable, _, _ = select.select([handle], [], [], 50)
         assert readable == [handle]
     finally:
         os.close(handle)

@@ -21,7 +21,8 @@ from colo_common.model.invalid import InvalidInput
 
 __all__ = ["Recipe", "ServerProcess", "tied_command"]
 
-START_LIMIT_MS: Final = 10_000
+#: A busy machine starts a server in seconds; one that stood still in between needs more.
+START_LIMIT_MS: Final = 30_000
 STOP_LIMIT_MS: Final = 5_000
 POLL_MS: Final = 10
 LOG_TAIL_LINES: Final = 3
