@@ -30,8 +30,9 @@ class NodeExecutor:
         policy: ExecutorPolicy | None = None,
         reflex: ReflexPolicy | None = None,
         ceiling_mcpu: int | None = None,
+        only_observes: bool = False,
     ) -> None:
-        self.executor = Executor(node, policy or ExecutorPolicy())
+        self.executor = Executor(node, policy or ExecutorPolicy(), only_observes=only_observes)
         self.reflex = Reflex(
             reflex or ReflexPolicy(), capacity_mcpu=capacity_mcpu, now_ms=now_ms, ceiling_mcpu=ceiling_mcpu
         )

@@ -60,10 +60,22 @@ class OvercommitStory:
         """The node says what it is. reserved= lists CPUs, system= and kubelet= too, mcpu= and gib= are quantities.
 
         pinned= are those of kubelet= that the kubelet pinned to pods. colocated=0: no batch work there.
+        observe=1: nothing is written there.
         amplify= is the percentage that its CPU is claimed to be, normal= what it is of a reference machine's; pool= is a label.
         """
         args.only(
-            "cpus", "reserved", "system", "kubelet", "pinned", "mcpu", "gib", "colocated", "amplify", "normal", "pool"
+            "cpus",
+            "reserved",
+            "system",
+            "kubelet",
+            "pinned",
+            "mcpu",
+            "gib",
+            "colocated",
+            "amplify",
+            "normal",
+            "pool",
+            "observe",
         )
         labels = {"pool": args.text("pool")} if "pool" in args.named else {}
         rules = NodeRules(
@@ -74,6 +86,7 @@ class OvercommitStory:
             reserved_mcpu=args.number("mcpu", 0),
             reserved_memory_bytes=args.number("gib", 0) * GIB,
             is_colocated=args.number("colocated", 1) == 1,
+            enforcement="observe" if args.number("observe", 0) == 1 else "full",
             amplification_pct=args.number("amplify", 100),
             cpu_normalization_pct=args.number("normal", 100),
         )

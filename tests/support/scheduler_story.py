@@ -258,7 +258,8 @@ class Story:
         """node NAME zones=2 sockets=1 cpus=16 gib=64 simulated=0: what a machine is; cpus and gib are per zone.
 
         online=1: it runs online work; label=k:v; taint=key; gpus=2: so many, divided over the zones in order, 16 GiB each;
-        reserved=0-1, align=single-numa-node, bind=full-pcpus, amplify=150, batch-most=2, colocated=0: its operator's rules.
+        reserved=0-1, align=single-numa-node, bind=full-pcpus, amplify=150, batch-most=2, colocated=0, observe=1: its
+        operator's rules.
         """
         args.only(*_MACHINE, *_RULES)
         topology = a_topology(
@@ -431,7 +432,7 @@ class Story:
 
 
 _MACHINE = ("zones", "sockets", "cpus", "gib", "simulated", "online", "label", "taint", "gpus")
-_RULES = ("reserved", "align", "bind", "amplify", "batch-most", "colocated")
+_RULES = ("reserved", "align", "bind", "amplify", "batch-most", "colocated", "observe")
 _PLACE = ("label", "tolerate", "policy", "bind", "must-bind", "align", "gpus", "gpu-pct")
 
 
@@ -458,6 +459,7 @@ def rules_of(args: Args) -> NodeRules:
         amplification_pct=args.number("amplify", 100),
         batch_replicas_most=None if most < 0 else most,
         is_colocated=args.number("colocated", 1) == 1,
+        enforcement="observe" if args.number("observe", 0) == 1 else "full",
     )
 
 

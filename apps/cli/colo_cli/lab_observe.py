@@ -120,7 +120,7 @@ class LabObserver:
         match fact:
             case JobSubmitted():
                 self.jobs.setdefault(fact.job, "Pending")
-            case EnforcementChanged():
+            case EnforcementChanged() if not fact.observed:
                 self._view(fact.node).ceiling_mcpu = fact.ceiling_mcpu
                 before, after = fact.ceiling_before_mcpu / 1000, fact.ceiling_mcpu / 1000
                 self.event_log.append(

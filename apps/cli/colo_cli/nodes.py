@@ -38,6 +38,7 @@ _COLUMNS: Final = (
     "+MEM PROMISED>", "+MEM HELD>", "+MEM HEADROOM>", "WHY NOT MORE", "+LABELS",
 )  # fmt: skip
 _REPLICAS_SHOWN: Final = 50
+_KNOBS_SHOWN: Final = 20
 
 
 def nodes(
@@ -140,6 +141,7 @@ def _show_node(answer: Any, output: ListOutput, clock_speed: float) -> int:
     _print_zones(reply)
     _print_measured(reply, is_wide=output == "wide")
     _print_ceiling(reply)
+    _print_withheld(reply, is_wide=output == "wide")
     _print_replicas(reply, is_wide=output == "wide")
     _print_changes(reply.changes)
     for sentence in reply.missing:
@@ -233,13 +235,35 @@ def _print_ceiling(reply: "NodeReply") -> None:
     if ceiling is None:
         return
     print()
+    would = " (not written)" if ceiling.observed else ""
     print_text(
-        f"batch ceiling {cpu_text(ceiling.ceiling_mcpu)} CPU, before {cpu_text(ceiling.ceiling_before_mcpu)}"
+        f"batch ceiling{would} {cpu_text(ceiling.ceiling_mcpu)} CPU, before {cpu_text(ceiling.ceiling_before_mcpu)}"
         f" ({ceiling.reason.value}, {ago(ceiling.at_ms, reply.node.now_ms)} ago);"
         f" online work used {cpu_text(ceiling.online_cpu_used_mcpu)} CPU then"
     )
     for knob in ceiling.knobs:
         print(f"  {knob.path} = {knob.value}")
+
+
+def _print_withheld(reply: "NodeReply", *, is_wide: bool) -> None:
+    """What the executor would write there and does not."""
+    withheld = reply.withheld
+    if withheld is None:
+        return
+    shown = withheld.knobs if is_wide else withheld.knobs[:_KNOBS_SHOWN]
+    print()
+    print_text(
+        f"would do, and does not ({ago(withheld.at_ms, reply.node.now_ms)} ago):"
+        f" {counted(withheld.count, 'kernel value')}",
+        colour="yellow",
+    )
+    for knob in shown:
+        print_text(f"  {knob.path} = {knob.value}" + (f" (now {knob.before})" if knob.before else ""))
+    for sentence in withheld.failed:
+        print_text(f"  not possible: {sentence}")
+    more = withheld.count - len(shown) - len(withheld.failed)
+    if more > 0:
+        print(f"  and {more} more; {'--output json' if is_wide else '--output wide'} lists up to 100")
 
 
 def _print_replicas(reply: "NodeReply", *, is_wide: bool) -> None:

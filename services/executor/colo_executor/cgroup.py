@@ -147,6 +147,21 @@ class CgroupTree:
                     self._mkdir(path, last, parent_fd)
                     self._own.add(path)
 
+    def to_make(self, group: str) -> tuple[KnobValue, ...]:
+        """What `make` would do; nothing is made. A group that is not there has the value "a control group"."""
+        found = []
+        for mount in self._mounts():
+            if self._is_at(mount, group):
+                continue
+            if self.version == 2:
+                with contextlib.suppress(FileNotFoundError):
+                    above, wanted, before = self._to_delegate(mount, group)
+                    if wanted:
+                        path = self._shown(mount, above, "cgroup.subtree_control")
+                        found.append(KnobValue(path=path, value=wanted, before=before))
+            found.append(KnobValue(path=self._shown(mount, group), value="a control group", before=""))
+        return tuple(found)
+
     def remove(self, group: str) -> bool:
         """Remove the group under every controller, waiting a bounded time for its last process; False when a directory stayed."""
         for wait_s in _RETRY_S:
@@ -220,24 +235,41 @@ class CgroupTree:
     # ------------------------------------------------------------ files
 
     def has(self) -> frozenset[Knob]:
-        """The knobs whose files the kernel has in the subtree's top group."""
+        """The knobs whose files the kernel has in the subtree's top group, or before it is made, in a group beside it."""
         found = set()
         sizes = self.huge_page_sizes()
         for knob in Knob:
             place = file_of(knob, self.version, sizes[0] if sizes else 0)
             if place is None or place[0] not in self.hierarchy.mounts:
                 continue
-            with self._dir(self.hierarchy.mounts[place[0]], "") as fd:
+            with self._like_top(self.hierarchy.mounts[place[0]], place[0]) as fd:
                 if _exists(place[1], fd):
                     found.add(knob)
         return frozenset(found)
+
+    @contextlib.contextmanager
+    def _like_top(self, mount: str, controller: str) -> Iterator[int]:
+        """The subtree's top group, or where it is not made the first one beside it with files of the controller, or the mount."""
+        with contextlib.ExitStack() as stack:
+            try:
+                fd = stack.enter_context(self._dir(mount, ""))
+            except FileNotFoundError:
+                fd = stack.enter_context(self._dir(mount, None))
+                for name in _groups_in(fd):
+                    with contextlib.suppress(OSError):
+                        beside = os.open(name, _DIR_FLAGS, dir_fd=fd)
+                        stack.callback(os.close, beside)
+                        if any(file.startswith(f"{controller}.") for file in os.listdir(beside)):
+                            fd = beside
+                            break
+            yield fd
 
     def huge_page_sizes(self) -> tuple[int, ...]:
         """The sizes of huge pages (bytes, ascending) that the kernel can limit in the subtree's top group."""
         mount = self.hierarchy.mounts.get("hugetlb")
         if mount is None:
             return ()
-        with self._dir(mount, "") as fd:
+        with self._like_top(mount, "hugetlb") as fd:
             found = (page_bytes_of(name) for name in os.listdir(fd))
             return tuple(sorted({size for size in found if size is not None}))
 
@@ -260,12 +292,16 @@ class CgroupTree:
         return KnobValue(path=path, value=shown, before=before)
 
     def observed(self, write: KnobWrite) -> KnobValue:
-        """What `write` would do; nothing is written."""
+        """What `write` would do; nothing is written. `before` is empty where the group is still to be made."""
         place = file_of(write.knob, self.version, write.page_bytes)
         if place is None or place[0] not in self.hierarchy.mounts:
             raise CgroupError(f"cgroup v{self.version} here has no file for {write.knob.value}")
         mount, text = self.hierarchy.mounts[place[0]], text_of(write.knob, self.version, write.value)
-        before = self._read(mount, write.path, place[1])
+        before = ""
+        with contextlib.suppress(FileNotFoundError):
+            before = self._read(mount, write.path, place[1])
+            if agrees(write.knob, self.version, text, before):
+                text = before
         return KnobValue(path=self._shown(mount, write.path, place[1]), value=text, before=before)
 
     def keep(self, write: KnobWrite) -> None:
@@ -568,12 +604,17 @@ class CgroupTree:
 
     def _delegate(self, mount: str, group: str) -> None:
         """Enable the controllers (v2) for the group that is about to be made."""
+        above, wanted, before = self._to_delegate(mount, group)
+        if wanted:
+            self._write(mount, above, "cgroup.subtree_control", wanted, before)
+
+    def _to_delegate(self, mount: str, group: str) -> tuple[str | None, str, str]:
+        """The group above, what enables the controllers there that it lacks, and which it has."""
         above: str | None = group.rpartition("/")[0] if group else None
         present = set(self._read(mount, above, "cgroup.controllers").split())
         before = self._read(mount, above, "cgroup.subtree_control")
         wanted = [name for name in self._controllers() if name in present and name not in before.split()]
-        if wanted:
-            self._write(mount, above, "cgroup.subtree_control", " ".join(f"+{name}" for name in wanted), before)
+        return above, " ".join(f"+{name}" for name in wanted), before
 
     def _mkdir(self, path: str, name: str, parent_fd: int) -> None:
         self._try(path, "mkdir", lambda: os.mkdir(name, 0o755, dir_fd=parent_fd))

@@ -83,11 +83,19 @@ class Executor:
     """Owns the attempts of one node. Every placement is started and ends, or is refused, exactly once."""
 
     def __init__(
-        self, node: str, policy: ExecutorPolicy, *, colocation_mode: Literal["container", "vm"] = "container"
+        self,
+        node: str,
+        policy: ExecutorPolicy,
+        *,
+        colocation_mode: Literal["container", "vm"] = "container",
+        only_observes: bool = False,
     ) -> None:
-        """`colocation_mode` is that of the node's rules, until a collector reports them."""
+        """`colocation_mode` is that of the node's rules, until a collector reports them. `only_observes`: nothing is written here,
+        and every move of the ceiling is published as if batch work ran.
+        """
         self.node = node
         self._mode = colocation_mode
+        self._only_observes = only_observes
         self.policy = policy
         self.active: dict[str, ReplicaAttempt] = {}
         self.waiting: dict[str, Placement] = {}
@@ -182,7 +190,7 @@ class Executor:
         return [KeepCpus(kept=kept)]
 
     def _has_batch(self) -> bool:
-        return any(not is_online(attempt.placement) for attempt in self.active.values())
+        return self._only_observes or any(not is_online(attempt.placement) for attempt in self.active.values())
 
     def _sampled(self, sample: NodeUsageSampled) -> list[Effect]:
         """Tell the reflex how often online work broke its SLO; when nobody knows it any more, the reflex forgets it by itself."""

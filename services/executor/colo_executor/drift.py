@@ -10,6 +10,7 @@ __all__ = ["DriftReporter"]
 
 _NAMED_MOST: Final = 100
 _SENTENCE_MOST: Final = 500
+_AGAIN_MS: Final = 3_600_000
 
 
 class DriftReporter:
@@ -18,16 +19,28 @@ class DriftReporter:
     def __init__(self, node: str) -> None:
         self._node = node
         self._failed: tuple[str, ...] = ()
-        self._seen: tuple[KnobValue, ...] = ()
+        self._observed: tuple[tuple[KnobValue, ...], tuple[str, ...]] = ((), ())
+        self._observed_at_ms = 0
 
     def report(self, drift: Drift, now_ms: int) -> list[Publish]:
         """The fact about this drift, or none when only the same failures were found again."""
         if drift.observed:
             return self._observed_drift(drift, now_ms)
-        self._seen = ()
+        self._observed = ((), ())
         failed_before, self._failed = self._failed, drift.failed
         if not drift.knobs and (not drift.failed or drift.failed == failed_before):
             return []
+        return [self._published(drift, now_ms)]
+
+    def _observed_drift(self, drift: Drift, now_ms: int) -> list[Publish]:
+        """What is left as it is is said once, until it is another, and each hour, for who keeps no longer history."""
+        before, self._observed = self._observed, (drift.knobs, drift.failed)
+        if self._observed == before and now_ms - self._observed_at_ms < _AGAIN_MS:
+            return []
+        self._observed_at_ms = now_ms
+        return [self._published(drift, now_ms)]
+
+    def _published(self, drift: Drift, now_ms: int) -> Publish:
         knobs = drift.knobs[:_NAMED_MOST]
         fact = DriftCorrected(
             at_ms=now_ms,
@@ -35,15 +48,6 @@ class DriftReporter:
             count=len(drift.knobs) + len(drift.failed),
             knobs=knobs,
             failed=tuple(sentence[:_SENTENCE_MOST] for sentence in drift.failed[: _NAMED_MOST - len(knobs)]),
+            observed=drift.observed,
         )
-        return [Publish(fact=fact, id=f"executor:drift:{self._node}:{now_ms}")]
-
-    def _observed_drift(self, drift: Drift, now_ms: int) -> list[Publish]:
-        """What is left as it is is said once, until it is another."""
-        seen_before, self._seen = self._seen, drift.knobs
-        if drift.knobs == seen_before:
-            return []
-        fact = DriftCorrected(
-            at_ms=now_ms, node=self._node, count=len(drift.knobs), knobs=drift.knobs[:_NAMED_MOST], observed=True
-        )
-        return [Publish(fact=fact, id=f"executor:drift:{self._node}:{now_ms}")]
+        return Publish(fact=fact, id=f"executor:drift:{self._node}:{now_ms}")

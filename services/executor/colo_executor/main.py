@@ -6,6 +6,7 @@ import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
+from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_name import node_name
 from colo_common.ports import Bus, Clock, SpanSink
@@ -18,11 +19,12 @@ from colo_executor.core import Executor
 from colo_executor.journal import JournalBusy
 from colo_executor.knobs import quota_us
 from colo_executor.process.machine import cpu_index
+from colo_executor.process.observing import ObservingRuntime, WorkIsHere
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.watched import Watched
 from colo_executor.runtime import Runtime
 from colo_executor.settings import ExecutorSettings
-from colo_executor.shell import ExecutorShell, no_span
+from colo_executor.shell import OBSERVE_NODE, ExecutorShell, no_span
 from colo_executor.subscriptions import executor_hears
 
 __all__ = ["NAME", "build", "executor_service", "main", "open_runtime", "restore"]
@@ -43,7 +45,8 @@ def executor_service(
     beat: Callable[[], None] = lambda: None,
 ) -> tuple[Service, ExecutorShell]:
     """The service of one node and its shell. The caller must also run the shell's reflex, `run_teller` and `run_reconcile`."""
-    core = Executor(node, settings.orders, colocation_mode=settings.rules.colocation_mode)
+    only_observes = settings.rules.only_observes
+    core = Executor(node, settings.orders, colocation_mode=settings.rules.colocation_mode, only_observes=only_observes)
     shell = ExecutorShell(
         runtime,
         clock,
@@ -52,7 +55,7 @@ def executor_service(
         metrics=metrics,
         span=span,
         reconcile_ms=settings.reconcile_ms,
-        observes=settings.observe,
+        observes=(*settings.observe, OBSERVE_NODE) if only_observes else settings.observe,
         beat=beat,
         yields=core.suspension.is_held,
     )
@@ -78,6 +81,11 @@ def executor_service(
 
 async def build(process: ServiceProcess, settings: ExecutorSettings) -> None:
     """Add the executor of this machine to a process. Raises InvalidInput when the machine cannot run it."""
+    if settings.rules.only_observes:
+        observing = open_observing(settings)
+        process.at_close(observing.close)
+        _add(process, settings, observing)
+        return
     runtime = open_runtime(settings)
     process.at_close(runtime.close)
     for name, says, read in (
@@ -89,6 +97,12 @@ async def build(process: ServiceProcess, settings: ExecutorSettings) -> None:
     if settings.watchdog_ms:
         watched = Watched(runtime.quota_path, quota_us(settings.suppress.floor_mcpu), settings.watchdog_ms)
         process.at_close(watched.leave)
+    _add(process, settings, runtime, (lambda: None) if watched is None else watched.beat)
+
+
+def _add(
+    process: ServiceProcess, settings: ExecutorSettings, runtime: Runtime, beat: Callable[[], None] = lambda: None
+) -> None:
     service, shell = executor_service(
         settings.node or node_name(socket.gethostname()),
         runtime,
@@ -97,7 +111,7 @@ async def build(process: ServiceProcess, settings: ExecutorSettings) -> None:
         settings,
         metrics=process.metrics,
         span=process.telemetry.span,
-        beat=(lambda: None) if watched is None else watched.beat,
+        beat=beat,
     )
     process.add(service)
     process.background(shell.run_reflex())
@@ -108,16 +122,30 @@ async def build(process: ServiceProcess, settings: ExecutorSettings) -> None:
 def open_runtime(settings: ExecutorSettings) -> ProcessRuntime:
     """The process runtime. Raises InvalidInput that names the setting when the machine refuses it or another executor runs."""
     try:
-        for mount in find_hierarchy(settings.process.cgroup_root).mounts.values():
-            check_file_system(mount, settings.process.proc_root)
-        withheld = settings.withheld_cpus(cpu_index(settings.process.sys_root))
-        return ProcessRuntime(settings.process, admits_online=settings.online, withheld=withheld)
+        return ProcessRuntime(settings.process, admits_online=settings.online, withheld=_withheld(settings))
     except JournalBusy as error:
         raise InvalidInput("process_state_dir", str(error), settings.process.state_dir) from error
     except CgroupError as error:
         raise InvalidInput("process_cgroup_root", str(error), settings.process.cgroup_root) from error
     except OSError as error:
         raise InvalidInput("process_state_dir", f"must be writable: {error}", settings.process.state_dir) from error
+
+
+def open_observing(settings: ExecutorSettings) -> ObservingRuntime:
+    """The runtime of a node that only observes. Raises InvalidInput when work of colo runs there, or an executor."""
+    try:
+        return ObservingRuntime(settings.process, admits_online=settings.online, withheld=_withheld(settings))
+    except WorkIsHere as error:
+        raise InvalidInput("rules_enforcement", str(error), settings.rules.enforcement) from error
+    except (CgroupError, OSError) as error:
+        raise InvalidInput("process_cgroup_root", str(error), settings.process.cgroup_root) from error
+
+
+def _withheld(settings: ExecutorSettings) -> CpuSet:
+    """The CPUs that no placed work may use, once each place of control groups is known to be one."""
+    for mount in find_hierarchy(settings.process.cgroup_root).mounts.values():
+        check_file_system(mount, settings.process.proc_root)
+    return settings.withheld_cpus(cpu_index(settings.process.sys_root))
 
 
 async def restore(settings: ExecutorSettings) -> int:

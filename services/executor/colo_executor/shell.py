@@ -42,10 +42,11 @@ from colo_executor.reflex import Reflex, ReflexEvent, ReflexPolicy
 from colo_executor.runtime import Runtime
 from colo_executor.suppress import bounds_mcpu
 
-__all__ = ["OBSERVE_CEILING", "OBSERVE_DRIFT", "ExecutorShell", "no_span"]
+__all__ = ["OBSERVE_CEILING", "OBSERVE_DRIFT", "OBSERVE_NODE", "ExecutorShell", "no_span"]
 
 OBSERVE_CEILING: Final = "ceiling"
 OBSERVE_DRIFT: Final = "drift"
+OBSERVE_NODE: Final = "node"
 _CHECK_EVERY_MS: Final = 1_000
 _ADVICE_MOST: Final = 100
 _QUIET_PERIODS: Final = 5
@@ -88,8 +89,9 @@ class ExecutorShell:
         beat: Callable[[], None] = lambda: None,
         yields: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`observes` are rules that decide and write nothing. `beat` is called in each turn of the reflex thread. `yields`: whether
-        an operator holds the node, whose changes of kernel values are then left as they are.
+        """`observes` are rules that decide and write nothing, or the whole node, of which all is said that would be written. `beat`
+        is called in each turn of the reflex thread. `yields`: whether an operator holds the node, whose changes of kernel values
+        are then left as they are.
         """
         self._runtime = runtime
         self._clock = clock
@@ -111,6 +113,7 @@ class ExecutorShell:
         self._log = structlog.get_logger("executor")
         self._is_blind = False
         self._has_drift = False
+        self._seen: Drift | None = None
         self._reading: FastReading | None = None
         self._register_gauges(metrics)
         self._writes = metrics.counter("colo_executor_ceiling_writes_total", "ceilings written")
@@ -276,6 +279,9 @@ class ExecutorShell:
 
     async def run_reconcile(self, inject: Inject) -> None:
         """Put back the kernel values that other programs changed, every `reconcile_ms` until cancelled."""
+        if OBSERVE_NODE in self._observes:
+            await self._ready.wait()
+            await self.reconcile(inject)
         while True:
             await self._ready.wait()
             await asyncio.sleep(self._clock.real_s(self._reconcile_ms))
@@ -290,7 +296,8 @@ class ExecutorShell:
         if drift is not None or self._has_drift:
             await inject(drift or Drift())
         self._has_drift = drift is not None
-        if drift is None:
+        seen_before, self._seen = self._seen, drift
+        if drift is None or (drift.observed and drift == seen_before):
             return
         outcome = "yielded" if is_held else "observed" if drift.observed else "corrected"
         self._drifts.labels(outcome).inc(len(drift.knobs))
@@ -392,7 +399,7 @@ class ExecutorShell:
 
     def _count(self, result: CeilingWritten | CeilingRefused) -> None:
         if isinstance(result, CeilingWritten):
-            self._writes.inc()
+            self._writes.inc(not result.observed)
             return
         self._refusals.inc()
         if self._reflex is not None and self._reflex.refusals == 0:

@@ -1,12 +1,13 @@
 """The gateway core: keeps the newest facts and spans for the HTTP API. It decides nothing."""
 
 from collections import Counter
+from typing import TypeVar
 
 from msgspec import Struct
 
 from colo_common.events.audit import RequestAudited
 from colo_common.events.effects import Effect, Publish, Wake
-from colo_common.events.enforcement import EnforcementChanged
+from colo_common.events.enforcement import DriftCorrected, EnforcementChanged, NodeRecovered
 from colo_common.events.fact import Fact
 from colo_common.events.node import NodeUsageSampled
 from colo_common.events.registry import Stream, event_of, subject_of
@@ -22,6 +23,8 @@ from colo_gateway.recent import Recent
 from colo_gateway.traces import Traces
 
 __all__ = ["Audited", "Event", "GatewayCore", "Shown"]
+
+_F = TypeVar("_F", bound=Fact)
 # About 1 ms.
 _CHECKED_AT_ONCE = 10_000
 _NODES_MOST = 50_000
@@ -52,7 +55,9 @@ Event = Fact | Wake | Audited | Advised
 
 
 class GatewayCore:
-    """Keeps the event log, the traces, the newest evictions, the restrictions in force, recent counts and the newest ceilings."""
+    """Keeps the event log, the traces, the newest evictions, the restrictions in force, recent counts, and of each node the newest
+    ceiling and what would be written there and is not.
+    """
 
     def __init__(self, *, event_log_size: int, trace_size: int, start: int = 0) -> None:
         """`start`: the position in the event log before the first fact."""
@@ -63,6 +68,7 @@ class GatewayCore:
         self._audit = Audit(self.event_log.pieces, _CHECKED_AT_ONCE)
         self.recent = Recent()
         self.ceilings: dict[str, EnforcementChanged] = {}
+        self.withheld: dict[str, DriftCorrected] = {}
         self.received: Counter[str] = Counter()
         self.restrictions = Restrictions()
         self._since_ms: int | None = None
@@ -88,8 +94,12 @@ class GatewayCore:
         at_ms = self._arrived(event, now_ms)
         self.recent.add(event, at_ms)
         if isinstance(event, EnforcementChanged):
-            self._keep_ceiling(event)
+            _keep(self.ceilings, event.node, event)
             self.harm.shrunk(event)
+        elif isinstance(event, DriftCorrected | NodeRecovered):
+            self.withheld.pop(event.node, None)
+            if isinstance(event, DriftCorrected) and event.observed and event.count:
+                _keep(self.withheld, event.node, event)
         name = type(event).__name__
         self.received[name] += 1
         if isinstance(event, SpansFinished):
@@ -115,13 +125,6 @@ class GatewayCore:
                 self.recent.begins(at_ms)
         return at_ms
 
-    def _keep_ceiling(self, event: EnforcementChanged) -> None:
-        """Keep the newest ceiling of a node, for the most recently changed nodes."""
-        self.ceilings.pop(event.node, None)
-        self.ceilings[event.node] = event
-        if len(self.ceilings) > _NODES_MOST:
-            del self.ceilings[next(iter(self.ceilings))]
-
     def deadline_ms(self) -> int | None:
         """When the next restriction is over by itself."""
         return self.restrictions.deadline_ms()
@@ -129,3 +132,11 @@ class GatewayCore:
     def check(self) -> None:
         """Raise InvariantBroken when the event log is out of order. Each call checks a part of a long log, all parts in turn."""
         self._audit.check(len(self.event_log))
+
+
+def _keep(newest: dict[str, _F], node: str, fact: _F) -> None:
+    """Keep the newest fact of a node, for the most recently changed nodes."""
+    newest.pop(node, None)
+    newest[node] = fact
+    if len(newest) > _NODES_MOST:
+        del newest[next(iter(newest))]

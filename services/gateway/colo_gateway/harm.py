@@ -123,7 +123,7 @@ class Harm:
     def shrunk(self, fact: EnforcementChanged) -> None:
         """Take a change of a node's batch ceiling; only a fall belongs to a spell."""
         node = self._nodes.get(fact.node)
-        if node is None or fact.ceiling_mcpu >= fact.ceiling_before_mcpu:
+        if node is None or fact.observed or fact.ceiling_mcpu >= fact.ceiling_before_mcpu:
             return
         node.fall = fact
         if node.spell is not None:

@@ -180,6 +180,7 @@ class StateRoutes:
                 replicas=replicas,
                 ceiling=self._core.ceilings.get(node),
                 changes=history.lines,
+                withheld=self._core.withheld.get(node),
                 restrictions=self._core.restrictions.on_node(node),
                 missing=() if replicas is not None else ("replicas: jobs does not answer",),
             )

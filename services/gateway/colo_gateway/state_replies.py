@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from colo_common.events.enforcement import EnforcementChanged
+from colo_common.events.enforcement import DriftCorrected, EnforcementChanged
 from colo_common.events.fleet import FleetTotals, NodeDetail, NodeReplicas, TenantSummary
 from colo_common.events.placement import NearestMiss, ReasonCount
 from colo_common.events.requests import QueueSummary
@@ -86,7 +86,8 @@ class NodeReply(Struct, frozen=True, kw_only=True):
     of the history, newest last.
 
     `replicas` is None when the jobs service does not answer; `missing` then says so. `ceiling` is None before the gateway has heard
-    of one.
+    of one. `withheld`: what the executor would write there and does not, because the node or a rule only observes, or an operator
+    holds the node.
     """
 
     node: NodeDetail
@@ -95,6 +96,7 @@ class NodeReply(Struct, frozen=True, kw_only=True):
     changes: tuple[EventLine, ...]
     restrictions: tuple[Restriction, ...] = ()
     missing: tuple[str, ...] = ()
+    withheld: DriftCorrected | None = None
 
 
 class TenantsReply(Struct, frozen=True, kw_only=True):

@@ -36,6 +36,7 @@ class Limit(StrEnum):
     POLICY = "policy"
     OFF = "policy: colocation is off there"
     RULES = "the node's own rules: no batch work there (is_colocated is off)"
+    OBSERVES = "the node only observes (rules_enforcement is observe): nothing is written there"
     AGE = "the node's facts are too old to promise more than is held"
 
 

@@ -28,7 +28,7 @@ from colo_common.model.invalid import InvariantBroken
 from colo_common.model.partition import Partitions, PartitionsHeld, partition_of
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.restriction import Restrictions, restriction_text
-from colo_overcommit.allocatable import ZoneInputs, allocatable_of_zone, with_reclaim, zone_inputs
+from colo_overcommit.allocatable import Limit, ZoneInputs, allocatable_of_zone, with_reclaim, zone_inputs
 from colo_overcommit.estimators.estimator import LAST
 from colo_overcommit.exclusive import exclusive_by_zone
 from colo_overcommit.expected_use import ExpectedUse
@@ -217,6 +217,7 @@ class OvercommitCore:
             known.reserved = reserved
             known.is_colocated = is_colocated
             known.normalization_pct = event.rules.cpu_normalization_pct
+            known.only_observes = event.rules.only_observes
             known.simulated = event.simulated
             known.labels, known.taints, known.capabilities = event.labels, event.taints, event.capabilities
             self._follow(known)
@@ -388,7 +389,8 @@ class OvercommitCore:
     def _restrict(self, node: str, known: KnownNode) -> None:
         """Note what operators forbid on the node; the next sample publishes the allocatable that follows from it."""
         no_batch, cordon = self.restrictions.no_batch_on(node), self.restrictions.cordon_of(node)
-        forbidden = "" if no_batch is None else restriction_text(no_batch)
+        own = str(Limit.OBSERVES) if known.only_observes else ""
+        forbidden = own if no_batch is None else restriction_text(no_batch)
         known.is_changed = known.is_changed or forbidden != known.forbidden
         known.forbidden = forbidden
         known.closed = "" if cordon is None else restriction_text(cordon)

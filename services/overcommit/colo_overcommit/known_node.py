@@ -39,7 +39,7 @@ class KnownNode(Struct, kw_only=True):
     `is_changed`: topology or rules have changed since the last publication.
 
     `forbidden`: by whom and why an operator forbids more batch work there, "" when nobody does; `closed`: the same of new work of
-    every kind.
+    every kind. `only_observes`: nothing is written on the node, by its rules.
 
     `details` has of each workload of `sample` the last detail that a sample told, and when that arrived.
 
@@ -61,6 +61,7 @@ class KnownNode(Struct, kw_only=True):
     is_changed: bool = False
     forbidden: str = ""
     closed: str = ""
+    only_observes: bool = False
     simulated: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()

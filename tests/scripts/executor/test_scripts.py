@@ -70,21 +70,22 @@ class Conversation:
         self.generation = 0
         self.node = self._new(blind_ms=600_000)
 
-    def _new(self, blind_ms: int) -> NodeExecutor:
+    def _new(self, blind_ms: int, *, only_observes: bool = False) -> NodeExecutor:
         return NodeExecutor(
             NODE,
             capacity_mcpu=10_000,
             now_ms=self.now_ms,
             policy=ExecutorPolicy(replicas_most=3),
             reflex=ReflexPolicy(suppress=SuppressPolicy(threshold_pct=65), blind_ms=blind_ms),
+            only_observes=only_observes,
         )
 
     def __call__(self, command: str, args: Args) -> str:
         if command == "at":
             return self._at(int(args.word(0)))
         if command == "restart":
-            args.only("blind")
-            self.node = self._new(args.number("blind", 600_000))
+            args.only("blind", "observe")
+            self.node = self._new(args.number("blind", 600_000), only_observes=args.number("observe", 0) == 1)
             return ""
         events = {
             "apply": self._apply,
@@ -131,8 +132,18 @@ class Conversation:
         return "\n".join(_line(effect) for effect in effects)
 
     def _drift(self, args: Args) -> Drift:
-        """Files that were put back, and sentences about those that could not be; `many` counts equal ones."""
-        args.only("back", "failed", "many")
+        """Files that were put back, and sentences about those that could not be; `many` counts equal ones.
+
+        would= names files that are left as they are, with their values.
+        """
+        args.only("back", "failed", "many", "would")
+        if "would" in args.named:
+            pairs = (part.split(":") for part in args.text("would").split(",") if part)
+            return Drift(
+                knobs=tuple(KnobValue(path=path, value=value, before="") for path, value in pairs),
+                failed=tuple(part for part in args.text("failed", "").split(",") if part),
+                observed=True,
+            )
         many = args.number("many", 1)
         back = [path for path in args.text("back", "").split(",") if path] * many
         return Drift(
@@ -282,7 +293,10 @@ class Conversation:
         return a_sample(NODE, workloads=workloads)
 
     def _written(self, args: Args) -> CeilingWritten:
-        return CeilingWritten(ceiling_mcpu=int(args.word(0)))
+        args.only("observed")
+        observed = args.number("observed", 0) == 1
+        knobs = (KnobValue(path="colo/batch/cpu.max", value=args.word(0), before=""),) if observed else ()
+        return CeilingWritten(ceiling_mcpu=int(args.word(0)), knobs=knobs, observed=observed)
 
     def _refused(self, args: Args) -> CeilingRefused:
         return CeilingRefused(ceiling_mcpu=int(args.word(0)), detail="EINVAL")
@@ -333,7 +347,11 @@ def _fact(fact) -> str:
         case EnforcementChanged():
             broke = f" {fact.slo_workload}={fact.violation_pct}%" if fact.slo_workload else ""
             way = f"{fact.ceiling_before_mcpu} -> {fact.ceiling_mcpu}"
-            return f"ceiling {way} {fact.reason.value}{broke} target={fact.target_mcpu}"
+            would = f" would write {','.join(knob.path for knob in fact.knobs)}" if fact.observed else ""
+            return f"ceiling {way} {fact.reason.value}{broke} target={fact.target_mcpu}{would}"
+        case DriftCorrected() if fact.observed:
+            would = ",".join(f"{knob.path}={knob.value}" for knob in fact.knobs)
+            return f"would write {fact.count} {would} failed={','.join(fact.failed)}"
         case DriftCorrected():
             back = ",".join(f"{knob.path}={knob.before}->{knob.value}" for knob in fact.knobs[:2])
             return f"drift count={fact.count} named={len(fact.knobs)} {back} failed={','.join(fact.failed)}"

@@ -80,7 +80,7 @@ class EnforcementChanged(Fact, frozen=True, kw_only=True):
     `stall_group` is the control group of online work that waited most for a CPU, for `stall_pct` percent of the time.
     For the reasons `online-slo...`, `slo_workload` broke its SLO in `violation_pct` percent of its values.
     `capacity_mcpu` and the use of online work leave out the CPUs of LSE work; 0: an older executor sent the fact. `observed`:
-    nothing was written, because the rule only observes.
+    nothing was written, because the rule or the node only observes; `knobs` then hold what would be written.
     """
 
     node: NodeName
@@ -106,8 +106,9 @@ class DriftCorrected(Fact, frozen=True, kw_only=True):
     """Another program changed kernel files that the executor keeps, and the executor restored them.
 
     `knobs` are the restored files; their `before` is the changed value. `failed` has a sentence for each file that could not be
-    restored. `observed`: all were left as they are, because an operator holds the node or the rule only observes; `value` is what
-    would be written. `count` is the number of changed files; `knobs` and `failed` together name at most 100 of them.
+    restored. `observed`: nothing was written, because an operator holds the node, or the rule or the whole node only observes; then
+    `value` is what would be written, and a control group that would be made is in `knobs`, too.
+    `count` is the number of changed files; `knobs` and `failed` together name at most 100 of them.
     """
 
     node: NodeName

@@ -229,14 +229,26 @@ def _enforcement(fact: EnforcementChanged) -> str:
     elif fact.rule == "stall":
         waited = f", {fact.stall_group} waited {fact.stall_pct} % of the time" if fact.stall_group else ""
         online = f" (online uses {cpu_text(fact.online_cpu_used_mcpu)} CPU{waited})"
-    return f"{fact.node}: batch may use {now} CPU, before {before}{_reason(fact.reason)}{online}"
+    may = "could use (nothing is written)" if fact.observed else "may use"
+    return f"{fact.node}: batch {may} {now} CPU, before {before}{_reason(fact.reason)}{online}"
 
 
 def _drift(fact: DriftCorrected) -> str:
+    if fact.observed:
+        return _withheld(fact)
     what = several([f"{knob.path} was {knob.before}, is {knob.value} again" for knob in fact.knobs])
     failed = f"; not restored: {several(fact.failed)}" if fact.failed else ""
     files = f"{fact.count} kernel file{'' if fact.count == 1 else 's'}"
     return f"{fact.node}: another program changed {files}: {what}{failed}"
+
+
+def _withheld(fact: DriftCorrected) -> str:
+    what = several([f"{knob.path} = {knob.value}" + f" (now {knob.before})" * bool(knob.before) for knob in fact.knobs])
+    failed = f"; not possible: {several(fact.failed)}" if fact.failed else ""
+    if not fact.count:
+        return f"{fact.node}: nothing would be written there"
+    values = f"{fact.count} kernel value{'' if fact.count == 1 else 's'}"
+    return f"{fact.node}: would write, and leaves as they are, {values}: {what}{failed}"
 
 
 def _recovered(fact: NodeRecovered) -> str:

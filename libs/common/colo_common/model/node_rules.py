@@ -45,6 +45,7 @@ class NodeRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
     promised of CPU is multiplied by it. `batch_replicas_most` None: no limit. `is_colocated` False: no batch work at all.
     `colocation_mode`: "container" where online and batch work share a kernel, "vm" where the node is a virtual machine of batch
     work beside those of online work. Only there BE work may have CPUs by number: in one kernel online work would starve them.
+    `enforcement`: "observe" on a node where the executor decides and says what it would do, and writes nothing. No work is placed.
     `device_allocate` chooses the first of equally near devices. `gpu_partition_policy` "honor": whole GPUs are given out only in
     groups of the node's table; "prefer": in groups as long as there are unused ones.
     """
@@ -70,6 +71,12 @@ class NodeRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
     batch_replicas_most: Number | None = None
     is_colocated: bool = True
     colocation_mode: Literal["container", "vm"] = "container"
+    enforcement: Literal["full", "observe"] = "full"
+
+    @property
+    def only_observes(self) -> bool:
+        """Whether nothing is written on the node, so that no work may be placed there."""
+        return self.enforcement == "observe"
 
     def validate(self, topology: NodeTopology) -> None:
         """Raise InvalidInput when a list names CPUs that the node lacks, when the amplification is below 100 or above 1,000, and

@@ -17,6 +17,7 @@ class Reason(StrEnum):
     NODE_DRAINED = "node-drained"
     NODE_CORDONED = "node-cordoned"
     QOS_NOT_ADMITTED = "qos-not-admitted"
+    NODE_OBSERVES = "node-observes"
     RUNTIME_ABSENT = "runtime-absent"
     BATCH_CPU_SHORT = "batch-cpu-short"
     BATCH_MEMORY_SHORT = "batch-memory-short"
@@ -88,6 +89,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.NODE_DRAINED: "an operator drains the node",
     Reason.NODE_CORDONED: "an operator cordoned the node, so it gets no new work",
     Reason.QOS_NOT_ADMITTED: "the node admits no work of this QoS class",
+    Reason.NODE_OBSERVES: "the node only observes: its executor writes nothing, so no work is placed there",
     Reason.RUNTIME_ABSENT: "the node has no runtime for such work",
     Reason.BATCH_CPU_SHORT: "not enough batch CPU is allocatable on the node",
     Reason.BATCH_MEMORY_SHORT: "not enough batch memory is allocatable on the node",

@@ -40,14 +40,14 @@ class FastReader:
     once a second, because reading it every time costs too much on a large machine. `idle_path` is the file that shows whether the
     kernel runs batch work only where nothing else runs; it is read once a second, too. `stalls` reads what online work waits for.
     `closed` returns the CPUs that LSE work holds, the files with its CPU time, and the CPUs that the node's rules withhold; it is
-    asked once a second.
+    asked once a second. Without `batch_path` there is no batch work.
     """
 
     def __init__(
         self,
         *,
         total_path: str,
-        batch_path: str,
+        batch_path: str = "",
         unit_ns: int,
         window_ms: int,
         proc_root: str,
@@ -57,7 +57,7 @@ class FastReader:
         stalls: StallReader | None = None,
         closed: Callable[[], ClosedCpus] = lambda: NOT_CLOSED,
     ) -> None:
-        self._paths = (total_path, batch_path)
+        self._paths = (total_path, batch_path) if batch_path else (total_path,)
         self._fds: list[int] = []
         self._unit_ns = unit_ns
         self._window_ns = window_ms * 1_000_000
@@ -87,7 +87,8 @@ class FastReader:
         try:
             if not self._fds:
                 self._fds = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in self._paths]
-            total, batch = (self._counter(fd) for fd in self._fds)
+            counters = [self._counter(fd) for fd in self._fds]
+            total, batch = counters[0], counters[1] if len(counters) > 1 else 0
             if at_ns - self._slow_at_ns >= _SLOW_NS:
                 self._read_slow(at_ns)
             siblings = 0 if self._siblings is None else self._siblings.used_ns()

@@ -3,10 +3,13 @@
 import os
 import pwd
 import re
+from collections.abc import Collection
 
 from colo_common.model.cpu_topology import CpuRow, CpuTopology
 from colo_common.model.cpuset import CpuSet
+from colo_common.model.placement import Placement
 from colo_executor.desired import MachineFacts
+from colo_executor.inventory import MachineInventory
 from colo_executor.knobs import Knob
 from colo_executor.process.run_as import UserIds
 
@@ -15,6 +18,7 @@ __all__ = [
     "boot_id",
     "cpu_index",
     "cpu_rows",
+    "huge_pages_asked",
     "huge_pages_bytes",
     "interrupt_ticks",
     "is_same_process",
@@ -87,6 +91,13 @@ def machine_of(sys_root: str, has: frozenset[Knob], huge_page_sizes: tuple[int, 
             with_memory = CpuSet.parse(file.read().strip(), "node/has_memory")
     zones = _zones(sys_root, online)
     return MachineFacts(cpus=online, mems=with_memory, zones=zones, has=has, huge_page_sizes=huge_page_sizes)
+
+
+def huge_pages_asked(sys_root: str, placement: Placement, sizes: Collection[int]) -> MachineInventory:
+    """The machine's huge pages of the sizes and zones that the placement requests; the kernel can limit pages of these `sizes`."""
+    asked = [(pages.zone, pages.page_bytes) for pages in placement.huge_pages if pages.page_bytes in sizes]
+    found = {each: huge_pages_bytes(sys_root, *each) for each in asked}
+    return MachineInventory(huge_pages=found, limits_huge_pages=bool(sizes))
 
 
 def huge_pages_bytes(sys_root: str, zone: int, page_bytes: int) -> int:

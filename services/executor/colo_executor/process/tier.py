@@ -33,14 +33,14 @@ from colo_executor.local import CeilingRefused, CeilingWritten, Drift
 from colo_executor.order import KnobWrite, cpuset_writes, ordered_writes, quota_writes
 from colo_executor.process.found import class_of
 from colo_executor.process.kill_tier import CONTROLLERS, SUFFIX, KillTier
-from colo_executor.process.machine import cpu_rows, huge_pages_bytes, machine_of
+from colo_executor.process.machine import cpu_rows, huge_pages_asked, machine_of
 from colo_executor.process.reconcile import put_back, values_of
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.suppress_cpus import narrowed
 
-__all__ = ["Tier", "group_of"]
+__all__ = ["ONLINE_SUFFIX", "Tier", "group_of"]
 
-_ONLINE_SUFFIX: Final = "-online"
+ONLINE_SUFFIX: Final = "-online"
 """The name of the online tier's subtree is that of the batch tier with this suffix; the collector has the same constant."""
 
 
@@ -72,7 +72,7 @@ class Tier:
         self.ceiling_mcpu: int | None = None
         self.tree = self.open(policy.subtree)
         self._lock_fd = self.tree.lock()
-        self.online_tree = self.open(f"{policy.subtree}{_ONLINE_SUFFIX}")
+        self.online_tree = self.open(f"{policy.subtree}{ONLINE_SUFFIX}")
         self._kill_tier = KillTier(self.open(f"{policy.subtree}{SUFFIX}", CONTROLLERS))
 
     def open(self, name: str, controllers: Mapping[int, Sequence[str]] | None = None) -> CgroupTree:
@@ -160,9 +160,7 @@ class Tier:
     def inventory(self, placement: Placement) -> MachineInventory:
         """The machine's huge pages of the sizes and zones that the placement requests. Devices are unknown to this runtime."""
         sizes = () if self.machine is None else self.machine.huge_page_sizes
-        asked = [(pages.zone, pages.page_bytes) for pages in placement.huge_pages if pages.page_bytes in sizes]
-        found = {each: huge_pages_bytes(self._policy.sys_root, *each) for each in asked}
-        return MachineInventory(huge_pages=found, limits_huge_pages=bool(sizes))
+        return huge_pages_asked(self._policy.sys_root, placement, sizes)
 
     def add(self, token: str, placement: Placement) -> tuple[KnobValue, ...]:
         """Make the attempt's group with all its values; a failure leaves nothing behind."""

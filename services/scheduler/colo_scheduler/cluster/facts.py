@@ -32,7 +32,8 @@ class NodeFacts:
     """Arrays of shape (size,), `socket` (size, columns). A fact older than `max_age_ms` counts as not fresh (0: never).
 
     `taken`: a node has the row. `split_score`: the most that a node scores for few zones, as a 32-bit float, when it holds a
-    request in more than one zone. `online`: the node runs online work; `colocated`: its operator admits batch work. `restricted`:
+    request in more than one zone. `online`: the node runs online work; `colocated`: its operator admits batch work; `enforced`: its
+    executor writes what is decided. `restricted`:
     the bits of `restricted.py` for what operators forbid there.
     """
 
@@ -63,6 +64,7 @@ class NodeFacts:
         self.rank: IntArray = np.zeros(size, dtype=np.int64)
         self.online: BoolArray = np.zeros(size, dtype=np.bool_)
         self.colocated: BoolArray = np.ones(size, dtype=np.bool_)
+        self.enforced: BoolArray = np.ones(size, dtype=np.bool_)
         self.restricted: IntArray = np.zeros(size, dtype=np.int64)
         self.layout: IntArray = np.zeros(size, dtype=np.int64)
         self._may_grow: BoolArray = np.zeros(size, dtype=np.bool_)
@@ -75,7 +77,7 @@ class NodeFacts:
         """The row is vacant: no node has it, and no facts of it are kept."""
         self.taken[row] = False
         self.known[row] = self.fresh[row] = self.settled[row] = self.simulated[row] = self.online[row] = False
-        self.colocated[row] = True
+        self.colocated[row] = self.enforced[row] = True
         self.restricted[row] = 0
         self.socket[row] = NO_SOCKET
         self.split_score[row] = self.layout[row] = self._at_ms[row] = 0
@@ -104,6 +106,7 @@ class NodeFacts:
         is_able = any(each.name == _ONLINE and each.present for each in reported.capabilities)
         self.online[row] = is_able and admits_online(reported.labels)
         self.colocated[row] = admits_batch(reported.labels, reported.rules)
+        self.enforced[row] = not reported.rules.only_observes
         self.note(row)
 
     def restrict(self, row: int, bits: int) -> None:

@@ -49,6 +49,7 @@ ORDER: Final = (
     Reason.NODE_CORDONED,
     Reason.NODE_EXCLUDED,
     Reason.QOS_NOT_ADMITTED,
+    Reason.NODE_OBSERVES,
     Reason.RUNTIME_ABSENT,
     Reason.LABELS_DIFFER,
     Reason.TAINT_NOT_TOLERATED,
@@ -117,6 +118,11 @@ def is_known(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
 def is_fresh(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
     """The node's facts are fresh."""
     return facts.fresh[rows]
+
+
+def is_enforced(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
+    """What is decided about the node is written there."""
+    return facts.enforced[rows]
 
 
 def has_runtime(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
@@ -188,6 +194,7 @@ STATIC_FILTERS: Final = (
     StaticFilter(Reason.TOPOLOGY_UNKNOWN, is_known),
     StaticFilter(Reason.NODE_NOT_FRESH, is_fresh),
     *(StaticFilter(reason, _is_open(reason)) for reason in BATCH_BITS),
+    StaticFilter(Reason.NODE_OBSERVES, is_enforced),
     StaticFilter(Reason.RUNTIME_ABSENT, has_runtime),
     StaticFilter(Reason.LABELS_DIFFER, has_labels),
     StaticFilter(Reason.TAINT_NOT_TOLERATED, is_tolerated),

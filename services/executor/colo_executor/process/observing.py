@@ -1,0 +1,246 @@
+"""The runtime of a node that only observes: it says what would be written and started, and writes no file and no group."""
+
+import asyncio
+import os
+
+from colo_common.events.enforcement import KnobValue
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.placement import Placement, replica_token
+from colo_common.model.reasons import Reason
+from colo_executor.batch_cpus import check_given
+from colo_executor.cgroup import CgroupError, CgroupTree
+from colo_executor.desired import BATCH, MachineFacts, replica_knobs, tier_knobs
+from colo_executor.inventory import ShareRefused, check_shares
+from colo_executor.kept_cpus import KeptCpus
+from colo_executor.knobs import Knob, quota_us
+from colo_executor.local import (
+    Adopted,
+    CeilingWritten,
+    Drift,
+    FastReading,
+    LaunchFailed,
+    RememberEnd,
+    RememberPlacement,
+    RememberRestrictions,
+    ReplicaExited,
+    ReplicasSuspended,
+    SignalReplica,
+    SuspendReplicas,
+)
+from colo_executor.online import (
+    CpusRefused,
+    given_cpus,
+    is_online,
+    online_group,
+    online_knobs,
+    online_top_knobs,
+    pools_of,
+)
+from colo_executor.order import KnobWrite
+from colo_executor.process.fast import ClosedCpus, FastReader
+from colo_executor.process.kill_tier import SUFFIX
+from colo_executor.process.launch import check_run
+from colo_executor.process.machine import huge_pages_asked, machine_of
+from colo_executor.process.settings import ProcessPolicy
+from colo_executor.process.sibling_cgroups import SiblingCgroups
+from colo_executor.process.stall_reader import StallReader, unified_root
+from colo_executor.process.tier import ONLINE_SUFFIX, group_of
+from colo_executor.process.unmanaged import UnmanagedTier
+
+__all__ = ["ObservingRuntime", "WorkIsHere"]
+
+_WORDS_MOST = 200
+_NO_CPUS = CpuSet()
+
+
+class WorkIsHere(Exception):
+    """Replicas of colo run here, and who writes nothing can look after none."""
+
+
+class ObservingRuntime:
+    """Needs no right but to read. The constructor raises WorkIsHere where replicas run, CgroupError where an executor runs.
+
+    Every launch is refused with what would have been started and written. `withheld` are CPUs that no placed work may use, until a
+    collector names them. The stall rule acts where `cpu.idle` was read back, which nobody writes here: the ceiling follows the
+    usage rule unless the operator chose the other one.
+    """
+
+    def __init__(self, policy: ProcessPolicy, *, admits_online: bool = True, withheld: CpuSet = _NO_CPUS) -> None:
+        self._policy = policy
+        self._admits_online = admits_online
+        self._kept = KeptCpus(withheld=withheld)
+        self._tree = self._open(policy.subtree)
+        self._online = self._open(f"{policy.subtree}{ONLINE_SUFFIX}")
+        self._unmanaged = UnmanagedTier(policy.unmanaged, self._open)
+        self._ceiling_mcpu: int | None = None
+        leaving = self._open(f"{policy.subtree}{SUFFIX}")
+        here = [*self._tree.children(BATCH), *self._online.children(""), *leaving.children("")]
+        if here:
+            raise WorkIsHere(
+                f"cannot be observe while replicas of colo run here ({', '.join(here[:3])}): drain the node first, or end them and "
+                "put the kernel back with colo node restore --yes"
+            )
+        self._lock_fd = self._tree.lock()
+        self._fast = self._reader()
+
+    def _open(self, name: str) -> CgroupTree:
+        return CgroupTree(self._policy.cgroup_root, name)
+
+    def _reader(self) -> FastReader:
+        tree, policy = self._tree, self._policy
+        unified = unified_root(tree.root)
+        own = (tree.name, f"{tree.name}{SUFFIX}")
+        return FastReader(
+            total_path=tree.usage_path("/"),
+            unit_ns=1 if tree.version == 1 else 1_000,
+            window_ms=policy.window_ms,
+            proc_root=policy.proc_root,
+            sys_root=policy.sys_root,
+            siblings=SiblingCgroups(tree.root, tree.name) if tree.version == 2 else None,
+            closed=lambda: ClosedCpus(CpuSet(), (), self._kept.withheld),
+            stalls=StallReader(unified, own, proc_root=policy.proc_root) if unified else None,
+        )
+
+    @property
+    def capacity_mcpu(self) -> int:
+        """The capacity of the machine: 1000 mcpu for each online CPU."""
+        return self._fast.capacity_mcpu
+
+    @property
+    def ceiling_mcpu(self) -> int | None:
+        """The ceiling that the kernel would have."""
+        return self._ceiling_mcpu
+
+    @property
+    def has_batch(self) -> bool:
+        """No batch replica ever runs here."""
+        return False
+
+    async def adopt(self, now_ms: int) -> Adopted:
+        """There is nothing to adopt."""
+        return Adopted(remarks=("it only observes: nothing is written on this node, and no work is started",))
+
+    async def launch(self, placement: Placement, now_ms: int) -> LaunchFailed:
+        """Refuse the placement, with what would have become of it."""
+        detail = await asyncio.to_thread(self._would_launch, placement)
+        return LaunchFailed(
+            replica=placement.replica, attempt=placement.attempt, reason=Reason.NODE_OBSERVES, detail=detail
+        )
+
+    async def signal(self, effect: SignalReplica) -> None:
+        """Nothing runs that could be signalled."""
+
+    async def suspend(self, effect: SuspendReplicas) -> ReplicasSuspended:
+        """Nothing runs that could be suspended."""
+        return ReplicasSuspended(attempts=effect.attempts, is_suspended=effect.is_suspended)
+
+    async def keep_cpus(self, kept: KeptCpus) -> str:
+        """Leave these CPUs out of both pools from now on."""
+        self._kept = kept
+        return ""
+
+    async def remember(self, effect: RememberPlacement | RememberEnd | RememberRestrictions) -> None:
+        """Nothing is kept on a disk: nothing was begun that the next executor would have to know."""
+
+    def poll_exits(self) -> tuple[ReplicaExited, ...]:
+        """Nothing runs that could exit."""
+        return ()
+
+    def read_fast(self, now_ms: int) -> FastReading | None:
+        """The CPU use over a short window."""
+        return self._fast.read(now_ms)
+
+    def set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten:
+        """What would be written for this ceiling."""
+        before_mcpu, self._ceiling_mcpu = self._ceiling_mcpu, ceiling_mcpu
+        knob = self._tree.observed(KnobWrite(path=BATCH, knob=Knob.CPU_QUOTA, value=quota_us(ceiling_mcpu)))
+        before = "" if before_mcpu is None else str(quota_us(before_mcpu))
+        written = KnobValue(path=knob.path, value=knob.value, before=knob.before or before)
+        return CeilingWritten(ceiling_mcpu=ceiling_mcpu, knobs=(written,), observed=True)
+
+    def read_ceiling(self) -> int | None:
+        """The ceiling that the kernel would have."""
+        return self._ceiling_mcpu
+
+    async def reconcile(self, *, observes: bool = True) -> Drift | None:
+        """All that a start would write now, as groups and values."""
+        return await asyncio.to_thread(self._would_write)
+
+    async def restore(self) -> tuple[ReplicaExited, ...]:
+        """There is nothing to put back."""
+        return ()
+
+    async def close(self) -> None:
+        """Close the open files."""
+        self._fast.close()
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    # ------------------------------------------------------------ inside
+
+    def _machine(self) -> MachineFacts:
+        return machine_of(self._policy.sys_root, self._tree.has(), self._tree.huge_page_sizes())
+
+    def _pool(self, machine: MachineFacts) -> MachineFacts:
+        """The machine as batch work would have it."""
+        be = pools_of(machine.cpus, (), self._kept).be
+        if not be:
+            raise CgroupError(f"of the CPUs {machine.cpus} none would be left to batch work")
+        return MachineFacts(
+            cpus=be, mems=machine.mems, zones=machine.zones, has=machine.has, huge_page_sizes=machine.huge_page_sizes
+        )
+
+    def _would_write(self) -> Drift:
+        knobs: list[KnobValue] = []
+        failed: list[str] = []
+        try:
+            machine = self._pool(self._machine())
+            knobs += [*self._tree.to_make(""), *self._tree.to_make(BATCH)]
+            knobs += self._changes(self._tree, tier_knobs(self._policy.desired, machine, None))
+        except (CgroupError, InvalidInput, OSError, ValueError) as error:
+            failed.append(str(error))
+        unmanaged = self._unmanaged.keep(observes=True)
+        return Drift(knobs=(*knobs, *unmanaged.knobs), failed=(*failed, *unmanaged.failed), observed=True)
+
+    def _changes(self, tree: CgroupTree, writes: tuple[KnobWrite, ...]) -> list[KnobValue]:
+        """What the writes would change. The weight of an idle group is the kernel's own."""
+        is_idle = any(write.knob is Knob.CPU_IDLE and _is_there(tree.observed(write)) for write in writes)
+        found = [tree.observed(write) for write in writes if not (is_idle and write.knob is Knob.CPU_WEIGHT)]
+        return [knob for knob in found if knob.value != knob.before]
+
+    def _would_launch(self, placement: Placement) -> str:
+        try:
+            command = check_run(placement, self._policy.command_prefix, self._policy.path)
+            machine = self._machine()
+            check_shares(placement, (), huge_pages_asked(self._policy.sys_root, placement, machine.huge_page_sizes))
+            tree, group, writes = self._would_put(placement, machine)
+            knobs = [(write, tree.observed(write)) for write in writes]
+        except (CgroupError, CpusRefused, InvalidInput, OSError, ShareRefused, ValueError) as error:
+            return f"would be refused here: {error}"
+        words = " ".join((*self._policy.command_prefix, *command))
+        words = words if len(words) <= _WORDS_MOST else f"{words[:_WORDS_MOST]}..."
+        values = ", ".join(
+            f"{os.path.basename(knob.path)}={knob.value}" + ("" if write.path else f" of {tree.name}")
+            for write, knob in knobs
+        )
+        return f"would run {words} in {tree.name}/{group} with {values}"
+
+    def _would_put(self, placement: Placement, machine: MachineFacts) -> tuple[CgroupTree, str, tuple[KnobWrite, ...]]:
+        token = replica_token(placement.replica, placement.attempt)
+        desired = self._policy.desired
+        if not is_online(placement):
+            group, pool = group_of(token), self._pool(machine)
+            check_given(placement, pool, ())
+            return self._tree, group, replica_knobs(desired, pool, placement, group, self._ceiling_mcpu)
+        if not self._admits_online:
+            raise CgroupError("the operator of this node admits no online work (setting online)")
+        group = online_group(placement.qos, token)
+        hold = given_cpus(placement, placement.replica, machine, (), self._kept)
+        writes = online_knobs(desired, machine, placement, hold, pools_of(machine.cpus, (hold,), self._kept), group)
+        return self._online, group, (*online_top_knobs(machine, (hold,)), *writes)
+
+
+def _is_there(knob: KnobValue) -> bool:
+    return knob.value == knob.before
