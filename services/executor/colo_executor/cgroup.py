@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from colo_common.events.enforcement import KnobValue
+from colo_executor.group_dirs import DIR_FLAGS, exists_at, groups_in, read_at, remove_below, tree_of
 from colo_executor.knobs import PERIOD_US, UNLIMITED, Knob, agrees, file_of, page_bytes_of, text_of, value_of
 from colo_executor.order import KnobWrite
 
@@ -26,8 +27,6 @@ _T = TypeVar("_T")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,230}")
 _CONTROLLERS: Final[tuple[str, ...]] = ("cpu", "cpuacct", "cpuset", "memory", "pids", "hugetlb", "freezer")
 _NEEDED: Final = {1: ("cpu", "cpuacct", "memory"), 2: ("cpu", "memory")}
-_DIR_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_DEPTH_MOST: Final = 64
 _RETRY_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 
 
@@ -141,7 +140,7 @@ class CgroupTree:
                 path = self._shown(mount, group)
                 if self.version == 2:
                     self._delegate(mount, group)
-                if path not in self._own and not _exists(last, parent_fd):
+                if path not in self._own and not exists_at(last, parent_fd):
                     self._created(path)
                 with contextlib.suppress(FileExistsError):
                     self._mkdir(path, last, parent_fd)
@@ -243,7 +242,7 @@ class CgroupTree:
             if place is None or place[0] not in self.hierarchy.mounts:
                 continue
             with self._like_top(self.hierarchy.mounts[place[0]], place[0]) as fd:
-                if _exists(place[1], fd):
+                if exists_at(place[1], fd):
                     found.add(knob)
         return frozenset(found)
 
@@ -255,9 +254,9 @@ class CgroupTree:
                 fd = stack.enter_context(self._dir(mount, ""))
             except FileNotFoundError:
                 fd = stack.enter_context(self._dir(mount, None))
-                for name in _groups_in(fd):
+                for name in groups_in(fd):
                     with contextlib.suppress(OSError):
-                        beside = os.open(name, _DIR_FLAGS, dir_fd=fd)
+                        beside = os.open(name, DIR_FLAGS, dir_fd=fd)
                         stack.callback(os.close, beside)
                         if any(file.startswith(f"{controller}.") for file in os.listdir(beside)):
                             fd = beside
@@ -342,7 +341,7 @@ class CgroupTree:
 
     def _drift(self, mount: str, dir_fd: int, write: KnobWrite, name: str) -> Drifted | None:
         try:
-            shown = _read_at(name, dir_fd).strip()
+            shown = read_at(name, dir_fd).strip()
         except OSError as error:
             # ENODEV comes from a group that is just being removed; any other error is a drift.
             if error.errno == errno.ENODEV:
@@ -431,10 +430,10 @@ class CgroupTree:
     def _pids_at(self, mount: str, group: str) -> list[int]:
         found: list[int] = []
         with contextlib.suppress(CgroupError, OSError), self._dir(mount, group) as fd:
-            for inner in _tree_of(fd):
+            for inner in tree_of(fd):
                 # A group of threads has no list of processes; its processes are in the list of the group above.
                 with contextlib.suppress(OSError):
-                    found += map(int, _read_at("cgroup.procs", inner).split())
+                    found += map(int, read_at("cgroup.procs", inner).split())
         return found
 
     def _pids_anywhere(self, group: str) -> set[int]:
@@ -563,7 +562,7 @@ class CgroupTree:
             for part in [] if group is None else [self.name, *group.split("/")] if group else [self.name]:
                 if not _NAME.fullmatch(part):
                     raise CgroupError(f"the group name {part!r} must be letters, digits and _ . @ -")
-                inner = os.open(part, _DIR_FLAGS, dir_fd=fd)
+                inner = os.open(part, DIR_FLAGS, dir_fd=fd)
                 is_elsewhere = os.fstat(inner).st_dev != os.fstat(fd).st_dev
                 os.close(fd)
                 fd = inner
@@ -584,7 +583,7 @@ class CgroupTree:
     def _read(self, mount: str, group: str | None, name: str) -> str:
         path = self._shown(mount, group, name)
         with self._dir(mount, group) as dir_fd:
-            return self._try(path, "read", lambda: _read_at(name, dir_fd)).strip()
+            return self._try(path, "read", lambda: read_at(name, dir_fd)).strip()
 
     def _write(self, mount: str, group: str | None, name: str, text: str, before: str | None) -> None:
         path = self._shown(mount, group, name)
@@ -623,7 +622,7 @@ class CgroupTree:
         path = self._shown(mount, group)
         try:
             with self._dir(mount, group) as fd:
-                _remove_below(fd)
+                remove_below(fd)
             with self._parent(mount, group) as (fd, last):
                 os.rmdir(last, dir_fd=fd)
         except FileNotFoundError:
@@ -641,61 +640,6 @@ class CgroupTree:
         except OSError as error:
             name = errno.errorcode.get(error.errno or 0, "error")
             raise CgroupError(f"{path}: {what} refused with {name} ({error.strerror})") from error
-
-
-def _groups_in(dir_fd: int) -> list[str]:
-    """The names of the groups directly in an open group; a process may have given them any name."""
-    with os.scandir(dir_fd) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-
-
-def _tree_of(dir_fd: int, depth: int = 0) -> Iterator[int]:
-    """Open descriptors of the group and of all groups in it, each for one step. A group that goes away meanwhile is left out."""
-    yield dir_fd
-    if depth >= _DEPTH_MOST:
-        return
-    for name in _groups_in(dir_fd):
-        try:
-            inner = os.open(name, _DIR_FLAGS, dir_fd=dir_fd)
-        except FileNotFoundError:
-            continue
-        try:
-            yield from _tree_of(inner, depth + 1)
-        finally:
-            os.close(inner)
-
-
-def _remove_below(dir_fd: int, depth: int = 0) -> None:
-    """Remove all groups in an open group, the innermost first. Raises OSError for one that has a process."""
-    if depth >= _DEPTH_MOST:
-        return
-    for name in _groups_in(dir_fd):
-        with contextlib.suppress(FileNotFoundError):
-            inner = os.open(name, _DIR_FLAGS, dir_fd=dir_fd)
-            try:
-                _remove_below(inner, depth + 1)
-            finally:
-                os.close(inner)
-            os.rmdir(name, dir_fd=dir_fd)
-
-
-def _exists(name: str, dir_fd: int) -> bool:
-    try:
-        os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def _read_at(name: str, dir_fd: int) -> str:
-    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
-    try:
-        chunks = []
-        while chunk := os.read(fd, 65_536):
-            chunks.append(chunk)
-        return b"".join(chunks).decode("ascii", "replace")
-    finally:
-        os.close(fd)
 
 
 def _field(text: str, name: str) -> str:

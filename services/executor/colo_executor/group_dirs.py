@@ -1,0 +1,68 @@
+"""Control groups by the descriptor of their directory: the groups in one, its files, and removal. No link is ever followed."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Final
+
+__all__ = ["DIR_FLAGS", "exists_at", "groups_in", "read_at", "remove_below", "tree_of"]
+
+DIR_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DEPTH_MOST: Final = 64
+
+
+def groups_in(dir_fd: int) -> list[str]:
+    """The names of the groups directly in an open group; a process may have given them any name."""
+    with os.scandir(dir_fd) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+
+
+def tree_of(dir_fd: int, depth: int = 0) -> Iterator[int]:
+    """Open descriptors of the group and of all groups in it, each for one step. A group that goes away meanwhile is left out."""
+    yield dir_fd
+    if depth >= _DEPTH_MOST:
+        return
+    for name in groups_in(dir_fd):
+        try:
+            inner = os.open(name, DIR_FLAGS, dir_fd=dir_fd)
+        except FileNotFoundError:
+            continue
+        try:
+            yield from tree_of(inner, depth + 1)
+        finally:
+            os.close(inner)
+
+
+def remove_below(dir_fd: int, depth: int = 0) -> None:
+    """Remove all groups in an open group, the innermost first. Raises OSError for one that has a process."""
+    if depth >= _DEPTH_MOST:
+        return
+    for name in groups_in(dir_fd):
+        with contextlib.suppress(FileNotFoundError):
+            inner = os.open(name, DIR_FLAGS, dir_fd=dir_fd)
+            try:
+                remove_below(inner, depth + 1)
+            finally:
+                os.close(inner)
+            os.rmdir(name, dir_fd=dir_fd)
+
+
+def exists_at(name: str, dir_fd: int) -> bool:
+    """Whether the open group has a file or group of that name."""
+    try:
+        os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def read_at(name: str, dir_fd: int) -> str:
+    """The text of a file of the open group. Raises OSError."""
+    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
+    try:
+        chunks = []
+        while chunk := os.read(fd, 65_536):
+            chunks.append(chunk)
+        return b"".join(chunks).decode("ascii", "replace")
+    finally:
+        os.close(fd)
