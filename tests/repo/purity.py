@@ -21,6 +21,7 @@ IMPURE: Final = {
     "bounded_files": "reads files of the machine on threads",
     "cgroup": "reads or writes cgroup files",
     "files": "reads or writes files of the machine",
+    "group_dirs": "reads and removes cgroup directories",
     "http": "answers HTTP",
     "journal": "keeps the old values of kernel files on disk",
     "kubelet_client": "asks a kubelet",
