@@ -234,7 +234,7 @@ class CgroupTree:
     # ------------------------------------------------------------ files
 
     def has(self) -> frozenset[Knob]:
-        """The knobs whose files the kernel has in the subtree's top group, or before it is made, in a group beside it."""
+        """The knobs whose files the kernel has in the subtree's top group, or before it is made, in a sibling of it."""
         found = set()
         sizes = self.huge_page_sizes()
         for knob in Knob:
@@ -248,7 +248,7 @@ class CgroupTree:
 
     @contextlib.contextmanager
     def _like_top(self, mount: str, controller: str) -> Iterator[int]:
-        """The subtree's top group, or where it is not made the first one beside it with files of the controller, or the mount."""
+        """The subtree's top group, or where it is not made the first sibling with files of the controller, or the mount."""
         with contextlib.ExitStack() as stack:
             try:
                 fd = stack.enter_context(self._dir(mount, ""))
@@ -256,10 +256,10 @@ class CgroupTree:
                 fd = stack.enter_context(self._dir(mount, None))
                 for name in groups_in(fd):
                     with contextlib.suppress(OSError):
-                        beside = os.open(name, DIR_FLAGS, dir_fd=fd)
-                        stack.callback(os.close, beside)
-                        if any(file.startswith(f"{controller}.") for file in os.listdir(beside)):
-                            fd = beside
+                        sibling = os.open(name, DIR_FLAGS, dir_fd=fd)
+                        stack.callback(os.close, sibling)
+                        if any(file.startswith(f"{controller}.") for file in os.listdir(sibling)):
+                            fd = sibling
                             break
             yield fd
 

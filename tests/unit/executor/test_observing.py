@@ -60,13 +60,13 @@ def a_shell(runtime: ObservingRuntime) -> ExecutorShell:
 
 async def all_that_it_says(shell: ExecutorShell) -> list[Struct]:
     """Everything that a node is asked in its life: its start, orders, CPUs that are kept, the reflex, a reconcile, its end."""
-    said = [*await shell.load()]
+    published = [*await shell.load()]
 
     async def note(event: Struct) -> None:
-        said.append(event)
+        published.append(event)
 
     for order in ORDERS:
-        said += await shell.perform(order)
+        published += await shell.perform(order)
     await shell.perform(KeepCpus(kept=KeptCpus(withheld=CpuSet.parse("0"))))
     await shell.reconcile(note)
 
@@ -75,8 +75,8 @@ async def all_that_it_says(shell: ExecutorShell) -> list[Struct]:
         return shell.reflex is not None and shell.reflex.ceiling_mcpu is not None
 
     await eventually(has_ceiling, "the reflex has read the load twice")
-    said += await shell.leave()
-    return said
+    published += await shell.leave()
+    return published
 
 
 def contents(directories: list[Path]) -> dict[str, str]:
@@ -116,18 +116,18 @@ async def test_not_one_file_of_the_kernel_is_written(service: CgroupTree, tmp_pa
     )
     mounts = sorted(set(find_hierarchy(ROOT).mounts.values()))
     groups = [Path(mount, name) for mount in mounts for name in (service.name, group)]
-    beside = [Path(mount, f"{service.name}{suffix}") for mount in mounts for suffix in ("-online", "-leaving")]
+    siblings = [Path(mount, f"{service.name}{suffix}") for mount in mounts for suffix in ("-online", "-leaving")]
     before = contents(groups)
     assert before
     with WrittenFiles(mounts) as seen:
         runtime = ObservingRuntime(policy)
-        said = await all_that_it_says(a_shell(runtime))
+        published = await all_that_it_says(a_shell(runtime))
         await runtime.restore()
         await runtime.close()
         assert seen.by(os.getpid()) == set()
     assert contents(groups) == before
-    assert not [path for path in (*beside, state) if path.exists()]
-    drift = next(event for event in said if isinstance(event, Drift))
+    assert not [path for path in (*siblings, state) if path.exists()]
+    drift = next(event for event in published if isinstance(event, Drift))
     assert drift.observed
     assert drift.failed == ()
     would = {knob.path.split("/", 1)[1] if service.version == 1 else knob.path: knob for knob in drift.knobs}
@@ -135,7 +135,7 @@ async def test_not_one_file_of_the_kernel_is_written(service: CgroupTree, tmp_pa
     weight = "cpu.shares" if service.version == 1 else "cpu.weight"
     assert would[f"{service.name}/{weight}"].before == ("100" if service.version == 1 else "4")
     assert would[f"{group}/{weight}"].value == ("1024" if service.version == 1 else "39")
-    assert [type(event) for event in said if isinstance(event, CeilingMoved)], "the ceiling is told"
+    assert [type(event) for event in published if isinstance(event, CeilingMoved)], "the ceiling is told"
 
 
 @pytest.fixture
@@ -157,10 +157,10 @@ def settings_of(files: Cgroup2Files, directory: Path) -> ProcessPolicy:
 async def test_it_says_what_it_would_make_write_and_start(files: Cgroup2Files, tmp_path: Path) -> None:
     before = contents([files.root])
     runtime = ObservingRuntime(settings_of(files, tmp_path))
-    said = await all_that_it_says(a_shell(runtime))
+    published = await all_that_it_says(a_shell(runtime))
     await runtime.close()
     assert (files.writes, contents([files.root])) == ([], before)
-    drift = next(event for event in said if isinstance(event, Drift))
+    drift = next(event for event in published if isinstance(event, Drift))
     assert [(knob.path, knob.value) for knob in drift.knobs] == [
         ("colo", "a control group"),
         ("colo/batch", "a control group"),
@@ -171,10 +171,10 @@ async def test_it_says_what_it_would_make_write_and_start(files: Cgroup2Files, t
         ("colo/cpu.weight", "1"),
         ("colo/cpu.idle", "1"),
     ]
-    moved = next(event for event in said if isinstance(event, CeilingMoved))
+    moved = next(event for event in published if isinstance(event, CeilingMoved))
     assert (moved.observed, moved.rule) == (True, "usage")
     assert [knob.path for knob in moved.knobs] == ["colo/batch/cpu.max"]
-    batch, online, absent = (event for event in said if isinstance(event, LaunchFailed))
+    batch, online, absent = (event for event in published if isinstance(event, LaunchFailed))
     assert {batch.reason, online.reason, absent.reason} == {Reason.NODE_OBSERVES}
     assert batch.detail.startswith("would run /")
     assert "sleep 3600 in colo/batch/job.main.0@1 with cpuset.cpus=0-3, cpuset.mems=0, cpu.weight=" in batch.detail
