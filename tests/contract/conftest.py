@@ -10,6 +10,7 @@ from nats.js import JetStreamContext
 
 from colo_cli.servers import NatsServer
 from colo_common.adapters.bus_nats import NatsBus
+from tests.support.waiting import LIMIT_S
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ async def bus(server: NatsServer) -> AsyncIterator[NatsBus]:
     """A connected bus."""
     bus = NatsBus(server.url, name="contract")
     bus.start()
-    await bus.connected(50)
+    await bus.connected(LIMIT_S)
     yield bus
     await bus.close()
 

@@ -46,13 +46,13 @@ class Slow:
         async def all_there() -> bool:
             return set(texts) <= set(self.texts)
 
-        await eventually(all_there, f"{texts} are received", limit_s=30)
+        await eventually(all_there, f"{texts} are received")
 
     async def has_missed(self) -> str:
         async def any_missed() -> list[str]:
             return self.missed
 
-        return (await eventually(any_missed, "something was missed", limit_s=30))[0]
+        return (await eventually(any_missed, "something was missed"))[0]
 
 
 @pytest.fixture
@@ -162,14 +162,14 @@ async def test_what_the_server_says_about_consumers_of_colo_is_received(
             await operator.delete_consumer(Stream.EVT.value, name)
         return any(advisory.kind == kind for advisory in received)
 
-    await eventually(lambda: is_received("consumer-deleted"), "the deletion is received", limit_s=30)
+    await eventually(lambda: is_received("consumer-deleted"), "the deletion is received")
     consuming = asyncio.create_task(bus.listen(structs.replace(SOURCE, durable="colo-jobs-evt"), ending))
     await say(bus, "poison")
 
     async def is_ended() -> bool:
         return any(advisory.kind == "message-terminated" for advisory in received)
 
-    await eventually(is_ended, "the end of the message is received", limit_s=30)
+    await eventually(is_ended, "the end of the message is received")
     for task in (listening, consuming):
         task.cancel()
     await asyncio.gather(listening, consuming, return_exceptions=True)
@@ -180,4 +180,4 @@ async def _acknowledged(operator: JetStreamContext) -> None:
     async def is_acknowledged() -> bool:
         return (await operator.consumer_info(Stream.EVT.value, "d")).num_ack_pending == 0
 
-    await eventually(is_acknowledged, "the message is acknowledged", limit_s=30)
+    await eventually(is_acknowledged, "the message is acknowledged")

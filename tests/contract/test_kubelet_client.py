@@ -36,7 +36,7 @@ async def test_a_kubelet_that_fails_first_is_asked_again_and_its_pods_are_taken(
     url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     running = asyncio.create_task(KubeletClient(KubeletAccess(url=url, period_ms=10), taken.append, Metrics()).run())
     try:
-        assert await eventually(found, "the pods of the kubelet", limit_s=60) == Pod(name="db", namespace="shop")
+        assert await eventually(found, "the pods of the kubelet") == Pod(name="db", namespace="shop")
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

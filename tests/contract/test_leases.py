@@ -17,7 +17,7 @@ from colo_common.adapters.store_redis import RedisStore
 from colo_common.events.effects import Write
 from colo_common.model.partition import Fence
 from colo_common.ports import Fenced, FencedStore, Leases, Refused, StoreConflict
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 MINUTE_MS = 60_000
 
@@ -87,7 +87,7 @@ async def test_a_lease_that_was_not_renewed_in_time_is_anybodys(place: Place) ->
     if place.clock is not None:
         place.clock[0] += 2
     taken: tuple[Fence, ...] = ()
-    async with asyncio.timeout(50):
+    async with asyncio.timeout(LIMIT_S):
         while len(taken) < 4:
             taken = await place.leases.renew("two", MINUTE_MS, 4)
     assert min(fence for _, fence in taken) > max(fence for _, fence in old)

@@ -19,7 +19,7 @@ from colo_overcommit.core import OvercommitCore
 from colo_overcommit.policy import OvercommitPolicy
 from colo_overcommit.queries import list_nodes
 from tests.support.builders import a_node, a_topology
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 NODES = 3_000
 #: Names and labels as clouds give them.
@@ -42,7 +42,7 @@ async def asker(nats_url: str, overcommit: OvercommitCore) -> AsyncIterator[Aske
     """What a gateway asks with, over a NATS that nobody configured; `sort=("all",)` is answered without pages."""
     bus = NatsBus(nats_url, name="pages")
     bus.start()
-    await bus.connected(50)
+    await bus.connected(LIMIT_S)
 
     async def answer(data: bytes, headers: Mapping[str, str]) -> bytes:
         del headers
@@ -65,7 +65,7 @@ async def asker(nats_url: str, overcommit: OvercommitCore) -> AsyncIterator[Aske
         return await bus.ready() == ""
 
     await eventually(is_ready, "the service answers")
-    yield Asker(bus, 10)
+    yield Asker(bus, LIMIT_S)
     answering.cancel()
     with suppress(asyncio.CancelledError):
         await answering

@@ -189,7 +189,7 @@ async def test_an_answer_goes_to_who_asked_and_once(servers: Secured) -> None:
 
         await jobs.subscribe("colo.v1.req.jobs.get", cb=answer)
         await settled(jobs)
-        assert (await gateway.request("colo.v1.req.jobs.get", b"", timeout=5)).data == b"1"
+        assert (await gateway.request("colo.v1.req.jobs.get", b"", timeout=60)).data == b"1"
         await kept[0].respond(b"2")
         await jobs.publish(f"{inbox_of('gateway')}.x.y", b"forged")
         await settled(jobs)

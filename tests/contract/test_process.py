@@ -116,7 +116,7 @@ async def test_a_process_serves_tells_of_itself_and_leaves_on_sigterm(nats_url: 
         await running.ready()
         bus = NatsBus(nats_url, name="contract")
         bus.start()
-        await bus.connected(50)
+        await bus.connected(LIMIT_S)
         # Ready means that the first question finds it.
         assert await ask(bus, GetJob(job="a")) == Refusal(code=404, field="job", rule="is not known")
         await bus.close()
@@ -168,7 +168,7 @@ async def test_a_defect_ends_the_process_with_code_one_and_a_line(nats_url: str,
         await running.ready()
         bus = NatsBus(nats_url, name="contract")
         bus.start()
-        await bus.connected(50)
+        await bus.connected(LIMIT_S)
         with pytest.raises(Unavailable):
             await ask(bus, GetJob(job="defect"))
         await bus.close()

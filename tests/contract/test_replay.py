@@ -17,6 +17,7 @@ from colo_jobs.records import MARK_KIND
 from colo_jobs.shell import JobsShell
 from tests.support.jobs_world import a_spec
 from tests.support.servers import made_streams
+from tests.support.waiting import LIMIT_S
 
 
 def published(*facts: Fact) -> list[Outgoing]:
@@ -28,7 +29,7 @@ async def test_an_empty_store_that_was_never_marked_finds_the_unfinished_jobs_of
     await made_streams(nats_url)
     bus = NatsBus(nats_url, name="contract")
     bus.start()
-    await bus.connected(50)
+    await bus.connected(LIMIT_S)
     name = "replayed"
     ended = JobStateChanged(
         job=f"{name}-a", queue="q", state="Completed", previous="Running", transition="J14", version=2

@@ -15,6 +15,7 @@ import redis.asyncio
 
 from colo_cli.servers import NatsServer, RedisServer, ServerMissing, find_nats_server
 from colo_common.model.invalid import InvalidInput
+from tests.support.waiting import LIMIT_S
 
 
 @pytest.mark.usefixtures("nats_url")
@@ -114,7 +115,7 @@ def test_a_server_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
         parent.kill()
     try:
         # The handle of a process becomes readable when it has ended.
-        readable, _, _ = select.select([handle], [], [], 50)
+        readable, _, _ = select.select([handle], [], [], LIMIT_S)
         assert readable == [handle]
     finally:
         os.close(handle)

@@ -22,7 +22,7 @@ from colo_common.events.registry import STREAMS, STREAMS_VERSION, Stream
 from colo_common.ports import Source
 from tests.contract.test_bus import Received, kept, listening
 from tests.support.servers import in_a_thread, made_streams
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 EVT = Stream.EVT.value
 NEWER = str(STREAMS_VERSION + 1)
@@ -142,7 +142,7 @@ async def test_a_consumer_of_a_node_is_forgotten_after_days_and_made_again_loses
     source = Source(subject=subject, stream=stream, durable="colo-executor-n1-cmd", forget_s=3 * 86_400)
     bus = NatsBus(server.url, name="contract")
     bus.start()
-    await bus.connected(50)
+    await bus.connected(LIMIT_S)
     first, again = Received(), Received()
     await bus.publish([kept(subject, "one")])
     async with listening(bus, source, first):
@@ -163,7 +163,7 @@ async def test_a_consumer_of_a_newer_version_is_used_as_it_is(server: NatsServer
     await jetstream.add_consumer(EVT, ConsumerConfig(**newer, ack_wait=77, metadata={VERSION_KEY: NEWER}))
     bus = NatsBus(server.url, name="contract")
     bus.start()
-    await bus.connected(50)
+    await bus.connected(LIMIT_S)
     received = Received()
     async with listening(bus, Source(subject=subject, stream=EVT, durable="d"), received):
         await bus.publish([kept(subject, "x")])
@@ -178,7 +178,7 @@ async def test_a_consumer_that_cannot_be_made_is_a_reason_not_to_be_ready(
     del jetstream
     bus = NatsBus(server.url, name="contract")
     bus.start()
-    await bus.connected(50)
+    await bus.connected(LIMIT_S)
 
     async def is_named() -> bool:
         return "no.such.subject" in await bus.ready()

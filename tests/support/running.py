@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
+from uuid import uuid4
 
 import aiohttp
 import nats
@@ -100,8 +101,10 @@ class RunningColo:
         return answer.body
 
     async def submit(self, job: Mapping[str, Any], *, key: str = "") -> str:
-        """The id of the job. With a key it is handed in again while the gateway is away or says 503: that is harmless then."""
-        headers = {"Idempotency-Key": key} if key else {}
+        """The id of the job. It is handed in again while the gateway says 503, under a key of its own, with which that is harmless;
+        with a key that is given, also while the gateway is away.
+        """
+        headers = {"Idempotency-Key": key or uuid4().hex}
 
         async def accepted() -> Any:
             try:
@@ -110,7 +113,7 @@ class RunningColo:
                 if key:
                     return None
                 raise
-            if key and answer.status == 503:
+            if answer.status == 503:
                 return None
             assert answer.status == 201, f"{job}: {answer.status} {answer.body}"
             return answer.body["job"]

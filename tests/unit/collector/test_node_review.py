@@ -169,7 +169,7 @@ def test_a_read_that_hangs_is_given_up_delays_nothing_and_is_read_again_when_it_
         assert reader.hung == (path,)
         HangingReader.hanging = {}
         released.set()
-        eventually_blocking(lambda: not reader.hung, "the read returns", limit_s=60)
+        eventually_blocking(lambda: not reader.hung, "the read returns")
         assert reader.read_all((path,)).texts[path] == "0\n"
     finally:
         released.set()

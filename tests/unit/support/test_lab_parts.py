@@ -16,6 +16,7 @@ from tests.kernel.lab.boots import FAILED, FROZEN, TIMED_OUT, status_of
 from tests.kernel.lab.machine import Server, boot, emulator_command
 from tests.kernel.lab.refused import LabRefused, MachineFailed
 from tests.kernel.lab.variants import VARIANTS, Variant, variant_named
+from tests.support.waiting import LIMIT_S
 
 
 def names_in(archive: bytes) -> list[tuple[str, int, bytes]]:
@@ -144,15 +145,15 @@ def booted(directory: Path, does: str, limit_s: float, out: io.BytesIO | None = 
     ("does", "status"), [('printf "up\\n0\\n" > "$status"', 0), ('printf "up\\n7\\n" > "$status"', 7)]
 )
 def test_the_status_is_what_follows_the_word_that_the_command_begins(tmp_path: Path, does: str, status: int) -> None:
-    assert booted(tmp_path, does, 20) == status
+    assert booted(tmp_path, does, LIMIT_S) == status
 
 
 @pytest.mark.parametrize(
     ("does", "limit_s", "says", "began"),
     [
         ("exec sleep 60", 0.5, "the machine did not come up within 0.5 s; it was ended", False),
-        ('echo up > "$status"', 20, "the machine went off before the command had ended", True),
-        ("echo no such CPU >&2; exit 1", 20, "the emulator ended with 1: no such CPU", True),
+        ('echo up > "$status"', LIMIT_S, "the machine went off before the command had ended", True),
+        ("echo no such CPU >&2; exit 1", LIMIT_S, "the emulator ended with 1: no such CPU", True),
     ],
     ids=["never up", "goes off", "does not start"],
 )
@@ -182,7 +183,7 @@ STALLS = 'echo "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:" > "$conso
 
 def test_a_machine_that_reports_a_stall_and_goes_silent_is_ended_long_before_the_limit(tmp_path: Path) -> None:
     with pytest.raises(MachineFailed, match="the emulated machine froze: its own kernel reported a stall") as failed:
-        booted(tmp_path, f'echo up > "$status"; {STALLS}; exec sleep 60', 30)
+        booted(tmp_path, f'echo up > "$status"; {STALLS}; exec sleep 60', LIMIT_S)
     assert failed.value.machine_broke
     assert not failed.value.timed_out
     assert "detected stalls" in failed.value.console_tail
@@ -196,8 +197,8 @@ def test_a_second_machine_in_the_same_place_is_not_taken_for_the_one_before(tmp_
         f'touch {mark}; echo first; echo up > "$status"; {STALLS}; exec sleep 60'
     )
     with pytest.raises(MachineFailed, match="froze"):
-        booted(tmp_path, does, 30, out)
-    assert booted(tmp_path, does, 30, out) == 5
+        booted(tmp_path, does, LIMIT_S, out)
+    assert booted(tmp_path, does, LIMIT_S, out) == 5
     assert out.getvalue() == b"first\nsecond\n"
 
 
