@@ -187,6 +187,27 @@ async def test_a_replica_of_its_own_namespaces_sees_itself_alone_and_ends_as_any
     bool(namespaces_prefix("auto", ProcessPolicy().path)[1]), reason="namespaces are not permitted here"
 )
 @pytest.mark.usefixtures("permitted")
+async def test_a_replica_that_is_ended_while_it_is_started_hears_it_whatever_its_namespace_had_come_to(policy):
+    async with adopted(in_namespaces(policy)) as runtime:
+        intent = StopIntent(cause=EndCause.STOPPED, reason=Reason.CANCELLED, kill_at_ms=0)
+        for index in range(3):
+            assert isinstance(await runtime.launch(a_run("exec sleep 3600", index), 1), ReplicaLaunched)
+            await runtime.signal(SignalReplica(replica=f"job/main/{index}", attempt=1, signal="term", intent=intent))
+
+        exits: list[ReplicaExited] = []
+
+        async def all_ended() -> bool:
+            exits.extend(runtime.poll_exits())
+            return len(exits) == 3
+
+        await eventually(all_ended, "three exits")
+        assert [exited.exit_code for exited in exits] == [143, 143, 143]
+
+
+@pytest.mark.skipif(
+    bool(namespaces_prefix("auto", ProcessPolicy().path)[1]), reason="namespaces are not permitted here"
+)
+@pytest.mark.usefixtures("permitted")
 async def test_what_a_replica_mounts_is_nobody_elses(policy, tmp_path):
     where = tmp_path / "mounted"
     where.mkdir()

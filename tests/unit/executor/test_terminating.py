@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
+from colo_executor.process.namespaces import OWN_NAMESPACES, namespaces_prefix
+from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.terminating import Terminating, command_of
 
 #: As the shell of an attempt between its gate and its command: it has heard a signal and does nothing about it. It says when it
@@ -17,6 +22,7 @@ SHELL = """trap : TERM; echo ready
 read -r go || read -r go || exit 1
 sh -c "$1"; echo "$?"
 """
+PATH = ProcessPolicy().path
 #: A command that counts the signals; it lives until it is told to end.
 COUNTS = "trap 'echo heard' TERM; echo begun; read -r end || read -r end"
 
@@ -53,7 +59,7 @@ def tree_of(pid: int) -> tuple[int, ...]:
         text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return ()
-    return (pid, *map(int, text.split()))
+    return (pid, *(found for child in text.split() for found in tree_of(int(child))))
 
 
 async def test_the_command_hears_what_its_shell_heard_before_it() -> None:
@@ -61,6 +67,27 @@ async def test_the_command_hears_what_its_shell_heard_before_it() -> None:
         terminating = Terminating("/proc")
         os.kill(shell.pid, signal.SIGTERM)
         assert command_of("/proc", shell.pid, tree_of(shell.pid)) is None
+        terminating.terminate("job.main.0@1", shell.pid, lambda: tree_of(shell.pid))
+        await go_on(shell)
+        assert await line_of(shell) == "143"
+        assert await shell.wait() == 0
+        await terminating.close()
+
+
+@pytest.mark.skipif(bool(namespaces_prefix("auto", PATH)[1]), reason="namespaces are not permitted here")
+async def test_a_command_hears_what_its_namespace_had_no_ear_for() -> None:
+    # The first process of the namespace says that it is there, and has no handler before it reads a line.
+    first = 'echo first; read -r go; trap : TERM; "$@"; exit "$?"'
+    words = [first if "trap" in word else word for word in OWN_NAMESPACES]
+    async with started(f"exec {shlex.join([*words, 'sleep', '60'])}") as shell:
+        await go_on(shell)
+        assert await line_of(shell) == "first"
+        processes = tree_of(shell.pid)
+        assert len(processes) == 3
+        assert command_of("/proc", shell.pid, processes) is None
+        for pid in processes:
+            os.kill(pid, signal.SIGTERM)
+        terminating = Terminating("/proc")
         terminating.terminate("job.main.0@1", shell.pid, lambda: tree_of(shell.pid))
         await go_on(shell)
         assert await line_of(shell) == "143"

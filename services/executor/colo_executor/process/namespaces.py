@@ -2,16 +2,18 @@
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from typing import Final, Literal
 
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["OWN_NAMESPACES", "Namespaces", "namespaces_prefix"]
+__all__ = ["OWN_NAMESPACES", "Namespaces", "makes_namespaces", "namespaces_prefix"]
 
 Namespaces = Literal["no", "auto", "yes"]
 
 # The first process of a PID namespace hears only signals that it has a handler for, so it is a shell that has them and waits. The
-# command is its child and gets each signal itself, as every process of the attempt does.
+# command is its child and gets each signal itself, as every process of the attempt does. A signal that comes before the shell has
+# handlers is lost, as `unshare` above it ignores it; `terminating.py` sends it to the command when that begins.
 _FIRST: Final = """trap : TERM INT HUP
 "$@"
 exit "$?"
@@ -19,8 +21,14 @@ exit "$?"
 OWN_NAMESPACES: Final = (
     "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--", "/bin/sh", "-c", _FIRST, "colo-first",
 )  # fmt: skip
+_SCRIPT: Final = OWN_NAMESPACES.index(_FIRST)
 _LIMIT_S: Final = 10.0
 _FIELD: Final = "process_hygiene_namespaces"
+
+
+def makes_namespaces(words: Sequence[str]) -> bool:
+    """Whether a process with this command line makes an attempt's namespaces."""
+    return tuple(words[:_SCRIPT]) == OWN_NAMESPACES[:_SCRIPT] and tuple(words[_SCRIPT + 1 :][:1]) == OWN_NAMESPACES[-1:]
 
 
 def namespaces_prefix(wanted: Namespaces, path: str) -> tuple[tuple[str, ...], str]:

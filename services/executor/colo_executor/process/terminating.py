@@ -2,7 +2,7 @@
 
 Batch work that is ordered to end right after its start has little CPU beside online work, so that the shell may be between the gate
 and its command for seconds. The signal that came in that time is sent again, once, to the command alone: no other process of the
-attempt hears it twice.
+attempt hears it twice. So it is in a PID namespace of the attempt's own, whose first process hears nothing before it has handlers.
 """
 
 import asyncio
@@ -12,11 +12,14 @@ import signal
 from collections.abc import Callable
 from typing import Final
 
+from colo_executor.process.namespaces import makes_namespaces
+
 __all__ = ["Terminating", "command_of"]
 
 _FIRST_WAIT_S: Final = 0.02
 _LONGEST_WAIT_S: Final = 0.5
 _PARENT, _STACK = 1, 25
+_COMMAND_LINE_MOST: Final = 4_096
 
 
 class Terminating:
@@ -53,19 +56,41 @@ class Terminating:
 
 
 def command_of(proc_root: str, shell: int, pids: tuple[int, ...]) -> int | None:
-    """The child of the shell that runs a program of its own, None before there is one.
+    """The process that becomes the command, None before there is one: from then on a signal reaches the command or ends it.
 
-    A child that has not executed anything yet is the shell's copy, with its handlers and its stack; the kernel places the stack of
+    It is the child of the shell that runs a program of its own; in a PID namespace that child makes the namespace, its child is the
+    first process there, which waits, and the child of this one is the command.
+    """
+    child = _program_of(proc_root, shell, pids)
+    if child is None or not makes_namespaces(_words(proc_root, child)):
+        return child
+    first = _program_of(proc_root, child, pids)
+    return None if first is None else _program_of(proc_root, first, pids)
+
+
+def _program_of(proc_root: str, parent: int, pids: tuple[int, ...]) -> int | None:
+    """The child of the process that runs a program of its own.
+
+    A child that has not executed anything yet is its parent's copy, with its handlers and its stack; the kernel places the stack of
     each program anew.
     """
-    own = _stat(proc_root, shell)
+    own = _stat(proc_root, parent)
     if own is None:
         return None
     for pid in sorted(pids):
         fields = _stat(proc_root, pid)
-        if fields is not None and fields[_PARENT] == str(shell) and fields[_STACK] != own[_STACK]:
+        if fields is not None and fields[_PARENT] == str(parent) and fields[_STACK] != own[_STACK]:
             return pid
     return None
+
+
+def _words(proc_root: str, pid: int) -> list[str]:
+    """The command line of a process; none when it is gone."""
+    try:
+        with open(os.path.join(proc_root, str(pid), "cmdline"), encoding="utf-8", errors="replace") as file:
+            return file.read(_COMMAND_LINE_MOST).split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def _stat(proc_root: str, pid: int) -> list[str] | None:
