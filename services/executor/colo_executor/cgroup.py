@@ -406,6 +406,17 @@ class CgroupTree:
         parts = [part for part in (self.name, *group.split("/")) if part] if group != "/" else []
         return os.path.join(mount, *parts, "cpuacct.usage" if self.version == 1 else "cpu.stat")
 
+    def path_of(self, knob: Knob, group: str) -> str:
+        """The knob's file, relative to the cgroup root; "" where the kernel has none."""
+        place = file_of(knob, self.version)
+        if place is None or place[0] not in self.hierarchy.mounts:
+            return ""
+        return self._shown(self.hierarchy.mounts[place[0]], group, place[1])
+
+    def text_at(self, path: str) -> str:
+        """What a file shows that `changing` reported."""
+        return self._read(*self._place(path))
+
     def quota_path(self, group: str) -> str:
         """The file with the group's CPU quota: "cpu.cfs_quota_us" (v1) or "cpu.max" (v2)."""
         name = "cpu.cfs_quota_us" if self.version == 1 else "cpu.max"

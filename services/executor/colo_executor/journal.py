@@ -9,6 +9,7 @@ import fcntl
 import os
 import re
 import threading
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -93,6 +94,16 @@ class JournalFile:
             except OSError as error:
                 self.refusal = str(error)
             return not self.refusal
+
+    def forget_old_values(self, paths: Collection[str]) -> None:
+        """Forget what these files held before, once they hold it again. A disk that refuses it has it with the next `catch_up`."""
+        with self._mutex:
+            for path in paths:
+                self.state.pre_images.pop(path, None)
+            try:
+                self._rewrite()
+            except OSError as error:
+                self.refusal = str(error)
 
     def forget(self) -> None:
         """Empty the journal, after everything in it was put back. Raises OSError."""

@@ -10,7 +10,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_executor.knobs import PERIOD_US, WEIGHT_LEAST, WEIGHT_MOST, Knob, quota_us
 
-__all__ = ["UnmanagedGroup", "check_unmanaged", "unmanaged_values"]
+__all__ = ["UnmanagedGroup", "check_unmanaged", "unmanaged_knobs", "unmanaged_values"]
 
 _PART: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,230}")
 _GROUPS_MOST: Final = 64
@@ -63,6 +63,18 @@ def check_unmanaged(groups: Iterable[UnmanagedGroup], own: str, field: str) -> N
             raise InvalidInput(
                 where, "must say what is kept: a weight, a ceiling of CPU or memory, or CPUs", each.group
             )
+
+
+def unmanaged_knobs(each: UnmanagedGroup) -> frozenset[Knob]:
+    """The knobs that may be written for the group; a quota depends on its period and its burst."""
+    found = {Knob.CPU_WEIGHT} if each.weight_least else set()
+    if each.cpu_most_mcpu:
+        found |= {Knob.CPU_PERIOD, Knob.CPU_QUOTA, Knob.CPU_BURST}
+    if each.memory_most_bytes:
+        found.add(Knob.MEMORY_LIMIT)
+    if each.cpus:
+        found.add(Knob.CPUSET_CPUS)
+    return frozenset(found)
 
 
 def unmanaged_values(each: UnmanagedGroup, weight: int | None, period_us: int | None) -> dict[Knob, int | str]:

@@ -19,6 +19,7 @@ from colo_executor.local import ReplicaLaunched, SuspendReplicas
 from colo_executor.order import KnobWrite
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
+from colo_executor.unmanaged import UnmanagedGroup
 from tests.support.builders import a_placement
 from tests.support.written_files import WrittenFiles
 
@@ -78,6 +79,30 @@ async def test_restore_leaves_the_tree_as_it_was(made_in_advance: CgroupTree, tm
     await runtime.restore()
     await runtime.close()
     assert texts(mounts, names) == before
+
+
+@pytest.mark.kernel
+async def test_a_service_that_the_policy_names_no_more_is_as_it_was(tmp_path: Path) -> None:
+    name = f"colo-test-{os.getpid()}"
+    service = CgroupTree(ROOT, f"{name}.service")
+    service.make("")
+    policy = ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=name)
+    named = UnmanagedGroup(group=service.name, weight_least=2_048, cpu_most_mcpu=1_000, memory_most_bytes=64 << 20)
+    knobs = (Knob.CPU_WEIGHT, Knob.CPU_QUOTA, Knob.MEMORY_LIMIT)
+    try:
+        before = [service.value(knob, "") for knob in knobs]
+        for groups, is_as_before in (((named,), False), ((), True)):
+            runtime = ProcessRuntime(replace(policy, unmanaged=groups))
+            try:
+                await runtime.adopt(1)
+                assert ([service.value(knob, "") for knob in knobs] == before) is is_as_before
+                assert await runtime.reconcile() is None
+                if not groups:
+                    await runtime.restore()
+            finally:
+                await runtime.close()
+    finally:
+        assert service.remove("")
 
 
 @pytest.mark.kernel

@@ -1,5 +1,6 @@
 """Groups that colo did not make: what the operator's policy keeps there, over files that look like cgroup v2, and its rules."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from msgspec.structs import replace
 
 from colo_common.model.invalid import InvalidInput
 from colo_executor.journal import JournalFile
+from colo_executor.local import Drift
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.tier import Tier
 from colo_executor.process.unmanaged import UnmanagedTier
@@ -30,11 +32,23 @@ class Bench:
             (files.root / group).mkdir()
             files._fill(files.root / group)
             (files.root / group / "memory.current").write_text("1048576\n")
-        self.tier = Tier(self.policy, JournalFile(Path(self.policy.state_dir)))
+        self.journal = JournalFile(Path(self.policy.state_dir))
+        self.tier = Tier(self.policy, self.journal)
         self.tier.prepare()
 
     def keep(self, *groups: UnmanagedGroup, observes: bool = False):
         return UnmanagedTier(groups, self.tier.open).keep(observes=observes)
+
+    def give_back(self, *groups: UnmanagedGroup, observes: bool = False) -> Drift:
+        managed = UnmanagedTier(groups, self.tier.open).managed()
+        return self.tier.put_back_all_but(managed, observes=observes)
+
+    def start_again(self) -> None:
+        self.tier.close()
+        self.journal.close()
+        self.journal = JournalFile(Path(self.policy.state_dir))
+        self.tier = Tier(self.policy, self.journal)
+        self.tier.prepare()
 
     def shown(self) -> list[str]:
         names = ("cpu.weight", "cpu.max", "memory.max", "cpuset.cpus")
@@ -64,6 +78,40 @@ def test_a_weight_that_somebody_lowered_is_raised_and_the_old_value_comes_back(b
     assert bench.tier.restore() == ()
     assert bench.shown() == ["1", "max 100000", "max", ""]
     assert bench.files.groups() == ["system.slice", SERVICE.group]
+
+
+def test_what_is_taken_out_of_the_policy_gets_its_old_value_back_and_nothing_else_does(bench: Bench) -> None:
+    bench.keep(SERVICE)
+    after = replace(SERVICE, cpu_most_mcpu=0, cpus="")
+    would = bench.give_back(after, observes=True)
+    assert {knob.path.rpartition("/")[2]: knob.value for knob in would.knobs} == {
+        "cpu.max": "max 100000",
+        "cpuset.cpus": "",
+    }
+    assert bench.shown() == ["100", "200000 100000", str(4 << 20), "0-1"]
+    assert len(bench.give_back(after).knobs) == 2
+    assert bench.shown() == ["100", "max 100000", str(4 << 20), ""]
+    # What somebody sets there from now on is his, also over a start; the own groups keep what they have.
+    (bench.files.root / SERVICE.group / "cpu.max").write_text("50000 100000\n")
+    before = bench.files.text("colo/cpu.idle")
+    bench.start_again()
+    assert bench.give_back(after).knobs == ()
+    assert bench.shown() == ["100", "50000 100000", str(4 << 20), ""]
+    # The value from before is noted again when the policy names it again.
+    bench.keep(SERVICE)
+    assert bench.give_back().failed == ()
+    assert bench.shown() == ["100", "50000 100000", "max", ""]
+    assert bench.files.text("colo/cpu.idle") == before
+    bench.files.writes.clear()
+    assert bench.give_back() == Drift()
+    assert bench.files.writes == []
+
+
+def test_a_group_that_is_gone_has_nothing_to_get_back(bench: Bench) -> None:
+    bench.keep(SERVICE)
+    shutil.rmtree(bench.files.root / SERVICE.group)
+    assert bench.give_back() == Drift()
+    assert SERVICE.group not in str(bench.tier._journal.state.pre_images)
 
 
 def test_what_cannot_be_had_is_named_and_nothing_is_changed_there(bench: Bench) -> None:

@@ -438,10 +438,18 @@ class ProcessRuntime:
                     found.append(changed_values(tier.tree) if observes else tier.reconcile())
                 except (CgroupError, OSError) as error:
                     found.append(Drift(failed=(str(error),)))
-            found.append(self._unmanaged.keep(observes=observes))
+            found += self._keep_unmanaged(observes)
         knobs = tuple(knob for drift in found for knob in drift.knobs)
         failed = tuple(sentence for drift in found for sentence in drift.failed)
         return Drift(knobs=knobs, failed=failed, observed=observes) if knobs or failed else None
+
+    def _keep_unmanaged(self, observes: bool) -> list[Drift]:
+        """Give back what the operator's policy names no more, and keep what it names."""
+        try:
+            back = self._tier.put_back_all_but(self._unmanaged.managed(), observes=observes)
+        except (CgroupError, OSError) as error:
+            back = Drift(failed=(str(error),))
+        return [back, self._unmanaged.keep(observes=observes)]
 
     def _restore(self) -> tuple[str, ...]:
         # A reconcile at the same time would write kept values over the old ones.
@@ -475,9 +483,9 @@ class ProcessRuntime:
     def _prepare(self, boot: str) -> None:
         self._journal.note(Booted(boot_id=boot))
         self._tier.prepare(self._online.batch_cpus)
-        kept = self._unmanaged.keep()
-        if kept.knobs or kept.failed:
-            self._log.info("unmanaged-groups", paths=[knob.path for knob in kept.knobs], failed=list(kept.failed))
+        for kept in self._keep_unmanaged(observes=False):
+            if kept.knobs or kept.failed:
+                self._log.info("unmanaged-groups", paths=[knob.path for knob in kept.knobs], failed=list(kept.failed))
         tree = self._tier.tree
         unified = unified_root(tree.root)
         own = (tree.name, f"{tree.name}{SUFFIX}")

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -383,6 +383,36 @@ class Tier:
                     with contextlib.suppress(FileNotFoundError):
                         self._quotas[group] = self.tree.quota_us(group)
             return self.ceiling_mcpu
+
+    def put_back_all_but(self, managed: Collection[str], *, observes: bool = False) -> Drift:
+        """Put back the old values of groups of others, but for the `managed` files. A value that is back is forgotten.
+
+        By `observes` nothing is written: what would be is reported. A file that is gone has no value to get back.
+        """
+        knobs: list[KnobValue] = []
+        failed: list[str] = []
+        over: list[str] = []
+        for path, value in reversed(list(self._journal.state.pre_images.items())):
+            is_own = any(tree.holds(path) for tree in (self.tree, self.online_tree, self._kill_tier.tree))
+            if is_own or path in managed or not self.tree.top_of(path):
+                continue
+            try:
+                tree = self._tree_of(path)
+                shown = tree.text_at(path)
+                if shown != value:
+                    knobs.append(KnobValue(path=path, value=value, before=shown))
+                    if observes:
+                        continue
+                    tree.put_back(path, value)
+            except FileNotFoundError:
+                pass
+            except (CgroupError, OSError) as error:
+                failed.append(str(error))
+                continue
+            over.append(path)
+        if over and not observes:
+            self._journal.forget_old_values(over)
+        return Drift(knobs=tuple(knobs), failed=tuple(failed), observed=observes)
 
     def restore(self) -> tuple[str, ...]:
         """Remove the executor's groups and put every old value back. Returns one sentence for each failure."""

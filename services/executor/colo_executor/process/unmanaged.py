@@ -9,7 +9,7 @@ from colo_executor.knobs import Knob, agrees, text_of
 from colo_executor.local import Drift
 from colo_executor.order import KnobWrite, ordered_writes
 from colo_executor.process.reconcile import values_of
-from colo_executor.unmanaged import UnmanagedGroup, unmanaged_values
+from colo_executor.unmanaged import UnmanagedGroup, unmanaged_knobs, unmanaged_values
 
 __all__ = ["UnmanagedTier"]
 
@@ -32,6 +32,14 @@ class UnmanagedTier:
         if name not in self._trees:
             self._trees[name] = self._open_tree(name)
         return self._trees[name]
+
+    def managed(self) -> frozenset[str]:
+        """The files that the policy keeps, also of groups that are not there, relative to the cgroup root."""
+        found: set[str] = set()
+        for each in self._groups:
+            top, _, group = each.group.partition("/")
+            found.update(self.tree_of(top).path_of(knob, group) for knob in unmanaged_knobs(each))
+        return frozenset(found)
 
     def keep(self, *, observes: bool = False) -> Drift:
         """Write what differs from the policy. Reports the values written, by `observes` those that would be, and each failure."""
