@@ -157,14 +157,14 @@ def _check_reaction(spike: dict[str, Any], within: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("machine", "outside", "expected"),
+    ("machine", "outside", "noticed_s", "expected"),
     [
-        ("exit 0", "follows", 0),
-        ("exit 7", "follows", 7),
-        ("exit 123", "waits", MachineFroze),
-        ("sleep 0.5; exit 123", "fails", MachineFroze),
-        ("sleep 0.5; exit 7", "fails", AssertionError),
-        ("exec sleep 60", "fails", AssertionError),
+        ("exit 0", "follows", 120.0, 0),
+        ("exit 7", "follows", 120.0, 7),
+        ("exit 123", "waits", 120.0, MachineFroze),
+        ("sleep 0.5; exit 123", "fails", 120.0, MachineFroze),
+        ("sleep 0.5; exit 7", "fails", 120.0, AssertionError),
+        ("exec sleep 600", "fails", 0.5, AssertionError),
     ],
     ids=[
         "well",
@@ -176,9 +176,9 @@ def _check_reaction(spike: dict[str, Any], within: dict[str, float]) -> None:
     ],
 )
 async def test_only_a_machine_that_froze_is_told_apart(
-    monkeypatch: pytest.MonkeyPatch, machine: str, outside: str, expected: int | type[Exception]
+    monkeypatch: pytest.MonkeyPatch, machine: str, outside: str, noticed_s: float, expected: int | type[Exception]
 ) -> None:
-    monkeypatch.setitem(globals(), "NOTICED_S", 2.0)
+    monkeypatch.setitem(globals(), "NOTICED_S", noticed_s)
     lab = await asyncio.create_subprocess_exec("sh", "-c", machine)
 
     async def follow() -> None:

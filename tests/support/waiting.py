@@ -20,13 +20,17 @@ class NeverHappened(AssertionError):
 
 
 async def eventually(look: Callable[[], Awaitable[T]], what: str, *, limit_s: float = LIMIT_S) -> T:
-    """Call `look` until it returns something true and return that; raise NeverHappened, naming `what`, at the limit."""
+    """Call `look` until it returns something true and return that; raise NeverHappened, naming `what`, at the limit.
+
+    The last look begins after the limit: a machine that stood still meanwhile has not looked in vain.
+    """
     deadline_s = time.monotonic() + limit_s
     while True:
+        is_last = time.monotonic() > deadline_s
         seen = await look()
         if seen:
             return seen
-        if time.monotonic() > deadline_s:
+        if is_last:
             raise NeverHappened(f"{what}: not within {limit_s:g} s, last seen {seen!r}")
         await asyncio.sleep(POLL_S)
 
@@ -35,9 +39,10 @@ def eventually_blocking(look: Callable[[], T], what: str, *, limit_s: float = LI
     """Do as eventually(), for a test without an event loop."""
     deadline_s = time.monotonic() + limit_s
     while True:
+        is_last = time.monotonic() > deadline_s
         seen = look()
         if seen:
             return seen
-        if time.monotonic() > deadline_s:
+        if is_last:
             raise NeverHappened(f"{what}: not within {limit_s:g} s, last seen {seen!r}")
         time.sleep(POLL_S)

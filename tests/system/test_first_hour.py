@@ -141,6 +141,14 @@ def test_every_command_of_the_readme_works_in_its_order_on_the_lab_that_it_start
         assert done.returncode in codes, f"{line}: {done.returncode} {done.stdout} {done.stderr}"
         assert re.search(says, done.stdout, flags=re.MULTILINE), f"{line}: {done.stdout}"
         assert "Traceback" not in done.stderr
+        if line.startswith("colo submit"):
+            eventually_blocking(lambda: _placed(hour, "hello") >= 4, "the job has its places")
+
+
+def _placed(hour: FirstHour, name: str) -> int:
+    """How many replicas of jobs of this name have been placed."""
+    placed = (each for one in hour.witness.received("placement.decided") for each in one.body.get("placements", ()))
+    return len({each["replica"] for each in placed if each["job"].rpartition("-")[0] == name})
 
 
 def test_the_example_of_a_subscriber_hears_what_happens(hour: FirstHour) -> None:
@@ -265,9 +273,15 @@ def test_what_changed_in_the_last_minute(hour: FirstHour) -> None:
 
 
 def test_is_anything_broken(hour: FirstHour) -> None:
-    status = hour.asks("status")
-    asked = {service["service"]: service["is_ready"] for service in status["services"]}
-    assert asked == dict.fromkeys(("gateway", "jobs", "scheduler", "overcommit", "evictor"), True)
+    everyone = dict.fromkeys(("gateway", "jobs", "scheduler", "overcommit", "evictor"), True)
+
+    def all_ready() -> Any:
+        """What is asked, once nobody is too busy to answer in time."""
+        status = hour.asks("status")
+        asked = {service["service"]: service["is_ready"] for service in status["services"]}
+        return status if asked == everyone else None
+
+    status = eventually_blocking(all_ready, "every service is ready")
     assert status["is_well"] == (not status["findings"])
     assert status["recent"]["dead_letters"] == {}
     assert not hour.witness.received("dead-letter")
@@ -277,10 +291,17 @@ def test_all_batch_on_a_node_stops_now_and_evictions_are_explained(hour: FirstHo
     node = max(hour.witness.newest(".usage"), key=hour.witness.held_mcpu)
     assert hour.types(f"colo drain {node} --reason 'the first hour' --grace 1s").returncode == 0
     eventually_blocking(lambda: hour.witness.held_mcpu(node) == 0, f"the ledger holds nothing on {node}")
-    ordered = [one.body for one in hour.witness.received("eviction.requested") if one.body["node"] == node]
-    assert ordered
-    answered = {one["eviction"]: one for one in hour.asks("get evictions")["evictions"]}
-    assert {one["eviction"] for one in ordered} <= set(answered)
+
+    def ordered_there() -> list[dict[str, Any]]:
+        return [one.body for one in hour.witness.received("eviction.requested") if one.body["node"] == node]
+
+    ordered = eventually_blocking(ordered_there, "the evictions are received")
+
+    def all_listed() -> bool:
+        listed = {one["eviction"] for one in hour.asks("get evictions")["evictions"]}
+        return {one["eviction"] for one in ordered} <= listed
+
+    eventually_blocking(all_listed, "the gateway lists them")
     newest = ordered[-1]
     explained = hour.types(f"colo explain eviction {newest['eviction']}").stdout
     assert newest["replica"] in explained

@@ -77,7 +77,7 @@ def test_an_interrupt_while_it_starts_ends_it_and_leaves_nothing(event: str, num
         ended = running.interrupt(number=number)
         left = running.left_behind()
     assert (ended.code, ended.stderr) == (0, "")
-    assert ended.took_s < 20
+    assert ended.took_s < 60
     assert ended.verdict.keys() >= KEYS
     assert left == []
 

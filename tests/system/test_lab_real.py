@@ -56,10 +56,10 @@ def of_process(pid: int | str, name: str) -> bytes:
 def until_a_replica_runs(running: Lab) -> dict[str, dict[str, str]]:
     """What the kernel shows of the first replica with a process. Where others use every CPU nothing is promised until they end."""
     try:
-        return eventually_blocking(lambda: replicas_with_processes(running), "a replica with a process", limit_s=60)
+        return eventually_blocking(lambda: replicas_with_processes(running), "a replica with a process", limit_s=120)
     except NeverHappened:
         ended = running.interrupt()
-        pytest.fail(f"no replica ran within 60 s: {ended.stderr or ended.verdict}")
+        pytest.fail(f"no replica ran within 120 s: {ended.stderr or ended.verdict}")
 
 
 def test_a_real_process_runs_in_a_control_group_with_the_values_that_are_reported() -> None:
@@ -70,7 +70,7 @@ def test_a_real_process_runs_in_a_control_group_with_the_values_that_are_reporte
         ended = running.interrupt()
         left = running.left_behind()
     assert ended.code == 0, ended.stderr
-    assert ended.took_s < 20
+    assert ended.took_s < 60
     real = ended.verdict["real"]
     assert real["replicas_run"] >= real["replicas_seen_in_the_kernel"] >= 1
     assert (real["subtree"], real["differs"]) == (running.subtree, [])
@@ -91,7 +91,7 @@ def test_an_interrupt_while_a_replica_runs_leaves_nothing() -> None:
         ended = running.interrupt()
         left = running.left_behind()
     assert ended.code == 0, ended.stderr
-    assert ended.took_s < 20
+    assert ended.took_s < 60
     assert ended.verdict["real"]["replicas_run"] >= 1
     assert left == []
 

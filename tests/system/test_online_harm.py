@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -66,7 +66,9 @@ class Node:
         """Send the signal to every process of batch work."""
         for name in self.tree.children("batch"):
             for pid in self.tree.pids(f"batch/{name}"):
-                os.kill(pid, number)
+                # A shell starts others for a moment.
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
 
     def last_reading(self) -> FastReading | None:
         """What the reflex read last."""

@@ -20,6 +20,7 @@ from colo_common.events.registry import subject_of
 from colo_common.events.wire import encode
 from colo_common.model.colocation import COLOCATION_LABEL
 from tests.support.running import RunningColo, running_colo
+from tests.support.standstill import Standstill
 from tests.support.waiting import eventually
 from tests.system.test_cli import Printed, colo_command
 
@@ -133,14 +134,14 @@ async def test_a_quiesce_stops_all_batch_work_within_a_second_and_back(colo: Run
         )
 
     await eventually(all_run, "six replicas run and use CPU", limit_s=LIMIT_S)
-    printed = await typed(colo, "quiesce", "--reason", "incident 42", "--as", "ana", "-o", "json")
+    with Standstill() as machine:
+        printed = await typed(colo, "quiesce", "--reason", "incident 42", "--as", "ana", "-o", "json")
     assert printed.code == 0, (printed.out, printed.err)
     answer = json.loads(printed.out)
     progress = answer["quiesce"]
     assert (progress["nodes"], progress["confirmed"], progress["missing"]) == (3, 3, [])
     assert progress["suspended"] == 6
-    assert answer["took_ms"] <= 1_000
-    assert progress["slowest_ms"] <= 1_000
+    assert max(answer["took_ms"], progress["slowest_ms"]) <= 1_000 * (1 + machine.lost_s())
 
     async def idle() -> bool:
         return await batch_used_mcpu(colo) == 0

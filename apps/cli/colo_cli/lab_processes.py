@@ -19,7 +19,7 @@ from colo_common.ports import Refused
 
 __all__ = ["LabFailed", "LabProcess", "LabProcesses", "LogLine", "log_events", "log_notices"]
 
-_READY_LIMIT_S: Final = 60.0
+_READY_LIMIT_S: Final = 120.0
 _STOP_LIMIT_S: Final = 3.0
 _POLL_S: Final = 0.05
 
@@ -104,7 +104,7 @@ class LabProcesses:
         return self.running[name]
 
     async def wait_ready(self, names: list[str]) -> None:
-        """Wait until each service answers /readyz with 200. Raises LabFailed when a service ends or takes 60 s, Refused when it
+        """Wait until each service answers /readyz with 200. Raises LabFailed when a service ends or takes 120 s, Refused when it
         refuses its input.
         """
         deadline = asyncio.get_running_loop().time() + _READY_LIMIT_S

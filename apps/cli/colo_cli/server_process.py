@@ -22,7 +22,7 @@ from colo_common.model.invalid import InvalidInput
 __all__ = ["Recipe", "ServerProcess", "tied_command"]
 
 #: A busy machine starts a server in seconds; one that stood still in between needs more.
-START_LIMIT_MS: Final = 30_000
+START_LIMIT_MS: Final = 60_000
 STOP_LIMIT_MS: Final = 5_000
 POLL_MS: Final = 10
 LOG_TAIL_LINES: Final = 3
