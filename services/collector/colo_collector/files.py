@@ -83,6 +83,11 @@ class FileReader:
     ) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        # As a file object does: nobody closes files that only a forgotten reader knew.
+        for descriptor in getattr(self, "_held", {}).values():
+            os.close(descriptor)
+
     @property
     def reading(self) -> tuple[str, int] | None:
         """The path that is being read and since when (monotonic, ns); None between two batches. Any thread may ask."""

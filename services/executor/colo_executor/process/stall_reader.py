@@ -69,6 +69,11 @@ class StallReader:
         self._last = found_now if self._has_pressure() else None
         return self._last
 
+    def __del__(self) -> None:
+        # As a file object does: nobody closes files that only a forgotten reader knew.
+        for fd in getattr(self, "_fds", {}).values():
+            os.close(fd)
+
     def close(self) -> None:
         """Close the open files; the next reading opens them again."""
         for name in list(self._fds):
