@@ -28,7 +28,8 @@ from tests.support.waiting import eventually_blocking
 __all__ = ["NatsCluster", "RedisSentinel", "nats_cluster", "redis_sentinel"]
 
 PRIMARY: Final = "colo"
-START_S: Final = 30.0
+#: A sentinel that stood still for two seconds does nothing for half a minute after that.
+START_S: Final = 120.0
 
 S = TypeVar("S", bound=ServerProcess)
 
