@@ -55,6 +55,7 @@ IMPURE: Final = {
     "colo_gateway.submissions": "answers HTTP",
     "colo_gateway.suggestions": "answers HTTP",
     "colo_gateway.survey": "asks the bus",
+    "colo_overcommit.history_store": "reads and writes the store",
     "colo_scheduler.commit.pending": "asks another service",
     "colo_scheduler.commit.starts": "asks another service",
     "colo_scheduler.ledger.redis": "speaks to Redis",

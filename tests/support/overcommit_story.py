@@ -19,6 +19,7 @@ from colo_common.model.node_selector import Selector
 from colo_common.model.qos import PriorityBand, QosClass, default_band
 from colo_common.model.reasons import EndCause
 from colo_overcommit.core import Event, OvercommitCore
+from colo_overcommit.histories import HistoriesLoaded
 from colo_overcommit.policy import OvercommitPolicy
 from colo_overcommit.risk import RiskPolicy
 from tests.support.builders import (
@@ -48,6 +49,7 @@ class OvercommitStory:
         self._last: dict[str, AllocatableChanged] = {}
         self._now_ms = 0
         self._seq = 0
+        self._rows: dict[str, bytes] = {}
 
     def __call__(self, command: str, args: Args) -> str:
         handler = getattr(self, f"do_{command}", None)
@@ -120,6 +122,25 @@ class OvercommitStory:
     def do_document(self, args: Args) -> str:
         """REVISION key=value POOL.key=value: an operator applied this policy, with an override for each pool"""
         return self._tell(PolicyChanged(revision=int(args.word(0)), policy=_document(args)))
+
+    def do_restart(self, args: Args) -> str:
+        """The instance ends; from here another one with its settings, which reads what it stored. damage=1: the rows are cut.
+
+        later= so many ms pass meanwhile.
+        """
+        args.only("damage", "later")
+        rows = self._core.due_histories(self._now_ms, 0, 1_000)
+        for node, row in rows.items():
+            if row is None:
+                self._rows.pop(node, None)
+            else:
+                self._rows[node] = row[:-9] if args.number("damage", 0) else row
+        self._now_ms += args.number("later", 0)
+        self._core = OvercommitCore(self._core.policy)
+        self._core.handle(HistoriesLoaded(rows=self._rows), self._now_ms)
+        stored = " ".join(f"{node}={'deleted' if row is None else f'{len(row)}B'}" for node, row in rows.items())
+        unreadable = self._core.dropped.unreadable_histories
+        return f"stored {stored or 'nothing'}; read {len(self._rows)}, {unreadable} not readable"
 
     def do_preview(self, args: Args) -> str:
         """key=value POOL.key=value: what this policy would change"""

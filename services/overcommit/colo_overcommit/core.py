@@ -29,7 +29,9 @@ from colo_common.model.partition import Partitions, PartitionsHeld, partition_of
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.restriction import Restrictions, restriction_text
 from colo_overcommit.allocatable import Limit, ZoneInputs, allocatable_of_zone, with_reclaim, zone_inputs
+from colo_overcommit.due_histories import due_histories
 from colo_overcommit.estimators.estimator import LAST
+from colo_overcommit.estimators.steps import STEP_MS
 from colo_overcommit.exclusive import exclusive_by_zone
 from colo_overcommit.expected_use import ExpectedUse
 from colo_overcommit.explain import explain, recompute
@@ -37,6 +39,13 @@ from colo_overcommit.explain_mid import recompute_mid
 from colo_overcommit.fleet_guard import NO_GUARD, BusReachable, FleetGuard, GuardPolicy
 from colo_overcommit.followed_policy import FollowedPolicy
 from colo_overcommit.held_by_batch import HeldByBatch
+from colo_overcommit.histories import (
+    KEPT_MS,
+    HistoriesLoaded,
+    NodeHistory,
+    decode_history,
+    encode_history,
+)
 from colo_overcommit.hysteresis import has_load_moved, moves_between, should_publish
 from colo_overcommit.known_node import KnownNode
 from colo_overcommit.mid import MidInputs, has_mid_moved, mid_inputs, mid_of_zones
@@ -68,6 +77,7 @@ Event = (
     | AllocatableChanged
     | FreshnessChanged
     | PartitionsHeld
+    | HistoriesLoaded
     | RequestReceived
     | BusReachable
     | Wake
@@ -86,6 +96,8 @@ class Dropped(Struct):
     old_sample: int = 0
     too_many_nodes: int = 0
     unlisted_holds: int = 0
+    unreadable_histories: int = 0
+    large_histories: int = 0
 
 
 class OvercommitCore:
@@ -111,6 +123,8 @@ class OvercommitCore:
         self.nodes: dict[str, KnownNode] = {}
         self.dropped = Dropped()
         self.restrictions = Restrictions()
+        self._histories: dict[str, NodeHistory] = {}
+        self._expired: list[str] = []
         self._take_back = TakeBack()
         self._watch = Watch(policy.freshness, forget_node_ms)
         self._now_ms = 0
@@ -168,6 +182,9 @@ class OvercommitCore:
                 return []
             case PartitionsHeld():
                 return self._held_now(event, now_ms)
+            case HistoriesLoaded():
+                self._load_histories(event, now_ms)
+                return []
             case RequestReceived():
                 return [Reply(request=event.request, body=self._answer(event, now_ms))]
             case BusReachable():
@@ -262,6 +279,7 @@ class OvercommitCore:
             inputs = self._judged(known, known.promises, sample, inputs, now_ms)
         if known.expected is not None:
             inputs = known.expected.learn(inputs, sample.at_ms)
+            known.learned_ms = sample.at_ms
         known.mid_inputs = self._mid(known, sample, inputs, policy)
         known.accept(sample, inputs, now_ms)
         known.watched_ms = self.guard.watched_ms(now_ms)
@@ -301,7 +319,9 @@ class OvercommitCore:
         if policy.mid_mode == MidMode.STATIC:
             return mid_inputs(inputs, used, (ProdUse(),) * len(inputs), policy)
         if known.prod_peaks is None:
-            known.prod_peaks = ProdPeaks()
+            known.prod_peaks = ProdPeaks(known.restored.prod if known.restored is not None else None)
+            known.restored = None
+        known.learned_ms = sample.at_ms
         prod = known.prod_peaks.learn(known.held, inputs, sample.workloads, sample.at_ms)
         return mid_inputs(inputs, used, prod, policy)
 
@@ -309,6 +329,38 @@ class OvercommitCore:
         """Note what is promised from now on, to be judged by later samples."""
         if known.promises is not None and known.published is not None:
             known.promises.promise(known.published.zones, known.held.by_zone(), now_ms, self.take_back_ms)
+
+    # ---- histories
+
+    def due_histories(self, now_ms: int, every_ms: int, most: int) -> dict[str, bytes | None]:
+        """Node -> the row to store now, None to delete it; `stored` is told which were. One that is too large is counted."""
+        found: dict[str, bytes | None] = dict.fromkeys(self._expired[:most])
+        for node, history in due_histories(self.own_nodes(), now_ms, every_ms, most):
+            value = encode_history(history)
+            if value is None:
+                self.dropped.large_histories += 1
+                self.stored(node, now_ms)
+            else:
+                found[node] = value
+        return found
+
+    def stored(self, node: str, now_ms: int) -> None:
+        """The row of the node was stored, as `due_histories` gave it last."""
+        if node in self._expired:
+            self._expired.remove(node)
+        known = self.nodes.get(node)
+        if known is not None:
+            known.stored_ms, known.stored_step = now_ms, known.learned_ms // STEP_MS
+
+    def _load_histories(self, event: HistoriesLoaded, now_ms: int) -> None:
+        for node in sorted(event.rows)[:_NODES_MAX]:
+            history = decode_history(event.rows[node])
+            if history is None:
+                self.dropped.unreadable_histories += 1
+            elif now_ms - history.at_ms > KEPT_MS:
+                self._expired.append(node)
+            else:
+                self._histories[node] = history
 
     # ---- several instances
 
@@ -491,6 +543,7 @@ class OvercommitCore:
                 self._watch.departed(node, self.guard.watched_ms(now_ms))
             else:
                 del self.nodes[node]
+                self._expired.append(node)
         return effects
 
     def _due(self, now_ms: int) -> list[str]:
@@ -567,12 +620,20 @@ class OvercommitCore:
             if len(self.nodes) >= _NODES_MAX:
                 self.dropped.too_many_nodes += 1
                 return None
-            known = self.nodes[node] = KnownNode(promises=self._promises(), expected=self._expected())
+            history = self._histories.pop(node, None)
+            known = self.nodes[node] = KnownNode(
+                promises=self._promises(),
+                expected=self._expected(history),
+                restored=history if history is not None and history.prod is not None else None,
+                stored_step=0 if history is None else history.at_ms // STEP_MS,
+            )
             self._watch.departed(node, self.guard.watched_ms(self._now_ms))
         return known
 
-    def _expected(self) -> ExpectedUse | None:
-        return None if self.policy.estimator == LAST else ExpectedUse(self.policy.estimator)
+    def _expected(self, history: NodeHistory | None) -> ExpectedUse | None:
+        if self.policy.estimator == LAST:
+            return None
+        return ExpectedUse(self.policy.estimator, () if history is None else history.zones)
 
     def _promises(self) -> JudgedPromises | None:
         policy = self.policy

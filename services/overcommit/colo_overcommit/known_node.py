@@ -12,6 +12,7 @@ from colo_common.model.topology import NodeTopology
 from colo_overcommit.allocatable import Limit, ZoneInputs
 from colo_overcommit.expected_use import ExpectedUse
 from colo_overcommit.held_by_batch import HeldByBatch
+from colo_overcommit.histories import VERSION, NodeHistory
 from colo_overcommit.load import LoadHistory
 from colo_overcommit.mid import MidInputs
 from colo_overcommit.policy import OvercommitPolicy
@@ -46,6 +47,9 @@ class KnownNode(Struct, kw_only=True):
     `promises` are those under judgement; None without risk control. `expected` is None without an estimator.
 
     `mid_inputs` are the terms of the mid tier in `sample`, () where it is off; `prod_peaks` is None until a policy asks for it.
+
+    `learned_ms` is the time of the newest sample that an estimator took; `stored_ms` and `stored_step` are when its history was
+    stored and the step of its newest sample, `restored` is the history that an earlier instance stored.
 
     `policy` is what the colocation policy and the settings make of its labels, None before its topology; `recent` are the terms of
     its samples of the last minutes.
@@ -85,7 +89,22 @@ class KnownNode(Struct, kw_only=True):
     policy: OvercommitPolicy | None = None
     mid_inputs: tuple[MidInputs, ...] = ()
     prod_peaks: ProdPeaks | None = None
+    learned_ms: int = 0
+    stored_ms: int = 0
+    stored_step: int = 0
+    restored: NodeHistory | None = None
     recent: RecentTerms = field(default_factory=RecentTerms)
+
+    def history(self) -> NodeHistory | None:
+        """What its estimators have learned, None without any."""
+        if self.expected is None and self.prod_peaks is None:
+            return None
+        return NodeHistory(
+            version=VERSION,
+            at_ms=self.learned_ms,
+            zones=self.expected.histories() if self.expected is not None else (),
+            prod=self.prod_peaks.history() if self.prod_peaks is not None else None,
+        )
 
     def is_old(self, sample: NodeUsageSampled) -> bool:
         """Whether a newer sample of the same boot of the collector has arrived already."""

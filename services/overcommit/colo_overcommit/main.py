@@ -6,7 +6,11 @@ from functools import partial
 from colo_common.runtime.holds import list_holds
 from colo_common.runtime.process import ServiceProcess, run
 from colo_overcommit.core import OvercommitCore
+from colo_overcommit.estimators.estimator import LAST
 from colo_overcommit.fleet_metrics import FleetMetrics
+from colo_overcommit.histories import ROW_KIND
+from colo_overcommit.history_store import keep_histories, load_histories
+from colo_overcommit.policy import MidMode
 from colo_overcommit.settings import OvercommitSettings
 from colo_overcommit.shell import overcommit_service, watch_bus
 
@@ -15,10 +19,13 @@ __all__ = ["main"]
 
 async def build(process: ServiceProcess, settings: OvercommitSettings) -> None:
     """Add the service, its reconciliation and its gauges to the process."""
-    leases = process.hold(settings.lease_ttl_ms, settings.partitions)
+    leases = process.hold(settings.lease_ttl_ms, settings.partitions, row_kinds=(ROW_KIND,))
     is_shared = settings.partitions > 1
     partitions = settings.partitions if is_shared else 0
     core = OvercommitCore(settings.policy(), settings.forget_node_ms, settings.guard(), partitions)
+    # An instance that is alone needs no store, unless its own settings have something to remember.
+    learns = core.policy.estimator != LAST or core.policy.mid_mode == MidMode.RECLAIMABLE
+    has_history = settings.history_ms > 0 and (leases is not None or learns)
     service = overcommit_service(
         core,
         process.bus,
@@ -29,7 +36,10 @@ async def build(process: ServiceProcess, settings: OvercommitSettings) -> None:
         leases=leases,
         has_risk=core.policy.risk.is_on,
         is_shared=is_shared,
+        load=partial(load_histories, process.store) if has_history else None,
     )
+    if has_history:
+        process.background(keep_histories(core, process.store, process.clock, settings.history_ms))
     process.add(service)
     process.share(service)
     process.background(watch_bus(process.bus, service))

@@ -15,8 +15,10 @@ from colo_common.model.qos import QosClass
 from colo_common.model.quantity import ceil_div
 from colo_overcommit.allocatable import ZoneInputs
 from colo_overcommit.estimators.peak import PeakEstimator
+from colo_overcommit.estimators.states import PeakState
 from colo_overcommit.estimators.steps import STEP_MS
 from colo_overcommit.held_by_batch import HeldByBatch
+from colo_overcommit.histories import ProdHistory, ZoneHistory
 
 __all__ = ["MEASURED_AFTER_MS", "ProdPeaks", "ProdUse"]
 
@@ -44,9 +46,24 @@ class ProdPeaks:
 
     __slots__ = ("_since_ms", "_zones")
 
-    def __init__(self) -> None:
+    def __init__(self, history: ProdHistory | None = None) -> None:
         self._zones: dict[int, tuple[PeakEstimator, PeakEstimator]] = {}
         self._since_ms: dict[str, int] = {}
+        if history is not None:
+            self._since_ms = dict(history.since_ms)
+            for each in history.zones:
+                pair = self._zones[each.zone] = (PeakEstimator(), PeakEstimator())
+                for estimator, state in zip(pair, (each.cpu, each.memory), strict=True):
+                    if isinstance(state, PeakState):
+                        estimator.restore(state)
+
+    def history(self) -> ProdHistory:
+        """What was learned."""
+        zones = (
+            ZoneHistory(zone=zone, cpu=cpu.state(), memory=memory.state())
+            for zone, (cpu, memory) in self._zones.items()
+        )
+        return ProdHistory(zones=tuple(zones), since_ms=self._since_ms)
 
     def learn(
         self, held: HeldByBatch, inputs: Sequence[ZoneInputs], workloads: Iterable[WorkloadUsage], at_ms: int

@@ -21,10 +21,11 @@ class OvercommitSettings(Common, frozen=True, kw_only=True):
 
     `lease_ttl_ms`: how long the promises stay with an instance that does not renew its lease; 0: this instance is alone. The nodes
     fall into `partitions`, of which all instances hold an equal share; with 1 one instance serves and the others stand by. All
-    instances need the same number.
+    instances need the same number. What the estimators of a node have learned is stored every `history_ms` at most; 0: never.
     """
 
     lease_ttl_ms: int = LEASE_TTL_MS
+    history_ms: int = 300_000
     partitions: int = 1
     cpu_reclaim_pct: int = _DEFAULT.cpu_reclaim_pct
     memory_reclaim_pct: int = _DEFAULT.memory_reclaim_pct
@@ -125,6 +126,8 @@ class OvercommitSettings(Common, frozen=True, kw_only=True):
         """Raise InvalidInput when the policy contradicts itself, or a time is negative."""
         if self.forget_node_ms < 0:
             raise InvalidInput("forget_node_ms", "must not be negative", self.forget_node_ms)
+        if self.history_ms < 0:
+            raise InvalidInput("history_ms", "must not be negative", self.history_ms)
         check_leases(self.lease_ttl_ms, self.partitions)
         self.policy().validate()
         self.guard().validate()

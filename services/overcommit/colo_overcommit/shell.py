@@ -13,7 +13,7 @@ from colo_common.events.requests import ExplainAllocatable, ListNodes
 from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import RestrictionsChanged
 from colo_common.ports import Bus, Clock
-from colo_common.runtime.core import Core, Subscription
+from colo_common.runtime.core import Core, Loader, Subscription
 from colo_common.runtime.lease_keeper import LeaseKeeper
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
@@ -61,10 +61,11 @@ def overcommit_service(
     leases: LeaseKeeper | None = None,
     has_risk: bool = False,
     is_shared: bool = False,
+    load: Loader | None = None,
 ) -> Service:
     """The service on the given ports; `list_holds` and `watch_bus` belong beside it. `has_risk`: its policy has risk control on.
 
-    `is_shared`: several instances hold a part of the nodes each.
+    `is_shared`: several instances hold a part of the nodes each. `load` reads what an earlier instance stored.
     """
     hears = HEARS_RISK if has_risk else HEARS
     if is_shared:
@@ -83,6 +84,7 @@ def overcommit_service(
         more_problems=more_problems,
         leases=leases,
         ends_with_lease=leases is not None,
+        load=load,
     )
 
 

@@ -11,6 +11,7 @@ from colo_overcommit.core import OvercommitCore
 from colo_overcommit.estimators.estimator import ESTIMATORS, Estimator, estimator_of
 from colo_overcommit.estimators.steps import STEP_MS
 from colo_overcommit.explain import recompute
+from colo_overcommit.histories import NodeHistory, ZoneHistory, decode_history, encode_history
 from colo_overcommit.policy import OvercommitPolicy
 from tests.support.builders import a_node, a_sample
 
@@ -98,3 +99,53 @@ def test_the_promise_leaves_what_is_expected_and_says_so() -> None:
 def test_an_unknown_estimator_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(InvalidInput, match="estimator: is not one; did you mean `n-sigma`"):
         OvercommitPolicy(estimator="n-sigm").validate()
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_an_estimator_goes_on_from_its_state_as_if_nothing_had_happened(name: str) -> None:
+    """Ten days of steps with a gap; the state passes through its stored form in the middle of a step."""
+    whole = estimator_of(name)
+    assert whole is not None
+    for step in (*range(1_000, 1_900), *range(2_400, 4_000)):
+        whole.add(step * STEP_MS, 1_000 + step * 37 % 911)
+    history = NodeHistory(version=1, at_ms=0, zones=(ZoneHistory(zone=0, cpu=whole.state(), memory=whole.state()),))
+    value = encode_history(history)
+    assert value is not None
+    assert len(value) < 40_000, "a node of four zones stays within the limit"
+    read = decode_history(value)
+    assert read == history
+    again = estimator_of(name, read.zones[0].cpu)
+    assert again is not None
+    assert again.expected() == whole.expected()
+    for step in range(3_999, 4_400):
+        for each in (whole, again):
+            each.add(step * STEP_MS + 1, 900 + step * 53 % 1_201)
+        assert again.expected() == whole.expected()
+
+
+def test_the_state_of_another_estimator_is_not_taken() -> None:
+    other = estimator_of("n-sigma")
+    assert other is not None
+    for step in range(30):
+        other.add(step * STEP_MS, 5_000)
+    found = estimator_of("histogram", other.state())
+    assert found is not None
+    assert found.expected() is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[]",
+        b'{"version":2,"at_ms":1}',
+        b'{"version":1,"at_ms":-1}',
+        b'{"version":1,"at_ms":1,"zones":[{"zone":0,"cpu":{"type":"magic"},"memory":{}}]}',
+        b'{"version":1,"at_ms":1,"zones":[{"zone":0,"cpu":{"type":"n-sigma","steps":{"step":1,"largest":-5},"values":[]}}]}',
+        b'{"version":1,"at_ms":1' + b" " * 300_000 + b"}",
+    ],
+)
+def test_a_row_that_cannot_be_read_is_no_history(value: bytes) -> None:
+    assert decode_history(value) is None

@@ -1,12 +1,13 @@
 """The interface of estimators, and the choice of one by its name."""
 
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from colo_overcommit.estimators.histogram import HistogramEstimator
 from colo_overcommit.estimators.n_sigma import NSigmaEstimator
 from colo_overcommit.estimators.peak import PeakEstimator
 from colo_overcommit.estimators.periodic import PeriodicEstimator
+from colo_overcommit.estimators.states import EstimatorState
 
 __all__ = ["ESTIMATORS", "LAST", "Estimator", "estimator_of"]
 
@@ -20,6 +21,12 @@ class Estimator(Protocol):
     def expected(self) -> int | None:
         """The value to expect, at least 0; None while too little was seen, and the newest value alone counts."""
 
+    def state(self) -> EstimatorState:
+        """What was learned."""
+
+    def restore(self, state: Any) -> None:
+        """Go on from the `state` of an estimator of the same kind."""
+
 
 LAST: Final = "last"
 """The newest value is all that is expected: the margin alone covers what comes."""
@@ -31,6 +38,11 @@ ESTIMATORS: Final[Mapping[str, Callable[[], Estimator]]] = {
 }
 
 
-def estimator_of(name: str) -> Estimator | None:
-    """A new estimator of this name; None for `last`. Raises KeyError for a name that is none."""
-    return None if name == LAST else ESTIMATORS[name]()
+def estimator_of(name: str, state: EstimatorState | None = None) -> Estimator | None:
+    """A new estimator of this name, which goes on from a state of its kind; None for `last`. Raises KeyError for no name of one."""
+    if name == LAST:
+        return None
+    estimator = ESTIMATORS[name]()
+    if isinstance(state, type(estimator.state())):
+        estimator.restore(state)
+    return estimator

@@ -3,6 +3,7 @@
 import math
 from typing import Final
 
+from colo_overcommit.estimators.states import HistogramState
 from colo_overcommit.estimators.steps import STEP_MS, Steps
 
 __all__ = ["HistogramEstimator"]
@@ -41,6 +42,23 @@ class HistogramEstimator:
     def expected(self) -> int | None:
         """The value to expect."""
         return self._expected
+
+    def state(self) -> HistogramState:
+        """What `restore` takes."""
+        return HistogramState(
+            steps=self._steps.state(),
+            buckets=tuple(sorted(self._sums.items())),
+            total=self._total,
+            weight=self._weight,
+            count=self._count,
+        )
+
+    def restore(self, state: HistogramState) -> None:
+        """Go on from this state."""
+        self._steps.restore(state.steps)
+        self._sums, self._total, self._weight = dict(state.buckets), state.total, state.weight
+        self._count = state.count
+        self._expected = self._percentile() if self._sums and self._count >= _STEPS_LEAST else None
 
     def _close(self, _step: int, value: int) -> None:
         bucket = _bucket_of(value)

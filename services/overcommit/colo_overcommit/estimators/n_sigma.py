@@ -4,6 +4,7 @@ import math
 from collections import deque
 from typing import Final
 
+from colo_overcommit.estimators.states import NSigmaState
 from colo_overcommit.estimators.steps import Steps
 
 __all__ = ["NSigmaEstimator"]
@@ -30,8 +31,21 @@ class NSigmaEstimator:
         """The value to expect."""
         return self._expected
 
+    def state(self) -> NSigmaState:
+        """What `restore` takes."""
+        return NSigmaState(steps=self._steps.state(), values=tuple(self._values))
+
+    def restore(self, state: NSigmaState) -> None:
+        """Go on from this state."""
+        self._steps.restore(state.steps)
+        self._values = deque(state.values, maxlen=_STEPS)
+        self._expect()
+
     def _close(self, _step: int, value: int) -> None:
         self._values.append(value)
+        self._expect()
+
+    def _expect(self) -> None:
         if len(self._values) == _STEPS:
             mean = sum(self._values) / _STEPS
             variance = sum((each - mean) ** 2 for each in self._values) / (_STEPS - 1)

@@ -2,6 +2,7 @@
 
 from colo_overcommit.estimators.histogram import HistogramEstimator
 from colo_overcommit.estimators.n_sigma import NSigmaEstimator
+from colo_overcommit.estimators.states import PeakState
 
 __all__ = ["PeakEstimator"]
 
@@ -9,16 +10,26 @@ __all__ = ["PeakEstimator"]
 class PeakEstimator:
     """max(n-sigma, histogram), as "Take it to the limit" combines its predictors; None before one of them has an estimate."""
 
-    __slots__ = ("_parts",)
+    __slots__ = ("_histogram", "_n_sigma")
 
     def __init__(self) -> None:
-        self._parts = (NSigmaEstimator(), HistogramEstimator())
+        self._n_sigma, self._histogram = NSigmaEstimator(), HistogramEstimator()
 
     def add(self, at_ms: int, value: int) -> None:
         """Take the newest measured value."""
-        for part in self._parts:
-            part.add(at_ms, value)
+        self._n_sigma.add(at_ms, value)
+        self._histogram.add(at_ms, value)
 
     def expected(self) -> int | None:
         """The value to expect."""
-        return max((each for part in self._parts if (each := part.expected()) is not None), default=None)
+        parts = (self._n_sigma.expected(), self._histogram.expected())
+        return max((each for each in parts if each is not None), default=None)
+
+    def state(self) -> PeakState:
+        """What `restore` takes."""
+        return PeakState(n_sigma=self._n_sigma.state(), histogram=self._histogram.state())
+
+    def restore(self, state: PeakState) -> None:
+        """Go on from this state."""
+        self._n_sigma.restore(state.n_sigma)
+        self._histogram.restore(state.histogram)

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from typing import Final
 
+from colo_overcommit.estimators.states import PeriodicState
 from colo_overcommit.estimators.steps import STEP_MS, Steps
 
 __all__ = ["PeriodicEstimator"]
@@ -43,6 +44,26 @@ class PeriodicEstimator:
             if step in self._kept
         ]
         return max(found, default=None)
+
+    def state(self) -> PeriodicState:
+        """What `restore` takes."""
+        runs: list[tuple[int, list[int]]] = []
+        for step, value in self._kept.items():
+            if not runs or step != runs[-1][0] + len(runs[-1][1]):
+                runs.append((step, []))
+            runs[-1][1].append(value)
+        return PeriodicState(
+            steps=self._steps.state(), first=self._first, runs=tuple((step, tuple(values)) for step, values in runs)
+        )
+
+    def restore(self, state: PeriodicState) -> None:
+        """Go on from this state; of more values than are kept the newest count."""
+        self._forget()
+        self._steps.restore(state.steps)
+        for start, values in state.runs:
+            for offset, value in enumerate(values):
+                self._close(start + offset, value)
+        self._first = state.first
 
     def _close(self, step: int, value: int) -> None:
         self._kept[step] = value

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Final
 
+from colo_overcommit.estimators.states import StepsState
+
 __all__ = ["STEP_MS", "Steps"]
 
 STEP_MS: Final = 300_000
@@ -34,3 +36,11 @@ class Steps:
                 self._close(self._step, self._largest)
             self._step, self._largest = step, value
         self._largest = max(self._largest, value)
+
+    def state(self) -> StepsState:
+        """What `restore` takes."""
+        return StepsState(step=self._step, largest=self._largest)
+
+    def restore(self, state: StepsState) -> None:
+        """Go on within this step."""
+        self._step, self._largest = state.step, state.largest

@@ -1,0 +1,53 @@
+"""What estimators have learned, as it is stored: enough to go on exactly where they were."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+__all__ = ["EstimatorState", "HistogramState", "NSigmaState", "PeakState", "PeriodicState", "StepsState"]
+
+_Amount = Annotated[int, Meta(ge=0, le=1 << 60)]
+_Step = Annotated[int, Meta(ge=-1, le=1 << 40)]
+_Weight = Annotated[float, Meta(ge=0, le=2.0**80)]
+
+
+class StepsState(Struct, frozen=True, kw_only=True):
+    """The step that is not over, -1 before the first, and the largest value in it so far."""
+
+    step: _Step
+    largest: _Amount
+
+
+class NSigmaState(Struct, frozen=True, kw_only=True, tag="n-sigma"):
+    """The largest values of the last steps, oldest first."""
+
+    steps: StepsState
+    values: Annotated[tuple[_Amount, ...], Meta(max_length=24)]
+
+
+class HistogramState(Struct, frozen=True, kw_only=True, tag="histogram"):
+    """The weights of buckets by number, their total, the weight of the newest step, and how many steps were seen."""
+
+    steps: StepsState
+    buckets: Annotated[tuple[tuple[Annotated[int, Meta(ge=0, lt=512)], _Weight], ...], Meta(max_length=512)]
+    total: _Weight
+    weight: Annotated[float, Meta(ge=1, le=2.0**80)]
+    count: Annotated[int, Meta(ge=0, le=1 << 53)]
+
+
+class PeakState(Struct, frozen=True, kw_only=True, tag="peak"):
+    """The states of its two parts."""
+
+    n_sigma: NSigmaState
+    histogram: HistogramState
+
+
+class PeriodicState(Struct, frozen=True, kw_only=True, tag="periodic"):
+    """The first step ever seen, -1 before it, and runs of values: the number of the first step of each, and its values."""
+
+    steps: StepsState
+    first: _Step
+    runs: Annotated[tuple[tuple[_Step, tuple[_Amount, ...]], ...], Meta(max_length=2_304)]
+
+
+EstimatorState = NSigmaState | HistogramState | PeakState | PeriodicState
