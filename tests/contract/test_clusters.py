@@ -87,6 +87,7 @@ async def published(bus: NatsBus, name: str) -> None:
     await eventually(is_stored, f"{name} is stored", limit_s=READY_WITHIN_S)
 
 
+@pytest.mark.failover
 async def test_every_message_is_stored_once_when_the_leader_of_its_stream_is_killed(
     cluster: NatsCluster, bus: NatsBus
 ) -> None:
@@ -127,6 +128,7 @@ async def store(sentinel: RedisSentinel) -> AsyncIterator[RedisStore]:
     await found.close()
 
 
+@pytest.mark.failover
 async def test_what_a_replica_has_is_there_when_the_primary_is_killed(
     sentinel: RedisSentinel, store: RedisStore
 ) -> None:

@@ -21,7 +21,7 @@ from colo_common.model.freshness import Freshness
 from tests.support.running import RunningColo, running_colo
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.server, pytest.mark.failover, pytest.mark.timeout(400)]
 
 #: The services whose nodes two instances share; one instance of jobs serves while the other stands by.
 SHARED = ("overcommit", "evictor")
