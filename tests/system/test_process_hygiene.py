@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -134,6 +135,36 @@ async def test_the_limit_is_enforced_and_follows_the_ceiling(runtime, policy):
     launched = await runtime.launch(online, 1)
     assert isinstance(launched, ReplicaLaunched)
     assert CgroupTree(ROOT, f"{policy.subtree}-online").quota_us("ls.job.main.1@1") == 90_000
+
+
+OPENS = 'for each in /dev/null /dev/urandom "$0"; do (exec 3< "$each") 2>/dev/null && echo open || echo closed; done'
+
+
+@pytest.mark.skipif(
+    not CgroupTree(ROOT, "colo").limits_devices, reason="this kernel has no files for device access (cgroup v1)"
+)
+async def test_a_batch_replica_opens_what_it_was_given_and_no_other_device(policy, tmp_path):
+    kernel_log = tmp_path / "kernel-log"
+    try:
+        os.mknod(kernel_log, 0o666 | stat.S_IFCHR, os.makedev(1, 11))
+        kernel_log.open("rb").close()
+    except PermissionError:
+        pytest.skip("device files cannot be made or opened here")
+    run = RunSpec(command=("sh", "-c", OPENS, str(kernel_log)))
+    batch = replace(a_run("", 0), run=run)
+    online = replace(batch, replica="job/main/1", qos=QosClass.LS, band=PriorityBand.PROD)
+    async with adopted(policy) as runtime:
+        await end_of(runtime, batch)
+        await end_of(runtime, online)
+        assert [output(policy), output(policy, 1)] == ["open\nopen\nclosed\n", "open\nopen\nopen\n"]
+    async with adopted(replace(policy, devices="all")) as runtime:
+        await end_of(runtime, replace(batch, replica="job/main/2"))
+        assert output(policy, 2) == "open\nopen\nopen\n"
+    async with adopted(replace(policy, device_files=("kmsg",))) as runtime:
+        launched = await runtime.launch(replace(batch, replica="job/main/3"), 1)
+        assert isinstance(launched, ReplicaLaunched)
+        if Path("/dev/kmsg").exists():
+            assert any("c 1:11 rwm" in knob.value for knob in launched.knobs)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ _MEANING: Final[dict[str, str]] = {
     "cgroup-memory": "batch memory cannot be limited",
     "cgroup-hugetlb": "huge pages are not offered",
     "cgroup-freezer": "a pause stops each process of a group by a signal instead of all at once",
+    "cgroup-devices": "batch work can open every device file that its user may open",
     "cpu-quota": "batch CPU cannot be capped hard",
     "cpu-idle": "batch work has the least weight instead, and the reflex goes by usage",
     "cpu-burst": "online work with a CPU limit is stopped at it in short peaks, too",

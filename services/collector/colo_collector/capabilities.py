@@ -85,6 +85,7 @@ def capabilities(probe: Probe) -> tuple[Capability, ...]:
         _io_cost(probe),
         _schedstat(probe),
         _perf(probe),
+        _devices(probe),
     )
 
 
@@ -218,6 +219,20 @@ def _freezer(probe: Probe) -> Capability:
 def _release(text: str) -> tuple[int, int] | None:
     match = _RELEASE.match(text)
     return None if match is None else (int(match[1]), int(match[2]))
+
+
+def _devices(probe: Probe) -> Capability:
+    """Device access has files under v1 only; an executor writes one version of cgroup."""
+    mount, cpu = probe.hierarchy.controller("devices"), probe.hierarchy.controller("cpu")
+    if mount is not None and mount.version == "v1" and cpu is not None and cpu.version == "v1":
+        return _present(
+            "cgroup-devices",
+            f"v1 at {mount.mount_point}: null zero full random urandom tty ptmx pts, and what is given",
+        )
+    lacking = "no mounted hierarchy has the devices controller"
+    if cpu is not None and cpu.version == "v2":
+        lacking = "cgroup v2 has no files for it, and colo loads no BPF program"
+    return _skipped("cgroup-devices", lacking)
 
 
 def _memory_high(probe: Probe) -> Capability:

@@ -25,7 +25,9 @@ __all__ = ["CgroupError", "CgroupTree", "Drifted", "CgroupHierarchy", "check_fil
 
 _T = TypeVar("_T")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,230}")
-_CONTROLLERS: Final[tuple[str, ...]] = ("cpu", "cpuacct", "cpuset", "memory", "pids", "hugetlb", "freezer")
+_CONTROLLERS: Final[tuple[str, ...]] = ("cpu", "cpuacct", "cpuset", "memory", "pids", "hugetlb", "freezer", "devices")
+_MAY_BE_READ_ONLY: Final = ("freezer", "devices")
+"""Controllers that are done without where they are mounted for reading only."""
 _NEEDED: Final = {1: ("cpu", "cpuacct", "memory"), 2: ("cpu", "memory")}
 _RETRY_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 
@@ -69,8 +71,7 @@ def find_hierarchy(root: str) -> CgroupHierarchy:
             name: os.path.realpath(path)
             for name, path in found
             if os.path.exists(os.path.join(path, "cgroup.procs"))
-            # Suspension goes without a freezer, so one that is mounted for reading only stops nothing.
-            and (name != "freezer" or os.access(path, os.W_OK))
+            and (name not in _MAY_BE_READ_ONLY or os.access(path, os.W_OK))
         }
         hierarchy = CgroupHierarchy(version=1, mounts=mounts)
     lacking = [name for name in _NEEDED[hierarchy.version] if name not in hierarchy.mounts]
@@ -288,6 +289,23 @@ class CgroupTree:
         if not agrees(write.knob, self.version, text, shown):
             raise CgroupError(f"{path} shows {shown!r} after writing {text!r}")
         self.keep(write)
+        return KnobValue(path=path, value=shown, before=before)
+
+    @property
+    def limits_devices(self) -> bool:
+        """Whether the kernel has files that say which devices a group may open: under v1, where they can be written."""
+        return self.version == 1 and "devices" in self.hierarchy.mounts
+
+    def allow_devices(self, group: str, rules: Sequence[str]) -> KnobValue:
+        """Let the group's processes open the devices of these rules ("c 1:3 rwm") and no others. Raises CgroupError."""
+        mount = self.hierarchy.mounts["devices"]
+        before = self._read(mount, group, "devices.list")
+        self._write(mount, group, "devices.deny", "a", None)
+        for rule in rules:
+            self._write(mount, group, "devices.allow", rule, None)
+        path, shown = self._shown(mount, group, "devices.list"), self._read(mount, group, "devices.list")
+        if set(shown.splitlines()) != set(rules):
+            raise CgroupError(f"{path} shows {shown!r} after these rules were written: {', '.join(rules)}")
         return KnobValue(path=path, value=shown, before=before)
 
     def observed(self, write: KnobWrite) -> KnobValue:

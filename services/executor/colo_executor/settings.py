@@ -11,6 +11,7 @@ from colo_common.model.withheld import withheld_cpus
 from colo_common.runtime.settings import Common
 from colo_executor.core import ExecutorPolicy
 from colo_executor.lease import LeasePolicy
+from colo_executor.process.device_files import check_patterns
 from colo_executor.process.machine import account_of_name
 from colo_executor.process.run_as import check_users
 from colo_executor.process.settings import ProcessPolicy
@@ -79,6 +80,7 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
         if hygiene.open_files_most < 64 or hygiene.core_bytes_most < 0:
             rule = "must be at least 64, and process_hygiene_core_bytes_most at least 0"
             raise InvalidInput("process_hygiene_open_files_most", rule, hygiene.open_files_most)
+        check_patterns(self.process.device_files, "process_device_files")
         check_users(self.process.users, account_of_name)
         check_unmanaged(self.process.unmanaged, self.process.subtree, "process_unmanaged")
         self.reflex_policy().validate()

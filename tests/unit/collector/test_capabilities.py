@@ -15,6 +15,7 @@ NAMES = [
     "cpu-idle", "cpu-burst", "cpu-bvt", "cgroup-freezer", "memory-high", "resctrl-l3", "resctrl-mb", "resctrl-monitor",
     "resctrl-l2", "resctrl-cdp", "resctrl-mpam", "numa", "root", "cgroup-write", "online", "kernel", "virtual", "cgroup-driver",
     "cpu-quota", "cpu-uclamp", "memory-min", "memory-low", "memory-reclaim", "io-cost", "schedstat", "perf",
+    "cgroup-devices",
 ]  # fmt: skip
 ALL_WRITABLE = frozenset({"cpu", "cpuset", "memory"})
 
@@ -54,9 +55,9 @@ def test_a_full_machine_lacks_only_what_is_of_vendor_kernels(cgroup: Literal["v1
     bare = {"cpu-bvt", "virtual", "cpu-uclamp", "perf", "resctrl-l2", "resctrl-cdp", "resctrl-mpam"}
     of_v2 = {"memory-high", "memory-min", "memory-low", "memory-reclaim", "io-cost"}
     expected = {
-        "v1": {"cgroup-freezer", "psi-cgroup", "cgroup-driver", *of_v2},
-        "v2": {"io-cost"},
-        "hybrid": {"cgroup-hugetlb", "cgroup-freezer", "cgroup-driver", *of_v2},
+        "v1": {"cgroup-freezer", "cgroup-devices", "psi-cgroup", "cgroup-driver", *of_v2},
+        "v2": {"io-cost", "cgroup-devices"},
+        "hybrid": {"cgroup-hugetlb", "cgroup-devices", "cgroup-freezer", "cgroup-driver", *of_v2},
     }
     assert lacking == bare | expected[cgroup]
     assert found["cgroup"] == (True, cgroup)

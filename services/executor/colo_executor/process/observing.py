@@ -38,6 +38,7 @@ from colo_executor.online import (
     pools_of,
 )
 from colo_executor.order import KnobWrite
+from colo_executor.process.device_files import device_rules
 from colo_executor.process.fast import ClosedCpus, FastReader
 from colo_executor.process.kill_tier import SUFFIX
 from colo_executor.process.launch import check_run
@@ -221,6 +222,9 @@ class ObservingRuntime:
             return f"would be refused here: {error}"
         words = " ".join((*self._policy.command_prefix, *command))
         words = words if len(words) <= _WORDS_MOST else f"{words[:_WORDS_MOST]}..."
+        if not is_online(placement) and self._policy.devices == "given" and tree.limits_devices:
+            rules = device_rules(placement, self._policy.device_files)
+            words += "" if rules is None else f" (of the devices only {', '.join(rules)})"
         values = ", ".join(
             f"{os.path.basename(knob.path)}={knob.value}" + ("" if write.path else f" of {tree.name}")
             for write, knob in knobs

@@ -20,6 +20,8 @@ class ProcessPolicy(Struct, frozen=True, kw_only=True):
     root. Output, status and working directory of the last `attempts_kept` attempts that ended stay in `output_dir` ("":
     `state_dir`), which may be a file system of its own; each of the two outputs has at most twice `output_most_bytes`.
     `ceiling_by` says what keeps the ceiling: the quota alone, or `cpuset`: batch work also runs on no more CPUs than it needs.
+    `devices` "given": where the kernel can say so, a batch replica opens the devices that every program expects, those of the
+    kinds that it was given, and `device_files` (patterns below /dev).
     `unmanaged` are groups that colo did not make and what the operator wants kept there. A launch that the kernel keeps waiting for
     `launch_most_s` has failed.
     """
@@ -38,6 +40,8 @@ class ProcessPolicy(Struct, frozen=True, kw_only=True):
     output_most_bytes: int = 64 << 20
     launch_most_s: float = 30.0
     ceiling_by: Literal["quota", "cpuset"] = "quota"
+    devices: Literal["given", "all"] = "given"
+    device_files: tuple[str, ...] = ()
     unmanaged: tuple[UnmanagedGroup, ...] = ()
     hygiene: Hygiene = Hygiene()
     desired: DesiredPolicy = DesiredPolicy()

@@ -31,6 +31,7 @@ from colo_executor.journal_lines import Created, PreImage
 from colo_executor.knobs import PERIOD_US, UNLIMITED, WEIGHT_MOST, Knob, quota_us
 from colo_executor.local import CeilingRefused, CeilingWritten, Drift
 from colo_executor.order import KnobWrite, cpuset_writes, ordered_writes, quota_writes
+from colo_executor.process.device_files import device_rules
 from colo_executor.process.found import class_of
 from colo_executor.process.kill_tier import CONTROLLERS, SUFFIX, KillTier
 from colo_executor.process.machine import cpu_rows, huge_pages_asked, machine_of
@@ -181,6 +182,9 @@ class Tier:
                 others = self._others(group)
                 writes = replica_knobs(self._desired, machine, placement, group, self.ceiling_mcpu, others)
                 knobs = tuple(self.tree.write(write) for write in writes)
+                rules = self._device_rules(placement)
+                if rules is not None:
+                    knobs = (*knobs, self.tree.allow_devices(group, rules))
             except (CgroupError, OSError):
                 del self._placements[group]
                 self.tree.remove(group)
@@ -191,6 +195,11 @@ class Tier:
                 self._limits[group] = most
                 self._quotas[group] = replica_quota_us(most, self.ceiling_mcpu)
         return knobs
+
+    def _device_rules(self, placement: Placement) -> tuple[str, ...] | None:
+        if self._policy.devices == "all" or not self.tree.limits_devices:
+            return None
+        return device_rules(placement, self._policy.device_files)
 
     def adopt(self, token: str, placement: Placement) -> None:
         """Keep the values of an attempt of an earlier executor, and let its quota follow the ceiling again."""
