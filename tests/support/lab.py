@@ -6,12 +6,11 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +43,8 @@ class Lab:
         self.process = process
         self.directory = directory
         self.children: dict[int, str] = {}
-        self.ports: set[int] = set()
+        #: Each port on which it listened, and the number of the socket: a port may be somebody else's afterwards.
+        self.ports: dict[int, str] = {}
 
     @property
     def subtree(self) -> str:
@@ -83,7 +83,8 @@ class Lab:
         found = [f"process {pid}" for pid, start in self.children.items() if start and _start_of(pid) == start]
         found += [str(path) for path in groups_of(self.subtree)]
         found += [str(path) for path in self.directory.iterdir()]
-        return found + [f"port {port}" for port in sorted(self.ports) if _is_taken(port)]
+        listening = _listening_sockets()
+        return found + [f"port {port}" for port, inode in sorted(self.ports.items()) if listening.get(port) == inode]
 
 
 @contextmanager
@@ -144,22 +145,18 @@ def _start_of(pid: int) -> str:
     return "" if fields[0] in "ZX" else fields[19]
 
 
-def _listening(pid: int) -> set[int]:
-    """TCP ports on which the process listens."""
-    try:
-        inodes = {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()}
-        rows = Path("/proc/net/tcp").read_text().splitlines()[1:]
-    except OSError:
-        return set()
-    listening = [row.split() for row in rows if row.split()[3] == "0A"]
-    return {int(row[1].rpartition(":")[2], 16) for row in listening if f"socket:[{row[9]}]" in inodes}
+def _listening(pid: int) -> dict[int, str]:
+    """TCP ports on which the process listens, each with the number of its socket."""
+    held = set()
+    with suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            # A descriptor that it closes meanwhile takes none of the others away.
+            with suppress(OSError):
+                held.add(os.readlink(entry))
+    return {port: inode for port, inode in _listening_sockets().items() if f"socket:[{inode}]" in held}
 
 
-def _is_taken(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return True
-    return False
+def _listening_sockets() -> dict[int, str]:
+    """Every TCP port of this machine on which somebody listens, with the number of the socket."""
+    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return {int(row[1].rpartition(":")[2], 16): row[9] for row in rows if row[3] == "0A"}
