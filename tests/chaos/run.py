@@ -25,9 +25,9 @@ __all__ = ["ChaosFailed", "Happened", "Outcome", "Plan", "run", "wait_ready"]
 
 _LOOK_S: Final = 0.25
 _ASK_AGAIN_S: Final = 0.5
-_START_LIMIT_S: Final = 60.0
+_START_LIMIT_S: Final = 180.0
 _DRAIN_LIMIT_S: Final = 180.0
-_RECORDER_LIMIT_S: Final = 60.0
+_RECORDER_LIMIT_S: Final = 180.0
 _CALM_S: Final = 1.0
 
 
