@@ -126,4 +126,5 @@ def _number(terms: Mapping[str, int], resource: str) -> tuple[int, int]:
     raw = min(raw, terms.get(f"{resource}_most", raw))
     if (ratio_pct := terms.get(f"{resource}_normalization_pct", 100)) != 100:
         raw = min(raw * ratio_pct // 100, max(term("capacity") - term("reserved"), raw))
+    raw = min(raw, terms.get(f"{resource}_external", raw))
     return max(0, term("held"), raw), raw - term("held")

@@ -45,6 +45,7 @@ IMPURE: Final = {
     "colo_gateway.door.token_rows": "reads and writes a file",
     "colo_gateway.event_query": "reads the query of HTTP requests",
     "colo_gateway.clock_headers": "answers HTTP",
+    "colo_gateway.external": "answers HTTP",
     "colo_gateway.known_query": "answers HTTP",
     "colo_gateway.policy.routes": "answers HTTP",
     "colo_gateway.reservations": "answers HTTP",

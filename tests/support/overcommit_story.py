@@ -7,6 +7,12 @@ from msgspec.structs import replace
 
 from colo_common.events.effects import Effect, Publish, Reply, RequestReceived, Wake
 from colo_common.events.eviction import EvictionFinished
+from colo_common.events.external import (
+    ClearExternalCapacity,
+    ExternalCapacityChanged,
+    NodeExternal,
+    SetExternalCapacity,
+)
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, LeaseRenewed, PromiseRisk
 from colo_common.events.placement import NodeRelease, PlacementsReleased
 from colo_common.events.policy import PolicyChanged, PolicyPreview, PreviewPolicy
@@ -19,6 +25,7 @@ from colo_common.model.node_selector import Selector
 from colo_common.model.qos import PriorityBand, QosClass, default_band
 from colo_common.model.reasons import EndCause
 from colo_overcommit.core import Event, OvercommitCore
+from colo_overcommit.external import entry_of
 from colo_overcommit.histories import HistoriesLoaded
 from colo_overcommit.policy import OvercommitPolicy
 from colo_overcommit.risk import RiskPolicy
@@ -122,6 +129,36 @@ class OvercommitStory:
     def do_document(self, args: Args) -> str:
         """REVISION key=value POOL.key=value: an operator applied this policy, with an override for each pool"""
         return self._tell(PolicyChanged(revision=int(args.word(0)), policy=_document(args)))
+
+    def do_external(self, args: Args) -> str:
+        """node source for= mcpu= gib=: a system outside bounds the node; clear=1 lifts it. heard=1: another instance took it."""
+        args.only("for", "mcpu", "gib", "clear", "heard")
+        node, source = args.word(0), args.word(1)
+        asked: SetExternalCapacity | ClearExternalCapacity = ClearExternalCapacity(node=node, source=source)
+        if not args.number("clear", 0):
+            asked = SetExternalCapacity(
+                node=node,
+                source=source,
+                ttl_ms=args.number("for"),
+                cpu_mcpu=args.number("mcpu") if "mcpu" in args.named else None,
+                memory_bytes=args.number("gib") * GIB if "gib" in args.named else None,
+                by="ana",
+            )
+        if args.number("heard", 0):
+            assert isinstance(asked, SetExternalCapacity)
+            return self._tell(
+                ExternalCapacityChanged(at_ms=self._now_ms, node=node, entries=(entry_of(asked, self._now_ms),))
+            )
+        effects = self._core.handle(RequestReceived(request="r", body=asked), self._now_ms)
+        lines = []
+        for effect in effects:
+            told = effect.body if isinstance(effect, Reply) else effect.fact if isinstance(effect, Publish) else None
+            if isinstance(told, NodeExternal | ExternalCapacityChanged):
+                entries = [f"{e.source} until {e.until_ms}: {e.cpu_mcpu}/{e.memory_bytes}" for e in told.entries]
+                lines.append(f"{type(told).__name__} {', '.join(entries) or 'none'}")
+            else:
+                lines.append(f"refused {told}")
+        return "\n".join(lines)
 
     def do_restart(self, args: Args) -> str:
         """The instance ends; from here another one with its settings, which reads what it stored. damage=1: the rows are cut.

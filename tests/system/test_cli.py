@@ -369,3 +369,38 @@ async def test_a_policy_is_checked_applied_shown_and_rolled_back(colo: RunningCo
     refused = await typed("apply")
     assert (refused.code, refused.out) == (2, "")
     assert "defaults.cpu_reclame_pct: no service owns this key; did you mean `cpu_reclaim_pct`?" in refused.err
+
+
+async def test_a_system_outside_bounds_a_node_for_a_time_and_lifts_it(colo: RunningColo) -> None:
+    node = (await colo.get("/v1/nodes"))["nodes"][0]["node"]
+
+    async def typed(*words: str) -> Printed:
+        return await colo_command("external", *words, api=colo.api)
+
+    async def terms() -> list[str]:
+        explained = await colo.get(f"/v1/nodes/{node}/explain")
+        return [term["source"] for term in explained["published"]["explanation"]["terms"] if "external" in term["name"]]
+
+    async def is_bound() -> bool:
+        return any("external capacity of yarn" in source for source in await terms())
+
+    async def is_free() -> bool:
+        return not await terms()
+
+    # More than any machine has: it is a term of the explanation and takes nothing from the jobs of other tests.
+    asked = await typed("set", node, "--source", "yarn", "--cpu", "100000", "--for", "1h", "--as", "ana")
+    assert asked.code == 0, asked.err
+    assert asked.out.startswith(f"{node}: yarn gives batch work at most 100000 CPU for "), asked.out
+    await eventually(is_bound, "the explanation has the bound", limit_s=LIMIT_S)
+    shown = await colo_command("get", "node", node, api=colo.api)
+    assert "yarn gives batch work at most 100000 CPU for " in shown.out
+    assert "(by ana)" in shown.out
+    cleared = await typed("clear", node, "--source", "yarn")
+    assert cleared.out == f"{node}: no system outside bounds batch work\n", cleared.err
+    await eventually(is_free, "the bound is gone", limit_s=LIMIT_S)
+    refused = await typed("set", node, "--source", "yarn", "--for", "1h")
+    assert (refused.code, refused.out) == (2, "")
+    assert "cpu or memory must be given" in refused.err
+    unknown = await typed("clear", "no-such-node", "--source", "yarn")
+    assert unknown.code == 1
+    assert "is not known" in unknown.err

@@ -13,6 +13,7 @@ from colo_cli.lab_watch import lab_hears
 from colo_common.adapters.nats_advisories import ADVISORY_SUBJECTS
 from colo_common.adapters.nats_nkey import inbox_of
 from colo_common.events import requests as rq
+from colo_common.events.external import ClearExternalCapacity, SetExternalCapacity
 from colo_common.events.fleet import GetFleet, GetNode, ListNodeReplicas, ListTenants
 from colo_common.events.kernel import ListKernelGroups
 from colo_common.events.metric import PushMetric
@@ -65,7 +66,7 @@ _ASKS: Final[Mapping[str, tuple[type[Struct], ...]]] = {
         rq.ListNodes, GetFleet, GetNode, rq.ExplainAllocatable, rq.ExplainPlacement, rq.PlanJob, rq.ListHolds,
         rq.CreateReservation, rq.DeleteReservation, rq.GetReservation, rq.ListReservations,
         SetRestriction, LiftRestrictions, ListRestrictions, ListKernelGroups, GetServiceStatus,
-        GetPolicy, ApplyPolicy, RollbackPolicy, PreviewPolicy,
+        GetPolicy, ApplyPolicy, RollbackPolicy, PreviewPolicy, SetExternalCapacity, ClearExternalCapacity,
     ),
 }  # fmt: skip
 #: The services that run in the process of a role, by whose names they say what every service may.

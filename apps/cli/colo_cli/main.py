@@ -33,11 +33,12 @@ def _group(parent: App, name: str, sentence: str) -> App:
 def _verbs(group: App, *verbs: tuple[str, str], module: str = "") -> None:
     """Add verbs, each with its sentence of help: a function of its name in `module`, or in the module that it names itself.
 
-    A verb is `name` or `module:name`; without a module the verb's own name is that of its module. `list` is the function `list_`.
+    A verb is `name` or `module:name`; without a module the verb's own name is that of its module. `list` is the function `list_`,
+    `set` is `set_`.
     """
     for place, sentence in verbs:
         of_its_own, _, name = place.rpartition(":")
-        function = "list_" if name == "list" else name.replace("-", "_")
+        function = f"{name}_" if name in ("list", "set") else name.replace("-", "_")
         group.command(f"colo_cli.{of_its_own or module or function}:{function}", name=name, help=sentence)
 
 
@@ -47,6 +48,7 @@ node = _group(
     app, "node", "A machine by itself, without a control plane: what it is, what it can do, what it does now."
 )
 policy = _group(app, "policy", "How much batch work is promised where: show, check, diff, apply, rollback.")
+external = _group(app, "external", "What a system outside gives batch work on a node, for a time: set, clear.")
 dead_letters = _group(app, "dead-letters", "Messages that a service could not handle: list, show, replay, drop.")
 admin = _group(app, "admin", "What the administrator of an installation does: streams, tokens and credentials.")
 tokens = _group(admin, "tokens", "Bearer tokens of the gateway: add, list, revoke.")
@@ -112,6 +114,12 @@ _verbs(
     ("apply", "Put a policy file in force, without a restart."),
     ("rollback", "Put an earlier policy in force again."),
     module="policy",
+)
+_verbs(
+    external,
+    ("set", "Promise batch work no more than this on a node, until the time is over."),
+    ("clear", "End what a source said of a node."),
+    module="external",
 )
 _verbs(
     dead_letters,

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from colo_cli.client import Client
 from colo_cli.event_lines import print_clock, print_line
+from colo_cli.external import external_line
 from colo_cli.output import (
     ListOutput,
     ago,
@@ -204,6 +205,8 @@ def _print_zones(reply: "NodeReply") -> None:
     print_table(columns, rows, "no zones")
     if node.mid_cpu_mcpu is not None:
         print_text(f"mid tier: {cpu_text(node.mid_cpu_mcpu)} CPU, {bytes_text(node.mid_memory_bytes or 0)}")
+    for each in reply.node.external:
+        print_text(external_line(each, reply.node.now_ms))
 
 
 def _print_measured(reply: "NodeReply", *, is_wide: bool) -> None:

@@ -64,11 +64,13 @@ def _changes(terms: Mapping[str, int], promised: int) -> dict[str, int]:
     normalized = bounded
     if (ratio_pct := terms.get("normalization_pct", 100)) != 100:
         normalized = min(bounded * ratio_pct // 100, max(capacity - terms.get("reserved", 0), bounded))
+    last = min(normalized, terms.get("external", normalized))
     return {
         **changes,
         "- above the bound": bounded - raw,
         "+ in CPUs of the reference machine": normalized - bounded,
-        "+ held, or not below 0": promised - normalized,
+        "- above what a system outside gives": last - normalized,
+        "+ held, or not below 0": promised - last,
     }
 
 

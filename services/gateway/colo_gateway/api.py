@@ -22,6 +22,7 @@ from colo_gateway.dead_letters import DeadLetterRoutes
 from colo_gateway.door.door import principal_of, why_ended
 from colo_gateway.eviction_account import account_of
 from colo_gateway.explain import explain_replicas
+from colo_gateway.external import ExternalRoutes
 from colo_gateway.openapi import openapi
 from colo_gateway.policy.routes import PolicyRoutes
 from colo_gateway.replies import JobExplained, JobTrace, VersionReply
@@ -85,6 +86,7 @@ class Api:
             web.get("/v1/jobs/{job}/trace", self.trace_job),
             *ReservationRoutes(self._asker).routes(),
             *RestrictionRoutes(self._asker).routes(),
+            *ExternalRoutes(self._asker).routes(),
             *PolicyRoutes(self._asker).routes(),
             *self._state.routes(),
             *self._dead_letters.routes(),

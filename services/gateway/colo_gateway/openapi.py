@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from colo_common.events import requests as rq
+from colo_common.events.external import NodeExternal
 from colo_common.events.fleet import NODE_SORTS
 from colo_common.events.kernel import NodeKernelGroups
 from colo_common.events.restriction import RestrictionList
@@ -200,6 +201,25 @@ ROUTES: Final[tuple[Route, ...]] = (
             _path("node", "the node's name"),
             _query("batch_only", "true: online work stays"),
         ),
+        problems=(400, 404, 503),
+    ),
+    Route(
+        method="put",
+        path="/v1/nodes/{node}/external",
+        name="setExternalCapacity",
+        about="A system outside bounds what the node promises to batch work, for a time: source, cpu, memory, for, by.",
+        reply=NodeExternal,
+        parameters=(_path("node", "the node's name"),),
+        problems=(400, 404, 409, 413, 503),
+        has_body=True,
+    ),
+    Route(
+        method="delete",
+        path="/v1/nodes/{node}/external",
+        name="clearExternalCapacity",
+        about="What this source said of the node counts no longer.",
+        reply=NodeExternal,
+        parameters=(_path("node", "the node's name"), _query("source", "who said it")),
         problems=(400, 404, 503),
     ),
     Route(

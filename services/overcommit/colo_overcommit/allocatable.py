@@ -50,6 +50,7 @@ class Resource(Struct, frozen=True, kw_only=True):
     is what placed online work is charged beyond its use, `online_reserve` what is kept for online work when it uses less, and
     `third_party` what another system was promised here. `most` bounds what is promised; None: the formula alone does.
     `normalization_pct` above 100 gives what is promised in CPUs of a slower reference machine, 100 in this machine's own.
+    `external` is the part of a system's outside bound that falls to the zone; None: nobody bounds it.
     """
 
     capacity: int
@@ -66,6 +67,7 @@ class Resource(Struct, frozen=True, kw_only=True):
     third_party: int = 0
     most: int | None = None
     normalization_pct: int = 100
+    external: int | None = None
 
     @property
     def lse_idle(self) -> int:
@@ -93,11 +95,13 @@ class Resource(Struct, frozen=True, kw_only=True):
 
     @property
     def raw(self) -> int:
-        """`left` - `margin`, and not above `most`, `normalized`; may be negative."""
+        """`left` - `margin`, and not above `most`, `normalized`, and not above `external`; may be negative."""
         raw = self.left - self.margin
         if self.most is not None and raw > self.most:
             raw = self.most
-        return raw if self.normalization_pct == 100 else self.normalized(raw)
+        if self.normalization_pct != 100:
+            raw = self.normalized(raw)
+        return raw if self.external is None or raw < self.external else self.external
 
     def normalized(self, amount: int) -> int:
         """min(floor(amount * normalization_pct / 100), capacity - reserved): no more than the machine has is ever promised.
@@ -123,6 +127,7 @@ class ZoneInputs(Struct, frozen=True, kw_only=True):
     """The terms of one zone. `limit` is the source of its reclaim percentages: a Limit, or what an operator forbids.
 
     `moved_by` says what moved the policy's percentages, and `expected_by` is the estimator of the expected use; "" without.
+    `external_by` names the systems outside that bound it.
     """
 
     zone: int
@@ -131,6 +136,7 @@ class ZoneInputs(Struct, frozen=True, kw_only=True):
     limit: str = Limit.POLICY
     moved_by: str = ""
     expected_by: str = ""
+    external_by: str = ""
 
 
 def most_of(capacity: int, most_pct: int) -> int | None:

@@ -7,6 +7,12 @@ from msgspec import Struct
 
 from colo_common.events.effects import Effect, Publish, Reply, RequestReceived, Wake
 from colo_common.events.eviction import EvictionFinished, EvictionRequested
+from colo_common.events.external import (
+    ClearExternalCapacity,
+    ExternalCapacityChanged,
+    NodeExternal,
+    SetExternalCapacity,
+)
 from colo_common.events.fleet import GetFleet, GetNode
 from colo_common.events.node import (
     AllocatableChanged,
@@ -24,7 +30,7 @@ from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.audit import Audit
 from colo_common.model.colocation import admits_batch
 from colo_common.model.freshness import FORGET_NODE_MS, Freshness, freshness_of
-from colo_common.model.invalid import InvariantBroken
+from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.partition import Partitions, PartitionsHeld, partition_of
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.restriction import Restrictions, restriction_text
@@ -36,6 +42,7 @@ from colo_overcommit.exclusive import exclusive_by_zone
 from colo_overcommit.expected_use import ExpectedUse
 from colo_overcommit.explain import explain, recompute
 from colo_overcommit.explain_mid import recompute_mid
+from colo_overcommit.external import SOURCES_MOST, entry_of, unexpired, with_external
 from colo_overcommit.fleet_guard import NO_GUARD, BusReachable, FleetGuard, GuardPolicy
 from colo_overcommit.followed_policy import FollowedPolicy
 from colo_overcommit.held_by_batch import HeldByBatch
@@ -54,7 +61,7 @@ from colo_overcommit.policy import MidMode, OvercommitPolicy
 from colo_overcommit.preview import preview_policy
 from colo_overcommit.prod_peaks import ProdPeaks, ProdUse
 from colo_overcommit.promises import JudgedPromises
-from colo_overcommit.queries import explain_node, fleet_totals, get_node, list_nodes
+from colo_overcommit.queries import explain_node, fleet_totals, get_node, list_nodes, unknown_node
 from colo_overcommit.reserved import reserved_by_zone
 from colo_overcommit.risk import moved_by
 from colo_overcommit.take_back import TakeBack
@@ -78,6 +85,7 @@ Event = (
     | FreshnessChanged
     | PartitionsHeld
     | HistoriesLoaded
+    | ExternalCapacityChanged
     | RequestReceived
     | BusReachable
     | Wake
@@ -185,6 +193,11 @@ class OvercommitCore:
             case HistoriesLoaded():
                 self._load_histories(event, now_ms)
                 return []
+            case ExternalCapacityChanged():
+                self._external_changed(event)
+                return []
+            case RequestReceived(body=SetExternalCapacity() | ClearExternalCapacity()):
+                return self._bound(event, now_ms)
             case RequestReceived():
                 return [Reply(request=event.request, body=self._answer(event, now_ms))]
             case BusReachable():
@@ -280,6 +293,12 @@ class OvercommitCore:
         if known.expected is not None:
             inputs = known.expected.learn(inputs, sample.at_ms)
             known.learned_ms = sample.at_ms
+        external = unexpired(known.external, now_ms) if known.external else ()
+        if external != known.external:
+            # The bound fell away: the number rises to what was computed at once.
+            known.external, known.is_changed = external, True
+        if external:
+            inputs = with_external(inputs, external)
         known.mid_inputs = self._mid(known, sample, inputs, policy)
         known.accept(sample, inputs, now_ms)
         known.watched_ms = self.guard.watched_ms(now_ms)
@@ -329,6 +348,44 @@ class OvercommitCore:
         """Note what is promised from now on, to be judged by later samples."""
         if known.promises is not None and known.published is not None:
             known.promises.promise(known.published.zones, known.held.by_zone(), now_ms, self.take_back_ms)
+
+    # ---- external capacity
+
+    def _bound(self, request: RequestReceived, now_ms: int) -> list[Effect]:
+        """Take or lift the bound of a system outside, and publish all bounds of the node."""
+        asked = request.body
+        assert isinstance(asked, SetExternalCapacity | ClearExternalCapacity)
+        known = self.nodes.get(asked.node)
+        if known is None or known.topology is None:
+            return [Reply(request=request.request, body=unknown_node(asked.node, self.nodes))]
+        before = unexpired(known.external, now_ms)
+        entries = {each.source: each for each in before if each.source != asked.source}
+        if isinstance(asked, SetExternalCapacity):
+            try:
+                entries[asked.source] = entry_of(asked, now_ms)
+            except InvalidInput as error:
+                refusal = Refusal(code=400, field=error.field, rule=error.rule, got=error.value)
+                return [Reply(request=request.request, body=refusal)]
+            if len(entries) > SOURCES_MOST:
+                rule = f"at most {SOURCES_MOST} may bound a node at once"
+                return [
+                    Reply(request=request.request, body=Refusal(code=409, field="source", rule=rule, got=asked.source))
+                ]
+        after = unexpired(entries.values(), now_ms)
+        reply = NodeExternal(node=asked.node, now_ms=now_ms, entries=after, changed=after != before)
+        if after == before:
+            return [Reply(request=request.request, body=reply)]
+        fact = ExternalCapacityChanged(at_ms=now_ms, node=asked.node, entries=after)
+        self._external_changed(fact)
+        return [Publish(fact=fact), Reply(request=request.request, body=reply)]
+
+    def _external_changed(self, event: ExternalCapacityChanged) -> None:
+        """Follow what an instance published; an older message than the one that counts changes nothing."""
+        known = self._known(event.node)
+        if known is None or event.at_ms < known.external_at_ms:
+            return
+        known.is_changed = known.is_changed or known.external != event.entries
+        known.external, known.external_at_ms = event.entries, event.at_ms
 
     # ---- histories
 

@@ -31,6 +31,10 @@ _MORE: Final = {
         100,
         "the node's rule cpu_normalization_pct: CPUs of the reference machine for each of its own",
     ),
+    "external": (
+        None,
+        "external capacity of {external}, for a time: the zone's part of the smallest bound of the node",
+    ),
 }
 _EXPECTED: Final = "online_expected"
 _SOURCES: Final = {
@@ -115,7 +119,7 @@ def _terms(zone: ZoneInputs, prefix: str, unit: Literal["mcpu", "bytes"], resour
     )
     terms.insert(1, pct)
     for name in _more_of(zone, resource):
-        source = _MORE[name][1].format(by=zone.expected_by)
+        source = _MORE[name][1].format(by=zone.expected_by, external=zone.external_by)
         of = "pct" if name.endswith("_pct") else unit
         terms.append(Term(name=f"{prefix}_{name}", value=getattr(resource, name), unit=of, source=source, zone=number))
     return terms
@@ -146,6 +150,8 @@ def _formula(more: Collection[str]) -> str:
     if "normalization_pct" in more:
         scaled = "; then raw = min(floor(raw * normalization_pct / 100), max(capacity - reserved, raw))"
         text = text.replace("; node =", f"{scaled}; node =")
+    if "external" in more:
+        text = text.replace("; node =", "; then raw = min(raw, external); node =")
     return text
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from colo_common.events.external import ExternalCapacity
 from colo_common.events.node import AllocatableChanged, Capability, NodeUsageSampled, WorkloadDetail
 from colo_common.model.constraints import Taint
 from colo_common.model.freshness import Freshness
@@ -48,6 +49,8 @@ class KnownNode(Struct, kw_only=True):
 
     `mid_inputs` are the terms of the mid tier in `sample`, () where it is off; `prod_peaks` is None until a policy asks for it.
 
+    `external` is what systems outside said of it last, at `external_at_ms`; what has expired counts no longer.
+
     `learned_ms` is the time of the newest sample that an estimator took; `stored_ms` and `stored_step` are when its history was
     stored and the step of its newest sample, `restored` is the history that an earlier instance stored.
 
@@ -89,6 +92,8 @@ class KnownNode(Struct, kw_only=True):
     policy: OvercommitPolicy | None = None
     mid_inputs: tuple[MidInputs, ...] = ()
     prod_peaks: ProdPeaks | None = None
+    external: tuple[ExternalCapacity, ...] = ()
+    external_at_ms: int = 0
     learned_ms: int = 0
     stored_ms: int = 0
     stored_step: int = 0

@@ -11,6 +11,7 @@ from colo_common.model.freshness import Freshness
 from colo_common.model.quantity import ceil_div
 from colo_overcommit.allocatable import Limit, ZoneInputs, zone_inputs
 from colo_overcommit.exclusive import exclusive_by_zone
+from colo_overcommit.external import unexpired, with_external
 from colo_overcommit.followed_policy import FollowedPolicy, policy_under
 from colo_overcommit.known_node import KnownNode
 from colo_overcommit.online_charge import charges_by_zone
@@ -112,7 +113,8 @@ def _newest(known: KnownNode, policy: OvercommitPolicy, now_ms: int) -> tuple[Zo
         forbidden=known.forbidden,
         normalization_pct=known.normalization_pct,
     )
-    return tuple(_as_moved(zone, now) for zone, now in zip(inputs, known.inputs, strict=True))
+    moved = tuple(_as_moved(zone, now) for zone, now in zip(inputs, known.inputs, strict=True))
+    return with_external(moved, unexpired(known.external, now_ms))
 
 
 def _as_moved(zone: ZoneInputs, now: ZoneInputs) -> ZoneInputs:
@@ -132,4 +134,5 @@ def _would(then: ZoneInputs, now: ZoneInputs) -> int:
     online = max(kept.online_used + cpu.online_added, kept.online_expected, cpu.online_reserve)
     left = cpu.capacity - max(kept.system_used, cpu.reserved) - online - kept.lse_idle - cpu.third_party
     raw = left - cpu.margin
-    return max(cpu.normalized(raw if cpu.most is None else min(raw, cpu.most)), 0)
+    raw = cpu.normalized(raw if cpu.most is None else min(raw, cpu.most))
+    return max(raw if cpu.external is None else min(raw, cpu.external), 0)

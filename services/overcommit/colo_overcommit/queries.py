@@ -16,9 +16,10 @@ from colo_common.model.qos import PriorityBand
 from colo_common.model.topology import NodeTopology
 from colo_overcommit.allocatable import Limit
 from colo_overcommit.explain import explain
+from colo_overcommit.external import unexpired
 from colo_overcommit.known_node import KnownNode
 
-__all__ = ["explain_node", "fleet_totals", "get_node", "list_nodes"]
+__all__ = ["explain_node", "fleet_totals", "get_node", "list_nodes", "unknown_node"]
 
 _NAMED_MOST: Final = 20
 _RATIO: Final = 1_000_000
@@ -119,7 +120,7 @@ def get_node(node: str, nodes: Mapping[str, KnownNode], now_ms: int) -> NodeDeta
     known = nodes.get(node)
     summary = None if known is None else _summary(node, known, now_ms)
     if known is None or known.topology is None or summary is None:
-        return _unknown(node, nodes)
+        return unknown_node(node, nodes)
     workloads = [
         structs.replace(one, detail=known.details[one.workload][0]) if one.workload in known.details else one
         for one in (known.sample.workloads if known.sample else ())
@@ -134,6 +135,7 @@ def get_node(node: str, nodes: Mapping[str, KnownNode], now_ms: int) -> NodeDeta
         now_ms=now_ms,
         classes=known.sample.classes if known.sample else (),
         detail_ages_ms={name: max(now_ms - at_ms, 0) for name, (_, at_ms) in known.details.items()},
+        external=unexpired(known.external, now_ms),
     )
 
 
@@ -141,7 +143,7 @@ def explain_node(node: str, nodes: Mapping[str, KnownNode], now_ms: int) -> Node
     """The published number and the terms of the newest sample; a Refusal (404) when there is none yet."""
     known = nodes.get(node)
     if known is None:
-        return _unknown(node, nodes)
+        return unknown_node(node, nodes)
     if known.published is None:
         return Refusal(
             code=404, field="node", rule=f"has no allocatable yet; its facts are {known.freshness.value}", got=node
@@ -152,7 +154,8 @@ def explain_node(node: str, nodes: Mapping[str, KnownNode], now_ms: int) -> Node
     )
 
 
-def _unknown(node: str, nodes: Mapping[str, KnownNode]) -> Refusal:
+def unknown_node(node: str, nodes: Mapping[str, KnownNode]) -> Refusal:
+    """The refusal (404) of a node that is not known, with the nearest name that is."""
     near = hint(node, sorted(nodes), "known nodes")
     return Refusal(code=404, field="node", rule="is not known" + (f"; {near}" if near else ""), got=node[:80])
 

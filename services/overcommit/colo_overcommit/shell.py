@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from colo_common.events.eviction import EvictionFinished, EvictionRequested
+from colo_common.events.external import ClearExternalCapacity, ExternalCapacityChanged, SetExternalCapacity
 from colo_common.events.fleet import GetFleet, GetNode
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
@@ -32,6 +33,7 @@ HEARS: Final = (
     Subscription(type=ReservationChanged, durable=False, may_wait_ms=_WAIT_MS),
     Subscription(type=RestrictionsChanged, durable=False, replay=True),
     Subscription(type=PolicyChanged, durable=False, replay=True),
+    Subscription(type=ExternalCapacityChanged, durable=False, replay=True),
 )
 #: With risk control also how long evictions take, and the margins that the instance before this one published last.
 HEARS_RISK: Final = (
@@ -45,7 +47,15 @@ HEARS_SHARED: Final = (
     Subscription(type=AllocatableChanged, durable=False, replay=True, may_wait_ms=_WAIT_MS),
     Subscription(type=FreshnessChanged, durable=False, replay=True, may_wait_ms=_WAIT_MS),
 )
-ANSWERS: Final = (ListNodes, GetFleet, GetNode, ExplainAllocatable, PreviewPolicy)
+ANSWERS: Final = (
+    ListNodes,
+    GetFleet,
+    GetNode,
+    ExplainAllocatable,
+    PreviewPolicy,
+    SetExternalCapacity,
+    ClearExternalCapacity,
+)
 _LISTEN_S: Final = 0.5
 
 

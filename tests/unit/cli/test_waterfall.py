@@ -27,6 +27,7 @@ RESOURCE = st.builds(
     online_reserve=AMOUNT,
     third_party=AMOUNT,
     most=st.none() | AMOUNT,
+    external=st.none() | AMOUNT,
     normalization_pct=st.sampled_from((100, 100, 120, 500)),
 )
 

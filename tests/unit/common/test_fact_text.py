@@ -15,6 +15,7 @@ from colo_common.events.enforcement import (
     ReplicaStarted,
 )
 from colo_common.events.eviction import EvictionFinished, EvictReplica
+from colo_common.events.external import ExternalCapacity, ExternalCapacityChanged
 from colo_common.events.fact import Fact
 from colo_common.events.fact_text import fact_text
 from colo_common.events.job import (
@@ -194,6 +195,17 @@ def _moves(*moves: tuple[str, str, str]) -> ReplicasChanged:
             PolicyChanged(revision=5, policy=ColocationPolicy(), by="ben", rolled_back_to=3),
             "colocation policy 5 rolled back to 3 by ben",
         ),
+        (
+            ExternalCapacityChanged(
+                node="n1",
+                entries=(
+                    ExternalCapacity(source="master", until_ms=9, memory_bytes=8 << 30),
+                    ExternalCapacity(source="yarn", until_ms=9, cpu_mcpu=3_500, memory_bytes=0),
+                ),
+            ),
+            "n1: master gives batch work at most 8Gi; yarn gives batch work at most 3.5 CPU, 0",
+        ),
+        (ExternalCapacityChanged(node="n1"), "n1: no system outside bounds batch work"),
         (
             RestrictionsChanged(
                 revision=1,

@@ -15,6 +15,7 @@ from colo_common.events.enforcement import (
     ReplicaStarted,
 )
 from colo_common.events.eviction import EvictionFinished, EvictionRequested, NodeDrained
+from colo_common.events.external import ExternalCapacityChanged
 from colo_common.events.fact import Fact
 from colo_common.events.job import (
     JobStateChanged,
@@ -330,6 +331,16 @@ def _policy(fact: PolicyChanged) -> str:
     return f"colocation policy {fact.revision} {what}{by}{f': {fact.reason}' if fact.reason else ''}"
 
 
+def _external(fact: ExternalCapacityChanged) -> str:
+    """ "node-03: yarn gives batch work at most 4 CPU, 8Gi", or that nobody bounds it any more."""
+    parts = []
+    for each in fact.entries:
+        cpu = "" if each.cpu_mcpu is None else f"{cpu_text(each.cpu_mcpu)} CPU"
+        memory = "" if each.memory_bytes is None else bytes_text(each.memory_bytes)
+        parts.append(f"{each.source} gives batch work at most {', '.join(filter(None, (cpu, memory)))}")
+    return f"{fact.node}: {'; '.join(parts) or 'no system outside bounds batch work'}"
+
+
 def _restriction_change(change: RestrictionChange) -> str:
     """ "node node-03 cordoned by ana: kernel upgrade", "node node-03 no longer cordoned, lifted by ben: done"."""
     each = change.restriction
@@ -394,6 +405,7 @@ _TEXTS: Final[dict[type[Fact], Callable[..., str]]] = {
     PlacementsDecided: _decided,
     PlacementsReleased: _released,
     PlacementsRequested: _requested,
+    ExternalCapacityChanged: _external,
     PolicyChanged: _policy,
     PreemptionProposed: _proposed,
     MemoryEventsGrew: _memory_events,

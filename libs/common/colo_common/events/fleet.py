@@ -4,6 +4,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from colo_common.events.external import ExternalCapacity
 from colo_common.events.node import Capability, ClassUsage, WorkloadUsage
 from colo_common.events.requests import NodeSummary
 from colo_common.model.constraints import Taint
@@ -104,7 +105,7 @@ class NodeDetail(Struct, frozen=True, kw_only=True):
     """A node with its zones, labels, taints and capabilities, and the workloads of its newest sample, the largest first.
 
     A workload has its `detail` in one sample of several; here it is the last one that was told, so old as `detail_ages_ms` says by
-    the workload's name. `classes` are those of the sample.
+    the workload's name. `classes` are those of the sample. `external` is what systems outside say that it has for batch work.
     """
 
     summary: NodeSummary
@@ -116,6 +117,7 @@ class NodeDetail(Struct, frozen=True, kw_only=True):
     now_ms: int = 0
     classes: tuple[ClassUsage, ...] = ()
     detail_ages_ms: dict[str, int] = {}
+    external: tuple[ExternalCapacity, ...] = ()
 
 
 class ListNodeReplicas(Struct, frozen=True, kw_only=True):

@@ -17,6 +17,12 @@ from colo_common.events.enforcement import (
     ReplicaStarted,
 )
 from colo_common.events.eviction import EvictionFinished, EvictionRequested, EvictReplica, NodeDrained
+from colo_common.events.external import (
+    ClearExternalCapacity,
+    ExternalCapacityChanged,
+    NodeExternal,
+    SetExternalCapacity,
+)
 from colo_common.events.fact import Fact
 from colo_common.events.fleet import (
     FleetTotals,
@@ -231,6 +237,13 @@ EVENTS: Final[tuple[Event, ...]] = (
         "allocatable of batch work, with its explanation",
     ),
     _event(
+        "evt.node.{node}.external",
+        ExternalCapacityChanged,
+        "overcommit",
+        Stream.NODE,
+        "what systems outside say that the node has for batch work",
+    ),
+    _event(
         "evt.pressure.{node}.crossed", PressureCrossed, "collector", Stream.EVT, "a stall signal crossed its threshold"
     ),
     _event(
@@ -373,6 +386,22 @@ REQUESTS: Final[tuple[RequestSpec, ...]] = (
     _request_spec("req.overcommit.nodes", rq.ListNodes, rq.NodeList, "overcommit", "nodes with usage and allocatable"),
     _request_spec("req.overcommit.fleet", GetFleet, FleetTotals, "overcommit", "sums over all nodes"),
     _request_spec("req.overcommit.node", GetNode, NodeDetail, "overcommit", "one node with its zones and workloads"),
+    _request_spec(
+        "req.overcommit.external",
+        SetExternalCapacity,
+        NodeExternal,
+        "overcommit",
+        "bound what a node promises, for a time",
+        changes=True,
+    ),
+    _request_spec(
+        "req.overcommit.unexternal",
+        ClearExternalCapacity,
+        NodeExternal,
+        "overcommit",
+        "lift such a bound",
+        changes=True,
+    ),
     _request_spec(
         "req.overcommit.explain", rq.ExplainAllocatable, rq.NodeExplained, "overcommit", "why this allocatable"
     ),

@@ -52,6 +52,8 @@ RIGHTS: Final[Mapping[tuple[str, str], Right]] = {
     ("POST", "/v1/policy/rollback"): _O,
     ("POST", "/v1/reservations"): _O,
     ("DELETE", "/v1/reservations/{name}"): _O,
+    ("PUT", "/v1/nodes/{node}/external"): _O,
+    ("DELETE", "/v1/nodes/{node}/external"): _O,
     ("POST", "/v1/restrictions"): _O,
     ("DELETE", "/v1/restrictions"): _O,
     ("GET", "/v1/audit"): _O,
