@@ -8,9 +8,12 @@ from colo_common.events.effects import Effect, Publish, Record, Wake
 from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.eviction import EvictionFinished, EvictionRequested, EvictReplica, NodeDrained
 from colo_common.events.node import FreshnessChanged
+from colo_common.events.policy import PolicyChanged
 from colo_common.model.colocation import COLOCATION_LABEL
+from colo_common.model.colocation_policy import ColocationPolicy, PolicyOverride, PolicyValues
 from colo_common.model.colocation_rules import ColocationRule
 from colo_common.model.freshness import Freshness
+from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_selector import Selector
 from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import EndCause, Reason
@@ -96,6 +99,18 @@ class EvictorStory:
         labels = {COLOCATION_LABEL: args.text("colocation", ""), "pool": args.text("pool", "")}
         return self._tell(a_node(labels={name: value for name, value in labels.items() if value}))
 
+    def do_policy(self, args: Args) -> str:
+        """REVISION cpu=pct memory=pct shared.memory=pct: an operator applied this policy; the pool "shared" has an override."""
+        args.only("cpu", "memory", "shared.memory")
+        given = {name: args.number(name) for name in args.named}
+        values = PolicyValues(cpu_evict_pct=given.get("cpu"), memory_evict_pct=given.get("memory"))
+        shared = PolicyOverride(
+            selector=Selector(labels={"pool": "shared"}),
+            values=PolicyValues(memory_evict_pct=given.get("shared.memory")),
+        )
+        document = ColocationPolicy(defaults=values, overrides=(shared,) if "shared.memory" in given else ())
+        return self._tell(PolicyChanged(revision=int(args.word(0)), policy=document))
+
     def do_stale(self, args: Args) -> str:
         """at=ms: the facts of the node are no longer fresh."""
         self._now_ms = args.number("at")
@@ -112,7 +127,10 @@ class EvictorStory:
         return self._tell(Wake()) if due_ms is not None and due_ms <= self._now_ms else ""
 
     def _tell(self, event: Event) -> str:
-        effects = self._core.handle(event, self._now_ms)
+        try:
+            effects = self._core.handle(event, self._now_ms)
+        except InvalidInput as error:
+            return f"refused {error}"
         self._core.check()
         return "\n".join(f"{self._now_ms}: -> {_line(effect)}" for effect in effects)
 

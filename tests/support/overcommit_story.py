@@ -152,12 +152,12 @@ class OvercommitStory:
         effects = self._core.handle(RequestReceived(request="r", body=asked), self._now_ms)
         lines = []
         for effect in effects:
-            told = effect.body if isinstance(effect, Reply) else effect.fact if isinstance(effect, Publish) else None
-            if isinstance(told, NodeExternal | ExternalCapacityChanged):
-                entries = [f"{e.source} until {e.until_ms}: {e.cpu_mcpu}/{e.memory_bytes}" for e in told.entries]
-                lines.append(f"{type(told).__name__} {', '.join(entries) or 'none'}")
+            body = effect.body if isinstance(effect, Reply) else effect.fact if isinstance(effect, Publish) else None
+            if isinstance(body, NodeExternal | ExternalCapacityChanged):
+                entries = [f"{e.source} until {e.until_ms}: {e.cpu_mcpu}/{e.memory_bytes}" for e in body.entries]
+                lines.append(f"{type(body).__name__} {', '.join(entries) or 'none'}")
             else:
-                lines.append(f"refused {told}")
+                lines.append(f"refused {body}")
         return "\n".join(lines)
 
     def do_restart(self, args: Args) -> str:

@@ -349,7 +349,7 @@ async def test_a_policy_is_checked_applied_shown_and_rolled_back(colo: RunningCo
     path.write_text(yaml.safe_dump({**document, "defaults": {"ramp_ms": 59_999, "cpu_evict_pct": 99}}))
     applied = await typed("apply", "--reason", "a try", "--as", "ana")
     assert applied.out.startswith("policy revision 1 is in force, by ana: a try\n"), applied.err
-    assert "not in force: defaults.cpu_evict_pct (evictor)" in applied.out
+    assert "not in force" not in applied.out
     assert (await typed("apply")).out == f"{path} is in force already\n"
     stale = await typed("apply", "--expected", "0")
     assert (stale.code, stale.out) == (1, "")

@@ -18,6 +18,7 @@ from colo_common.events.eviction import (
 )
 from colo_common.events.node import FreshnessChanged, NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
+from colo_common.events.policy import PolicyChanged
 from colo_common.events.requests import HoldEntry, HoldsListed
 from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.audit import Audit
@@ -32,6 +33,7 @@ from colo_common.model.reasons import EndCause
 from colo_common.model.restriction import Restrictions
 from colo_evictor.budget import WINDOW_MS, Budget
 from colo_evictor.drains import Drain, drain_of, rank_leaving
+from colo_evictor.followed_thresholds import FollowedThresholds
 from colo_evictor.policy import EvictorPolicy
 from colo_evictor.shared_budget import SharedBudget
 from colo_evictor.signals import Level, Signal, levels
@@ -76,6 +78,7 @@ Event = (
     | PlacementsReleased
     | ReplicaEnded
     | RestrictionsChanged
+    | PolicyChanged
     | HoldsListed
     | EvictorRowsLoaded
     | EvictorRowReloaded
@@ -113,6 +116,7 @@ class EvictorCore:
         self._unread: set[int] = set()
         policy.validate()
         self.policy = policy
+        self._thresholds = FollowedThresholds(policy)
         self.nodes: dict[str, WatchedNode] = {}
         self.budget = Budget(policy.cluster_per_minute)
         self._shared = SharedBudget(self.budget) if partitions else None
@@ -146,12 +150,19 @@ class EvictorCore:
                 if not self.restrictions.take(event.revision, event.restrictions, now_ms):
                     return []
                 return self._drain_all(now_ms)
+            case PolicyChanged():
+                if self._thresholds.take(event):
+                    for node in self.nodes.values():
+                        node.policy = self._thresholds.of(node.labels)
+                return []
             case ReplicaEnded():
                 return self._ended(event, now_ms)
             case NodeTopologyReported():
                 event.topology.validate()
                 node = self._node(event.node)
                 node.topology = event.topology
+                node.labels = event.labels
+                node.policy = self._thresholds.of(event.labels)
                 is_open = admits_batch(event.labels, event.rules)
                 node.withdrawn_by = "a rule of colocation" if is_open else "the node's label"
                 if is_open and ruled(event.rules, event.labels, self.policy.colocation).is_colocated:
@@ -237,7 +248,9 @@ class EvictorCore:
             sum(victim.cpu_mcpu for victim in node.terminating.values()),
             sum(victim.memory_bytes for victim in node.terminating.values()),
         )
-        readings = levels(node.topology, sample, credited, node.batch_cpu(sample, self.restrictions), self.policy)
+        readings = levels(
+            node.topology, sample, credited, node.batch_cpu(sample, self.restrictions), node.policy or self.policy
+        )
         held = [
             (level, held_ms)
             for level in readings

@@ -12,6 +12,7 @@ from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.eviction import EvictionRequested
 from colo_common.events.node import FreshnessChanged, NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
+from colo_common.events.policy import PolicyChanged
 from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Bus, Clock, Row, Store
@@ -46,6 +47,7 @@ HEARS: Final = (
     Subscription(type=PlacementsReleased, durable=False),
     Subscription(type=ReplicaEnded),
     Subscription(type=RestrictionsChanged, durable=False, replay=True),
+    Subscription(type=PolicyChanged, durable=False, replay=True),
 )
 #: Where several instances share the work each hears every end: it may get the node whose victim ended.
 HEARS_SHARED: Final = (

@@ -1,5 +1,6 @@
 """The evictor's state of one node, and the part of it that is stored."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct, field
@@ -11,6 +12,7 @@ from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.restriction import Restrictions
 from colo_common.model.topology import NodeTopology
 from colo_evictor.placed import Placed
+from colo_evictor.policy import EvictorPolicy
 from colo_evictor.signals import Signal
 
 __all__ = ["BATCH_BANDS", "TerminatingReplica", "EvictorRow", "WatchedNode"]
@@ -48,7 +50,8 @@ class WatchedNode(Struct, kw_only=True):
 
     `seen`: the replicas of the newest sample, by attempt. `withdrawn_ms`: since when it takes no batch work any more, None while it
     does; `withdrawn_by` names what withdrew it. `drained_ms`: the beginning of the drain whose end was published. `ends`: how
-    attempts ended while another instance acted for the node.
+    attempts ended while another instance acted for the node. `policy` is what the colocation policy makes of its labels, None
+    before its topology.
     """
 
     topology: NodeTopology | None = None
@@ -65,6 +68,8 @@ class WatchedNode(Struct, kw_only=True):
     withdrawn_by: str = ""
     drained_ms: int | None = None
     ends: dict[str, EndCause] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    policy: EvictorPolicy | None = None
 
     def note_end(self, key: str, cause: EndCause) -> None:
         """Remember how an attempt ended, of the last 100, for when the node's victims come here."""

@@ -44,7 +44,6 @@ class PolicyKey(NamedTuple):
 
 
 _CALCULATE: Final = ("usage", "request", "maxUsageRequest")
-_EVICTOR_SETTING: Final = "the evictor takes its thresholds from its settings; the pair rule looks at it"
 KEYS: Final[Mapping[str, PolicyKey]] = {
     "enabled": PolicyKey(
         "overcommit", "flag", "false: nothing is promised beyond what is held, and no batch work is placed"
@@ -71,8 +70,8 @@ KEYS: Final[Mapping[str, PolicyKey]] = {
     "mid_static_cpu_pct": PolicyKey("overcommit", "pct", "static: the share of the CPU"),
     "mid_static_memory_pct": PolicyKey("overcommit", "pct", "static: the share of the memory"),
     "batch_replicas_most": PolicyKey("scheduler", "count", "so many batch replicas on a node"),
-    "cpu_evict_pct": PolicyKey("evictor", "pct", "batch work leaves above this use of CPU", (), _EVICTOR_SETTING),
-    "memory_evict_pct": PolicyKey("evictor", "pct", "batch work leaves above this use of memory", (), _EVICTOR_SETTING),
+    "cpu_evict_pct": PolicyKey("evictor", "pct", "batch work leaves at this use of CPU"),
+    "memory_evict_pct": PolicyKey("evictor", "pct", "batch work leaves at this use of memory"),
 }
 """Every key of the document, in the order in which it is shown."""
 
@@ -121,6 +120,10 @@ class PolicyValues(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
             key = KEYS[name]
             if key.kind == "choice" and value not in key.choices:
                 raise InvalidInput(f"{field}.{name}", f"must be one of {', '.join(key.choices)}", value)
+            if key.owner == "evictor" and value == 0:
+                raise InvalidInput(
+                    f"{field}.{name}", "must be 1 to 100: at 0 all batch work would leave for ever", value
+                )
             if key.kind == "pct" and not 0 <= int(value) <= 100:
                 raise InvalidInput(f"{field}.{name}", "must be 0 to 100", value)
             if key.kind in ("mcpu", "bytes", "ms", "count") and not 0 <= int(value) < _NUMBER_MOST:
