@@ -151,9 +151,7 @@ class EvictorCore:
                     return []
                 return self._drain_all(now_ms)
             case PolicyChanged():
-                if self._thresholds.take(event):
-                    for node in self.nodes.values():
-                        node.policy = self._thresholds.of(node.labels)
+                self._thresholds.follow(event, self.nodes.values())
                 return []
             case ReplicaEnded():
                 return self._ended(event, now_ms)
@@ -161,8 +159,7 @@ class EvictorCore:
                 event.topology.validate()
                 node = self._node(event.node)
                 node.topology = event.topology
-                node.labels = event.labels
-                node.policy = self._thresholds.of(event.labels)
+                self._thresholds.give(node, event.labels)
                 is_open = admits_batch(event.labels, event.rules)
                 node.withdrawn_by = "a rule of colocation" if is_open else "the node's label"
                 if is_open and ruled(event.rules, event.labels, self.policy.colocation).is_colocated:

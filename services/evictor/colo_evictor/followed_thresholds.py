@@ -1,12 +1,13 @@
 """The thresholds of each node: the settings of the evictor, with what the colocation policy says for the node's labels."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
 from colo_common.events.policy import PolicyChanged
 from colo_common.model.colocation_policy import ColocationPolicy
 from colo_evictor.policy import EvictorPolicy
+from colo_evictor.watched import WatchedNode
 
 __all__ = ["FollowedThresholds"]
 
@@ -21,15 +22,20 @@ class FollowedThresholds:
         # Nodes with the same thresholds share their policy.
         self._under: dict[tuple[int | None, int | None], EvictorPolicy] = {}
 
-    def take(self, event: PolicyChanged) -> bool:
-        """Follow this document; False, and nothing changes, unless its revision is higher. Raises InvalidInput for one that
-        contradicts itself.
+    def follow(self, event: PolicyChanged, nodes: Iterable[WatchedNode]) -> None:
+        """Give all nodes the policy of this document; nothing changes unless its revision is higher. Raises InvalidInput for one
+        that contradicts itself.
         """
         if event.revision <= self._revision:
-            return False
+            return
         event.policy.validate()
         self._revision, self._document = event.revision, event.policy
-        return True
+        for node in nodes:
+            node.policy = self.of(node.labels)
+
+    def give(self, node: WatchedNode, labels: Mapping[str, str]) -> None:
+        """Give the node the policy of its labels."""
+        node.labels, node.policy = labels, self.of(labels)
 
     def of(self, labels: Mapping[str, str]) -> EvictorPolicy:
         """The policy for a node with these labels."""

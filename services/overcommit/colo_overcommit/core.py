@@ -20,7 +20,6 @@ from colo_common.events.node import (
     LeaseRenewed,
     NodeTopologyReported,
     NodeUsageSampled,
-    PromiseRisk,
 )
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
 from colo_common.events.policy import PolicyChanged, PreviewPolicy
@@ -30,7 +29,7 @@ from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.audit import Audit
 from colo_common.model.colocation import admits_batch
 from colo_common.model.freshness import FORGET_NODE_MS, Freshness, freshness_of
-from colo_common.model.invalid import InvalidInput, InvariantBroken
+from colo_common.model.invalid import InvariantBroken
 from colo_common.model.partition import Partitions, PartitionsHeld, partition_of
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.restriction import Restrictions, restriction_text
@@ -42,7 +41,7 @@ from colo_overcommit.exclusive import exclusive_by_zone
 from colo_overcommit.expected_use import ExpectedUse
 from colo_overcommit.explain import explain, recompute
 from colo_overcommit.explain_mid import recompute_mid
-from colo_overcommit.external import SOURCES_MOST, entry_of, unexpired, with_external
+from colo_overcommit.external import bounds_with, unexpired, with_external
 from colo_overcommit.fleet_guard import NO_GUARD, BusReachable, FleetGuard, GuardPolicy
 from colo_overcommit.followed_policy import FollowedPolicy
 from colo_overcommit.held_by_batch import HeldByBatch
@@ -196,8 +195,8 @@ class OvercommitCore:
             case ExternalCapacityChanged():
                 self._external_changed(event)
                 return []
-            case RequestReceived(body=SetExternalCapacity() | ClearExternalCapacity()):
-                return self._bound(event, now_ms)
+            case RequestReceived(body=SetExternalCapacity() | ClearExternalCapacity() as asked):
+                return self._bound(event, asked, now_ms)
             case RequestReceived():
                 return [Reply(request=event.request, body=self._answer(event, now_ms))]
             case BusReachable():
@@ -351,33 +350,20 @@ class OvercommitCore:
 
     # ---- external capacity
 
-    def _bound(self, request: RequestReceived, now_ms: int) -> list[Effect]:
+    def _bound(
+        self, request: RequestReceived, asked: SetExternalCapacity | ClearExternalCapacity, now_ms: int
+    ) -> list[Effect]:
         """Take or lift the bound of a system outside, and publish all bounds of the node."""
-        asked = request.body
-        assert isinstance(asked, SetExternalCapacity | ClearExternalCapacity)
         known = self.nodes.get(asked.node)
         if known is None or known.topology is None:
             return [Reply(request=request.request, body=unknown_node(asked.node, self.nodes))]
-        before = unexpired(known.external, now_ms)
-        entries = {each.source: each for each in before if each.source != asked.source}
-        if isinstance(asked, SetExternalCapacity):
-            try:
-                entries[asked.source] = entry_of(asked, now_ms)
-            except InvalidInput as error:
-                refusal = Refusal(code=400, field=error.field, rule=error.rule, got=error.value)
-                return [Reply(request=request.request, body=refusal)]
-            if len(entries) > SOURCES_MOST:
-                rule = f"at most {SOURCES_MOST} may bound a node at once"
-                return [
-                    Reply(request=request.request, body=Refusal(code=409, field="source", rule=rule, got=asked.source))
-                ]
-        after = unexpired(entries.values(), now_ms)
-        reply = NodeExternal(node=asked.node, now_ms=now_ms, entries=after, changed=after != before)
-        if after == before:
-            return [Reply(request=request.request, body=reply)]
-        fact = ExternalCapacityChanged(at_ms=now_ms, node=asked.node, entries=after)
-        self._external_changed(fact)
-        return [Publish(fact=fact), Reply(request=request.request, body=reply)]
+        answer = bounds_with(asked, known.external, now_ms)
+        effects: list[Effect] = [Reply(request=request.request, body=answer)]
+        if isinstance(answer, NodeExternal) and answer.changed:
+            fact = ExternalCapacityChanged(at_ms=now_ms, node=asked.node, entries=answer.entries)
+            self._external_changed(fact)
+            effects.insert(0, Publish(fact=fact))
+        return effects
 
     def _external_changed(self, event: ExternalCapacityChanged) -> None:
         """Follow what an instance published; an older message than the one that counts changes nothing."""
@@ -392,7 +378,7 @@ class OvercommitCore:
     def due_histories(self, now_ms: int, every_ms: int, most: int) -> dict[str, bytes | None]:
         """Node -> the row to store now, None to delete it; `stored` is told which were. One that is too large is counted."""
         found: dict[str, bytes | None] = dict.fromkeys(self._expired[:most])
-        for node, history in due_histories(self.own_nodes(), now_ms, every_ms, most):
+        for node, history in due_histories(self.nodes, self.partitions.owns, now_ms, every_ms, most):
             value = encode_history(history)
             if value is None:
                 self.dropped.large_histories += 1
@@ -545,18 +531,13 @@ class OvercommitCore:
             explanation=explain(inputs, known.sample, mid_terms),
             load=known.load.summary(sample),
             unmanaged=known.unmanaged.usage(inputs),
-            risk=self._risk(known, now_ms),
+            risk=known.promises.risk(now_ms, self.take_back_ms, self.policy.risk) if known.promises else None,
             mid=mid,
         )
         identity = (
             f"overcommit:allocatable:{node}:{known.sample.boot_id}:{known.sample.sample_seq}:{known.freshness.value}"
         )
         return [Publish(fact=known.published, id=identity)]
-
-    def _risk(self, known: KnownNode, now_ms: int) -> PromiseRisk | None:
-        if known.promises is None:
-            return None
-        return known.promises.risk(now_ms, self.take_back_ms, self.policy.risk)
 
     def _refresh(self, node: str, known: KnownNode, now_ms: int) -> list[Effect]:
         """Publish a change of freshness. A node that is no longer fresh keeps what it holds and gets nothing more."""

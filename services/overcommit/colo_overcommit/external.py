@@ -6,11 +6,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from colo_common.events.external import ExternalCapacity, SetExternalCapacity
+from colo_common.events.external import ClearExternalCapacity, ExternalCapacity, NodeExternal, SetExternalCapacity
+from colo_common.events.requests import Refusal
 from colo_common.model.invalid import InvalidInput
 from colo_overcommit.allocatable import Limit, Resource, ZoneInputs
 
-__all__ = ["SOURCES_MOST", "TTL_MOST_MS", "entry_of", "unexpired", "with_external"]
+__all__ = ["bounds_with", "entry_of", "unexpired", "with_external"]
 
 SOURCES_MOST: Final = 8
 TTL_LEAST_MS: Final = 1_000
@@ -42,6 +43,24 @@ def entry_of(asked: SetExternalCapacity, now_ms: int) -> ExternalCapacity:
         memory_bytes=asked.memory_bytes,
         by=asked.by,
     )
+
+
+def bounds_with(
+    asked: SetExternalCapacity | ClearExternalCapacity, entries: Iterable[ExternalCapacity], now_ms: int
+) -> NodeExternal | Refusal:
+    """What sources say of the node after this request, beside the `entries` that they said before."""
+    before = unexpired(entries, now_ms)
+    after = {each.source: each for each in before if each.source != asked.source}
+    if isinstance(asked, SetExternalCapacity):
+        try:
+            after[asked.source] = entry_of(asked, now_ms)
+        except InvalidInput as error:
+            return Refusal(code=400, field=error.field, rule=error.rule, got=error.value)
+        if len(after) > SOURCES_MOST:
+            rule = f"at most {SOURCES_MOST} may bound a node at once"
+            return Refusal(code=409, field="source", rule=rule, got=asked.source)
+    found = unexpired(after.values(), now_ms)
+    return NodeExternal(node=asked.node, now_ms=now_ms, entries=found, changed=found != before)
 
 
 def unexpired(entries: Iterable[ExternalCapacity], now_ms: int) -> tuple[ExternalCapacity, ...]:
