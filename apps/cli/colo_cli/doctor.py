@@ -39,6 +39,7 @@ _MEANING: Final[dict[str, str]] = {
     "schedstat": "stall is known from pressure files only",
     "virtual": "stolen time says nothing here",
     "psi": "stall time is unknown; usage decides alone",
+    "psi-triggers": "pressure is told by the next sample of the collector, which lacks CAP_SYS_RESOURCE, and not at once",
     "psi-cgroup": "stall is known from threads (schedstat) only, and the reflex goes by usage",
     "numa": "one zone: placement has no zones to choose from",
     "resctrl-l3": "the last-level cache is shared by all",

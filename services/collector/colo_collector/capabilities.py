@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from colo_collector.hierarchy import Hierarchy
-from colo_collector.kernel_text import cpu_list
+from colo_collector.kernel_text import CAP_SYS_RESOURCE, cpu_list, has_capability
 from colo_collector.resctrl import RESCTRL_FILES, RESCTRL_ROOT, resctrl_capabilities
 from colo_common.events.node import Capability
 
@@ -21,6 +21,7 @@ _CONTROLLERS: Final = ("cpu", "cpuacct", "cpuset", "memory")
 _RELEASE: Final = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})", re.ASCII)
 _CPUINFO: Final = "/proc/cpuinfo"
 _SCHEDSTAT: Final = "/proc/self/schedstat"
+_OWN_STATUS: Final = "/proc/self/status"
 _PERF: Final = "/proc/sys/kernel/perf_event_paranoid"
 _HYPERVISORS: Final = ("/sys/hypervisor/type", "/proc/device-tree/hypervisor/compatible")
 _NODE_ONLINE: Final = "/sys/devices/system/node/online"
@@ -44,7 +45,7 @@ class Probe(Struct, frozen=True, kw_only=True):
 
 def probe_paths(hierarchy: Hierarchy) -> tuple[str, ...]:
     """The files to read for a Probe of that hierarchy."""
-    paths = ["/proc/filesystems", "/proc/mounts", _NODE_ONLINE, _CPUINFO, _SCHEDSTAT, _PERF, *_HYPERVISORS]
+    paths = ["/proc/filesystems", "/proc/mounts", _NODE_ONLINE, _CPUINFO, _SCHEDSTAT, _PERF, _OWN_STATUS, *_HYPERVISORS]
     paths += [f"{RESCTRL_ROOT}/info/{name}" for name in RESCTRL_FILES]
     paths += [f"/proc/pressure/{name}" for name in ("cpu", "memory", "io")]
     cpu_files = ("cpu.idle", *_BURST_FILES, "cpu.bvt_warp_ns", *_QUOTA_FILES, "cpu.uclamp.min")
@@ -86,6 +87,7 @@ def capabilities(probe: Probe) -> tuple[Capability, ...]:
         _schedstat(probe),
         _perf(probe),
         _devices(probe),
+        _triggers(probe),
     )
 
 
@@ -219,6 +221,15 @@ def _freezer(probe: Probe) -> Capability:
 def _release(text: str) -> tuple[int, int] | None:
     match = _RELEASE.match(text)
     return None if match is None else (int(match[1]), int(match[2]))
+
+
+def _triggers(probe: Probe) -> Capability:
+    """Whether the kernel tells this process of pressure by itself."""
+    if not _has_some_line(probe.texts.get("/proc/pressure/cpu")):
+        return _skipped("psi-triggers", "kernel lacks /proc/pressure")
+    if not has_capability(probe.texts.get(_OWN_STATUS) or "", CAP_SYS_RESOURCE):
+        return _skipped("psi-triggers", "this process lacks CAP_SYS_RESOURCE, so its next sample tells")
+    return _present("psi-triggers", "for who has CAP_SYS_RESOURCE, as this process; another's next sample tells")
 
 
 def _devices(probe: Probe) -> Capability:

@@ -8,7 +8,22 @@ from typing import Final
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["COUNTER_MAX", "cpu_list", "flat_keyed", "line_value", "numbered_lines", "single_count", "unsigned", "where"]
+__all__ = [
+    "CAP_SYS_RESOURCE",
+    "COUNTER_MAX",
+    "cpu_list",
+    "flat_keyed",
+    "has_capability",
+    "line_value",
+    "numbered_lines",
+    "single_count",
+    "unsigned",
+    "where",
+]
+
+CAP_SYS_RESOURCE: Final = 24
+"""The right by which a process may set PSI triggers that the kernel checks at once."""
+
 
 COUNTER_MAX: Final = 2**64 - 1
 """The largest counter: the kernel's counters are at most a u64."""
@@ -90,3 +105,15 @@ def cpu_list(path: str, text: str) -> CpuSet:
     Raises InvalidInput that names the file, for text that CpuSet.parse refuses.
     """
     return CpuSet.parse(text.strip(), where(path, 1))
+
+
+def has_capability(status: str, number: int) -> bool:
+    """Whether a process has the Linux capability of that number, by its /proc/PID/status; False where that does not say."""
+    for line in status.splitlines():
+        name, _, mask = line.partition(":")
+        if name == "CapEff":
+            try:
+                return bool(int(mask, 16) >> number & 1)
+            except ValueError:
+                return False
+    return False

@@ -13,9 +13,10 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from colo_collector.kernel_text import CAP_SYS_RESOURCE, has_capability
+
 __all__ = ["KernelTriggers", "may_set_triggers"]
 
-_CAP_SYS_RESOURCE: Final = 24
 _FILES_MAX: Final = 1_024
 
 
@@ -25,9 +26,7 @@ def may_set_triggers() -> bool:
     Without the right the kernel checks triggers every two seconds, and a reading takes the event away (linux/kernel/sched/psi.c).
     """
     with contextlib.suppress(OSError, ValueError), open("/proc/self/status", encoding="ascii") as file:
-        for line in file:
-            if line.startswith("CapEff:"):
-                return bool(int(line.partition(":")[2].strip(), 16) >> _CAP_SYS_RESOURCE & 1)
+        return has_capability(file.read(), CAP_SYS_RESOURCE)
     return False
 
 

@@ -15,7 +15,7 @@ NAMES = [
     "cpu-idle", "cpu-burst", "cpu-bvt", "cgroup-freezer", "memory-high", "resctrl-l3", "resctrl-mb", "resctrl-monitor",
     "resctrl-l2", "resctrl-cdp", "resctrl-mpam", "numa", "root", "cgroup-write", "online", "kernel", "virtual", "cgroup-driver",
     "cpu-quota", "cpu-uclamp", "memory-min", "memory-low", "memory-reclaim", "io-cost", "schedstat", "perf",
-    "cgroup-devices",
+    "cgroup-devices", "psi-triggers",
 ]  # fmt: skip
 ALL_WRITABLE = frozenset({"cpu", "cpuset", "memory"})
 
@@ -52,7 +52,7 @@ def matrix(
 def test_a_full_machine_lacks_only_what_is_of_vendor_kernels(cgroup: Literal["v1", "v2", "hybrid"]) -> None:
     found = matrix(MachineSpec(sockets=2, cgroup=cgroup, has_resctrl=True))
     lacking = {name for name, (present, _) in found.items() if not present}
-    bare = {"cpu-bvt", "virtual", "cpu-uclamp", "perf", "resctrl-l2", "resctrl-cdp", "resctrl-mpam"}
+    bare = {"psi-triggers", "cpu-bvt", "virtual", "cpu-uclamp", "perf", "resctrl-l2", "resctrl-cdp", "resctrl-mpam"}
     of_v2 = {"memory-high", "memory-min", "memory-low", "memory-reclaim", "io-cost"}
     expected = {
         "v1": {"cgroup-freezer", "cgroup-devices", "psi-cgroup", "cgroup-driver", *of_v2},
@@ -158,3 +158,19 @@ def test_online_work_needs_cpusets() -> None:
     found = capabilities(Probe(hierarchy=hierarchy, texts=asked, writable=ALL_WRITABLE))
     online = next(one for one in found if one.name == "online")
     assert (online.present, online.detail) == (False, "skipped: no mounted hierarchy has the controllers cpuset")
+
+
+@pytest.mark.parametrize(
+    ("status", "may"),
+    [
+        ("CapPrm:\t0000000000000000\nCapEff:\t0000000001000000\n", True),
+        ("CapPrm:\t0000000001000000\nCapEff:\t0000000000000000\n", False),
+        ("CapEff:\tnothing\n", False),
+        ("", False),
+    ],
+)
+def test_pressure_is_told_at_once_to_who_has_the_right(status: str, may: bool) -> None:
+    texts = {"/proc/pressure/cpu": "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n", "/proc/self/status": status}
+    found = capabilities(Probe(hierarchy=hierarchy_of(MachineTree(MachineSpec()).texts()), texts=texts))
+    (shown,) = (each for each in found if each.name == "psi-triggers")
+    assert (shown.present, "sample tells" in shown.detail) == (may, True)

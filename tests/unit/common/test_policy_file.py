@@ -117,6 +117,8 @@ def test_openfuyaos_config_maps_are_taken_as_they_are() -> None:
         "loadPrediction": "overcommit",
         "rescheduling": "scheduler",
     }
+    (latency,) = (each for each in policy.unfollowed if each.key.endswith(".onlineLatencySLO"))
+    assert (latency.owner, "online_latency_slo_ms" in latency.why) == ("collector", True)
     assert all(each.why for each in policy.unfollowed)
 
 

@@ -87,10 +87,16 @@ _UNFOLLOWED_CONFIGS: Final[Mapping[str, tuple[str, str]]] = {
 }
 #: Sections of openFuyao's policy beside those that are read: whose they would be.
 _UNFOLLOWED_FUYAO: Final[Mapping[str, tuple[str, str]]] = {
-    "qosGuarantee": ("executor", "SLOs are declared by the services themselves, burst is the executor's setting"),
+    "qosGuarantee": ("executor", "a setting of the agent"),
     "numaAffinity": ("scheduler", "a rule of the node: numa_policy"),
     "loadPrediction": ("overcommit", "a setting of the service: estimator"),
     "rescheduling": ("scheduler", "running work is not moved"),
+}
+_UNFOLLOWED_KEYS: Final[Mapping[str, tuple[str, str]]] = {
+    "onlineLatencySLO": (
+        "collector",
+        "a setting of the agent: online_latency_slo_ms, and each service may declare its own",
+    ),
 }
 _EVICTION: Final[Mapping[str, str]] = {
     "cpuPressureThreshold": "cpu_evict_pct",
@@ -330,8 +336,9 @@ def _fuyao_defaults(document: Mapping[str, Any], unfollowed: list[UnfollowedKey]
         else:
             why = "evictions follow the evictor's settings"
             unfollowed.append(UnfollowedKey(key=f"spec.eviction.{name}", value=_shown(value), owner="evictor", why=why))
-    for section, (owner, why) in _UNFOLLOWED_FUYAO.items():
+    for section, whose in _UNFOLLOWED_FUYAO.items():
         for name, value in mapping_of(spec.get(section) or {}, f"spec.{section}").items():
+            owner, why = _UNFOLLOWED_KEYS.get(name, whose)
             unfollowed.append(UnfollowedKey(key=f"spec.{section}.{name}", value=_shown(value), owner=owner, why=why))
     return PolicyValues(**found)
 
