@@ -33,10 +33,13 @@ _HTTP_LIMIT_S = 30.0
 
 
 def refused_start(module: str, environment: Mapping[str, str], arguments: Sequence[str] = ()) -> list[str]:
-    """The lines that a process printed which must end by itself with code 2; log lines are left out."""
+    """The lines that a process printed which must end by itself with code 2; log lines are left out.
+
+    One that is given no port takes any, so that nobody else has it.
+    """
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments],
-        env={**os.environ, **environment},
+        env={**os.environ, "COLO_HTTP_PORT": "0", **environment},
         capture_output=True,
         text=True,
         timeout=120,

@@ -237,13 +237,6 @@ EVENTS: Final[tuple[Event, ...]] = (
         "allocatable of batch work, with its explanation",
     ),
     _event(
-        "evt.node.{node}.external",
-        ExternalCapacityChanged,
-        "overcommit",
-        Stream.NODE,
-        "what systems outside say that the node has for batch work",
-    ),
-    _event(
         "evt.pressure.{node}.crossed", PressureCrossed, "collector", Stream.EVT, "a stall signal crossed its threshold"
     ),
     _event(
@@ -338,6 +331,13 @@ EVENTS: Final[tuple[Event, ...]] = (
         "gateway",
         Stream.POLICY,
         "how much batch work may be promised on which node, as one document, with who and why",
+    ),
+    _event(
+        "evt.policy.external.{node}",
+        ExternalCapacityChanged,
+        "overcommit",
+        Stream.POLICY,
+        "what systems outside say that the node has for batch work",
     ),
     _event("evt.eviction.requested", EvictionRequested, "evictor", Stream.EVT, "which replica must leave, and why"),
     _event("evt.eviction.finished", EvictionFinished, "evictor", Stream.EVT, "the victim has ended"),
