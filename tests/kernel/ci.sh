@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The kernel lab as CI runs it: the lab's own tests where it changed, the suite in the default machine, what needs systemd in
-# the machine that has it, then the whole loop around a machine. Ten minutes are the limit, so that a machine which freezes late can
-# be booted once more. Where the emulator or Debian's kernel cannot be had, or the emulator breaks a machine, it says
+# the machine that has it, then the whole loop around a machine. Eight minutes are usual; twenty-five are the limit, so that machines
+# which freeze late can be booted once more. Where the emulator or Debian's kernel cannot be had, or the emulator breaks a machine, it says
 # NOT PROVED HERE and ends with 0: that is no fault of the change. What stays is the cache of the lab.
 #
 # Into the directory COLO_OUTCOMES_DIR it puts what was proved and what was not, for tests.support.outcomes.
@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 if [ "${COLO_KERNEL_LAB_TIMED:-}" != 1 ] && command -v timeout > /dev/null; then
-    exec env COLO_KERNEL_LAB_TIMED=1 timeout --kill-after=20 600 bash tests/kernel/ci.sh
+    exec env COLO_KERNEL_LAB_TIMED=1 timeout --kill-after=20 1500 bash tests/kernel/ci.sh
 fi
 
 python=${PYTHON:-python}
