@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # The kernel lab as CI runs it: the lab's own tests where it changed, the suite in the default machine, what needs systemd in
-# the machine that has it, then the whole loop around a machine. Eight minutes are usual; twenty-five are the limit, so that machines
-# which freeze late can be booted once more. Where the emulator or Debian's kernel cannot be had, or the emulator breaks a machine, it says
-# NOT PROVED HERE and ends with 0: that is no fault of the change. What stays is the cache of the lab.
+# the machine that has it, then the whole loop around a machine. Eight minutes are usual; forty are the limit. Where the emulator or
+# Debian's kernel cannot be had, or the emulator breaks a machine or is too slow for it, it says NOT PROVED HERE and ends with 0: that is no
+# fault of the change. What stays is the cache of the lab.
 #
 # Into the directory COLO_OUTCOMES_DIR it puts what was proved and what was not, for tests.support.outcomes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 if [ "${COLO_KERNEL_LAB_TIMED:-}" != 1 ] && command -v timeout > /dev/null; then
-    exec env COLO_KERNEL_LAB_TIMED=1 timeout --kill-after=20 1500 bash tests/kernel/ci.sh
+    exec env COLO_KERNEL_LAB_TIMED=1 timeout --kill-after=20 2400 bash tests/kernel/ci.sh
 fi
 
 python=${PYTHON:-python}
@@ -37,15 +37,15 @@ in_machine() { # NAME SECONDS MACHINE TESTS WHAT-FOLLOWS...
         env COLO_OUTCOMES=- pytest -q -x --durations=10 "${paths[@]}" | tee "$said" | grep --line-buffered -v '^outcomes: '
     status=${PIPESTATUS[0]}
     set -e
-    local why="its kernel says so, see above"
-    # A test that hangs is ended by pytest after 180 s of the machine's clock, with words. Longer silence is a machine that stands still.
-    if [ "$status" = 124 ] && [ "$(($(date +%s) - $(stat -c %Y "$said")))" -ge 210 ]; then
-        status=123 why="it stood still: not even the time limit of a test came to its end"
+    local why="the emulator broke the machine (its kernel says so, see above)"
+    # It ends at the first failure, and a test that hangs is one after 180 s of the machine's clock: what passes the limit is only slow.
+    if [ "$status" = 124 ] && ! grep -Eq '^[.sxX]*[FE]' "$said"; then
+        status=123 why="the emulated machine was too slow: nothing had failed in $2 s"
     fi
     if [ "$status" = 123 ]; then
         local name=$1
         for tests in "${@:4}"; do
-            not_proved "$name" "$tests" "the emulator broke the machine ($why)"
+            not_proved "$name" "$tests" "$why"
             name+=-and-what-follows
         done
         exit 0
@@ -72,10 +72,10 @@ else
     not_proved lab tests/system/test_kernel_lab.py "the lab is as it was when they passed"
 fi
 part "the suite in the default machine"
-# Twice as long as the suite takes on a busy machine, and what it takes to see that it froze.
-in_machine suite 330 numa2 tests/kernel "tests/kernel/test_slices.py tests/kernel/test_units.py" tests/kernel/test_loop.py
+# Five times as long as they take: a machine that shares its CPUs with others is that much slower.
+in_machine suite 700 numa2 tests/kernel "tests/kernel/test_slices.py tests/kernel/test_units.py" tests/kernel/test_loop.py
 part "what needs systemd"
-in_machine systemd 180 systemd "tests/kernel/test_slices.py tests/kernel/test_units.py" tests/kernel/test_loop.py
+in_machine systemd 600 systemd "tests/kernel/test_slices.py tests/kernel/test_units.py" tests/kernel/test_loop.py
 part "the loop around a machine"
 COLO_OUTCOMES="$outcomes/loop.json" "$python" -m pytest -n 0 -q -s -rs -m lab tests/kernel/test_loop.py
 part "the end"

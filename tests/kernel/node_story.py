@@ -72,6 +72,7 @@ def main() -> int:
         _say(phase="outage", batch_mcpu=_batch_mcpu(colo), ceiling_mcpu=_ceiling_mcpu(colo), **_latencies())
         _say(ask="return")
         eventually_blocking(lambda: _ceiling_mcpu(colo) > 3_000, "the ceiling given back", limit_s=_LIMIT_S)
+        eventually_blocking(lambda: _batch_mcpu(colo) > 1_000, "batch work that uses it", limit_s=_LIMIT_S)
         _say(phase="healed", batch_mcpu=_batch_mcpu(colo), ceiling_mcpu=_ceiling_mcpu(colo), **_latencies())
         _say(same_processes=_pids(colo) == pids)
         _say(ceilings=_ceilings_written())
@@ -126,7 +127,7 @@ def _harm(pids: Sequence[int]) -> dict[str, int]:
             os.kill(pid, signal.SIGCONT if sibling else signal.SIGSTOP)
         took_us[sibling] += _requests(_REQUESTS // 2)
     alone, both = _shown(took_us[False]), _shown(took_us[True])
-    return {"alone_p50_us": alone["p50_us"], "alone_p99_us": alone["p99_us"], **both}
+    return {**{f"alone_{name}": value for name, value in alone.items()}, **both}
 
 
 def _latencies() -> dict[str, int]:
@@ -135,7 +136,7 @@ def _latencies() -> dict[str, int]:
 
 def _shown(took_us: list[int]) -> dict[str, int]:
     ordered = sorted(took_us)
-    return {"p50_us": ordered[len(ordered) // 2], "p99_us": ordered[len(ordered) * 99 // 100]}
+    return {f"p{part}_us": ordered[len(ordered) * part // 100] for part in (50, 90, 99)}
 
 
 def _requests(count: int) -> list[int]:
