@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
@@ -28,7 +29,7 @@ class RowCore(Protocol):
     def check(self) -> None: ...
 
 
-class RowGateway(Generic[CoreT, FactT, ReplyT]):
+class RowGateway(ABC, Generic[CoreT, FactT, ReplyT]):
     """One gateway's core on a store that others share; `sent` is what it published, in order."""
 
     def __init__(
@@ -51,9 +52,9 @@ class RowGateway(Generic[CoreT, FactT, ReplyT]):
             self.tell(event)
         self.load()
 
+    @abstractmethod
     def load(self) -> None:
         """Read the row and tell the core."""
-        raise NotImplementedError
 
     def tell(self, event: Struct) -> None:
         """Hand the core one event and carry out its effects."""

@@ -35,7 +35,7 @@ _HTTP_LIMIT_S = 30.0
 def refused_start(module: str, environment: Mapping[str, str], arguments: Sequence[str] = ()) -> list[str]:
     """The lines that a process printed which must end by itself with code 2; log lines are left out.
 
-    One that is given no port takes any, so that nobody else has it.
+    Without a port in `environment` the process takes a free one, which no other process has.
     """
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments],

@@ -1,4 +1,4 @@
-"""The machine that a collector reads, made from its settings: for the service, and for who looks at this machine once."""
+"""The machine that a collector reads, made from its settings: for the service, and for commands that look at the machine once."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ def _triggers(probe: Probe) -> Capability:
         return _skipped("psi-triggers", "kernel lacks /proc/pressure")
     if not has_capability(probe.texts.get(_OWN_STATUS) or "", CAP_SYS_RESOURCE):
         return _skipped("psi-triggers", "this process lacks CAP_SYS_RESOURCE, so its next sample tells")
-    return _present("psi-triggers", "for who has CAP_SYS_RESOURCE, as this process; another's next sample tells")
+    return _present("psi-triggers", "told at once with CAP_SYS_RESOURCE, as here; without it the next sample tells")
 
 
 def _devices(probe: Probe) -> Capability:

@@ -33,7 +33,7 @@ class DriftReporter:
         return [self._published(drift, now_ms)]
 
     def _observed_drift(self, drift: Drift, now_ms: int) -> list[Publish]:
-        """What is left as it is is said once, until it is another, and each hour, for who keeps no longer history."""
+        """What is only observed is published when it changes, and each hour: readers may keep no longer history."""
         before, self._observed = self._observed, (drift.knobs, drift.failed)
         if self._observed == before and now_ms - self._observed_at_ms < _AGAIN_MS:
             return []

@@ -5,7 +5,7 @@ from typing import Final
 from aiohttp import web
 from msgspec import structs
 
-from colo_common.events.external import ClearExternalCapacity, SetExternalCapacity
+from colo_common.events.external import TTL_MOST_MS, ClearExternalCapacity, SetExternalCapacity
 from colo_common.events.subjects import encode_node
 from colo_common.model.duration import parse_duration_ms
 from colo_common.model.invalid import InvalidInput
@@ -19,7 +19,6 @@ from colo_gateway.responses import answer_of, invalid_of, problem_of
 __all__ = ["ExternalRoutes"]
 
 _FIELDS: Final = ("source", "cpu", "memory", "for", "by")
-_FOR_MOST_MS: Final = 24 * 3_600_000
 
 
 class ExternalRoutes:
@@ -44,7 +43,7 @@ class ExternalRoutes:
             asked = SetExternalCapacity(
                 node=node,
                 source=text_of(given.get("source", ""), "source"),
-                ttl_ms=parse_duration_ms(given.get("for", 0), "for", max_ms=_FOR_MOST_MS),
+                ttl_ms=parse_duration_ms(given.get("for", 0), "for", max_ms=TTL_MOST_MS),
                 cpu_mcpu=parse_mcpu(given["cpu"], "cpu") if "cpu" in given else None,
                 memory_bytes=parse_bytes(given["memory"], "memory") if "memory" in given else None,
                 by=text_of(given.get("by", ""), "by"),

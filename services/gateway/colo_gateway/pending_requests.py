@@ -1,4 +1,4 @@
-"""The requests of a core with one row whose write the store has not refused, and those that must be decided again."""
+"""The requests to a core that keeps one row: those whose write may still be refused, and those that must be decided again."""
 
 from collections import OrderedDict
 from typing import Final

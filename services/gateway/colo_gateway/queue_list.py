@@ -1,4 +1,4 @@
-"""All queues, page by page, for who has to know each of them."""
+"""All queues, page by page, for commands and pages that must know each of them."""
 
 from typing import Final
 

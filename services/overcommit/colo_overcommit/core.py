@@ -131,7 +131,7 @@ class OvercommitCore:
         self.dropped = Dropped()
         self.restrictions = Restrictions()
         self._histories: dict[str, NodeHistory] = {}
-        self._expired: list[str] = []
+        self._expired: dict[str, None] = {}
         self._take_back = TakeBack()
         self._watch = Watch(policy.freshness, forget_node_ms)
         self._now_ms = 0
@@ -377,7 +377,7 @@ class OvercommitCore:
 
     def due_histories(self, now_ms: int, every_ms: int, most: int) -> dict[str, bytes | None]:
         """Node -> the row to store now, None to delete it; `stored` is told which were. One that is too large is counted."""
-        found: dict[str, bytes | None] = dict.fromkeys(self._expired[:most])
+        found: dict[str, bytes | None] = dict.fromkeys(list(self._expired)[:most])
         for node, history in due_histories(self.nodes, self.partitions.owns, now_ms, every_ms, most):
             value = encode_history(history)
             if value is None:
@@ -389,8 +389,7 @@ class OvercommitCore:
 
     def stored(self, node: str, now_ms: int) -> None:
         """The row of the node was stored, as `due_histories` gave it last."""
-        if node in self._expired:
-            self._expired.remove(node)
+        self._expired.pop(node, None)
         known = self.nodes.get(node)
         if known is not None:
             known.stored_ms, known.stored_step = now_ms, known.learned_ms // STEP_MS
@@ -401,7 +400,7 @@ class OvercommitCore:
             if history is None:
                 self.dropped.unreadable_histories += 1
             elif now_ms - history.at_ms > KEPT_MS:
-                self._expired.append(node)
+                self._expired[node] = None
             else:
                 self._histories[node] = history
 
@@ -579,9 +578,8 @@ class OvercommitCore:
         for node in self._watch.forgotten(self.guard.watched_ms(now_ms)):
             if len(self.nodes[node].held):
                 self._watch.departed(node, self.guard.watched_ms(now_ms))
-            else:
-                del self.nodes[node]
-                self._expired.append(node)
+            elif self.nodes.pop(node).stored_step:
+                self._expired[node] = None
         return effects
 
     def _due(self, now_ms: int) -> list[str]:

@@ -7,6 +7,7 @@ from colo_common.events.node import Explanation, NodeUsageSampled, Term, ZoneAll
 from colo_common.model.stall import worst_online_stall
 from colo_overcommit.allocatable import Resource, ZoneInputs, allocatable_of_zone
 from colo_overcommit.explain_mid import MID_FORMULA, terms_of_mid
+from colo_overcommit.explained_values import values_by_zone
 from colo_overcommit.mid import MidInputs
 
 __all__ = ["FORMULA", "explain", "recompute"]
@@ -88,13 +89,9 @@ def explain(
 
 def recompute(explanation: Explanation) -> tuple[ZoneAllocatable, ...]:
     """Compute the zones' numbers from the terms alone. Raises KeyError when a term is missing."""
-    by_zone: dict[int, dict[str, int]] = {}
-    for term in explanation.terms:
-        if term.zone is not None:
-            by_zone.setdefault(term.zone, {})[term.name] = term.value
     return tuple(
         allocatable_of_zone(ZoneInputs(zone=zone, cpu=_resource("cpu", values), memory=_resource("memory", values)))
-        for zone, values in by_zone.items()
+        for zone, values in values_by_zone(explanation).items()
     )
 
 

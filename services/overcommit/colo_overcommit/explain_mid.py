@@ -1,9 +1,10 @@
 """The mid tier in the explanation of a node: its terms beside those of batch work, and the numbers that follow from them."""
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, Literal
 
 from colo_common.events.node import Explanation, Term, ZoneMid
+from colo_overcommit.explained_values import values_by_zone
 from colo_overcommit.mid import MidInputs, MidResource, mid_of_zones
 
 __all__ = ["MID_FORMULA", "recompute_mid", "terms_of_mid"]
@@ -32,29 +33,29 @@ _RECLAIMABLE: Final = {
 def terms_of_mid(zones: Iterable[MidInputs]) -> Iterator[Term]:
     """The terms of each zone, named "cpu_mid_used"; without a peak, or outside its mode, a term is left out."""
     for zone in zones:
-        for prefix, unit, resource in (("cpu", "mcpu", zone.cpu), ("memory", "bytes", zone.memory)):
-            named = _OFTEN | (_STATIC if resource.static_pct is not None else _RECLAIMABLE)
-            for field, source in named.items():
-                value = getattr(resource, field)
-                if value is not None:
-                    yield Term(
-                        name=f"{prefix}_mid_{field}",
-                        value=value,
-                        unit="pct" if field.endswith("_pct") else "mcpu" if unit == "mcpu" else "bytes",
-                        source=source,
-                        zone=zone.zone,
-                    )
+        yield from _terms(zone.zone, "cpu", "mcpu", zone.cpu)
+        yield from _terms(zone.zone, "memory", "bytes", zone.memory)
+
+
+def _terms(zone: int, prefix: str, unit: Literal["mcpu", "bytes"], resource: MidResource) -> Iterator[Term]:
+    named = _OFTEN | (_STATIC if resource.static_pct is not None else _RECLAIMABLE)
+    for field, source in named.items():
+        value = getattr(resource, field)
+        if value is not None:
+            yield Term(
+                name=f"{prefix}_mid_{field}",
+                value=value,
+                unit="pct" if field.endswith("_pct") else unit,
+                source=source,
+                zone=zone,
+            )
 
 
 def recompute_mid(explanation: Explanation) -> tuple[ZoneMid, ...]:
     """Compute the mid tier from the terms alone; () without its terms."""
-    by_zone: dict[int, dict[str, int]] = {}
-    for term in explanation.terms:
-        if term.zone is not None:
-            by_zone.setdefault(term.zone, {})[term.name] = term.value
     return mid_of_zones(
         MidInputs(zone=zone, cpu=_resource("cpu", values), memory=_resource("memory", values))
-        for zone, values in by_zone.items()
+        for zone, values in values_by_zone(explanation).items()
         if "cpu_mid_most_pct" in values
     )
 

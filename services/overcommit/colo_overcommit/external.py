@@ -6,19 +6,24 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from colo_common.events.external import ClearExternalCapacity, ExternalCapacity, NodeExternal, SetExternalCapacity
+from colo_common.events.external import (
+    TTL_MOST_MS,
+    ClearExternalCapacity,
+    ExternalCapacity,
+    NodeExternal,
+    SetExternalCapacity,
+)
 from colo_common.events.requests import Refusal
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.restriction import BY_MOST
 from colo_overcommit.allocatable import Limit, Resource, ZoneInputs
 
 __all__ = ["bounds_with", "entry_of", "unexpired", "with_external"]
 
 SOURCES_MOST: Final = 8
 TTL_LEAST_MS: Final = 1_000
-TTL_MOST_MS: Final = 24 * 3_600_000
 _NUMBER_MOST: Final = 1 << 40
 _BYTES_MOST: Final = 1 << 60
-_BY_MOST: Final = 200
 _SOURCE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
@@ -34,8 +39,8 @@ def entry_of(asked: SetExternalCapacity, now_ms: int) -> ExternalCapacity:
     for field, value, most in (("cpu", asked.cpu_mcpu, _NUMBER_MOST), ("memory", asked.memory_bytes, _BYTES_MOST)):
         if value is not None and not 0 <= value <= most:
             raise InvalidInput(field, "must not be negative, nor more than any machine has", value)
-    if len(asked.by) > _BY_MOST:
-        raise InvalidInput("by", f"must have at most {_BY_MOST} characters", asked.by[:40])
+    if len(asked.by) > BY_MOST:
+        raise InvalidInput("by", f"must have at most {BY_MOST} characters", asked.by[:40])
     return ExternalCapacity(
         source=asked.source,
         until_ms=now_ms + asked.ttl_ms,

@@ -1,17 +1,23 @@
 """What a system outside says that a node has for batch work: a bound beside the computed number, for a time."""
 
+from typing import Final
+
 from msgspec import Struct
 
 from colo_common.events.fact import Fact
 from colo_common.model.units import Bytes, Mcpu, Ms, NodeName
 
 __all__ = [
+    "TTL_MOST_MS",
     "ClearExternalCapacity",
     "ExternalCapacity",
     "ExternalCapacityChanged",
     "NodeExternal",
     "SetExternalCapacity",
 ]
+
+TTL_MOST_MS: Final = 24 * 3_600_000
+"""For so long what a source says may count without being said again."""
 
 
 class ExternalCapacity(Struct, frozen=True, kw_only=True, omit_defaults=True):

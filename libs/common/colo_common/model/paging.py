@@ -35,7 +35,7 @@ def cut_to_page(items: Iterable[Item], value_of: Callable[[Item], Value], limit:
 
 
 def limit_of(asked: int) -> int:
-    """How many values a page may have for who asked for so many; 0 and less: as many as may be."""
+    """How many values a page has when so many were asked for; 0 and less: the most that a page may have."""
     return min(asked, PAGE_MOST) if asked > 0 else PAGE_MOST
 
 

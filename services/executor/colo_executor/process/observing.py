@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from typing import Final
 
 from colo_common.events.enforcement import KnobValue
 from colo_common.model.cpuset import CpuSet
@@ -51,12 +52,12 @@ from colo_executor.process.unmanaged import UnmanagedTier
 
 __all__ = ["ObservingRuntime", "WorkIsHere"]
 
-_WORDS_MOST = 200
-_NO_CPUS = CpuSet()
+_WORDS_MOST: Final = 200
+_NO_CPUS: Final = CpuSet()
 
 
 class WorkIsHere(Exception):
-    """Replicas of colo run here, and who writes nothing can look after none."""
+    """Replicas of colo run here, and an executor that writes nothing cannot look after them."""
 
 
 class ObservingRuntime:
