@@ -10,7 +10,14 @@ from msgspec import Struct, structs
 from colo_common.events.effects import Effect, Publish, Reply, RequestReceived, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
 from colo_common.events.job import PlacementRequest, PlacementsRequested, ReplicasWithdrawn
-from colo_common.events.node import AllocatableChanged, Explanation, FreshnessChanged, UnmanagedUse, ZoneAllocatable
+from colo_common.events.node import (
+    AllocatableChanged,
+    Explanation,
+    FreshnessChanged,
+    UnmanagedUse,
+    ZoneAllocatable,
+    ZoneMid,
+)
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
 from colo_common.events.requests import ExplainPlacement, HoldsReply, ListHolds, PlacementsExplained
 from colo_common.model.constraints import (
@@ -107,8 +114,9 @@ def an_allocatable(
     seq: int = 1,
     freshness: Freshness = Freshness.FRESH,
     unmanaged: tuple[UnmanagedUse, ...] | None = (),
+    mid: Sequence[tuple[int, int]] = (),
 ) -> AllocatableChanged:
-    """`zones` are pairs of mcpu and bytes that may be promised."""
+    """`zones` are pairs of mcpu and bytes that may be promised to batch work, `mid` to the mid tier."""
     return AllocatableChanged(
         node=node,
         at_ms=at_ms,
@@ -127,6 +135,7 @@ def an_allocatable(
         ),
         explanation=Explanation(formula="test", terms=()),
         unmanaged=unmanaged,
+        mid=tuple(ZoneMid(zone=i, cpu_mcpu=mcpu, memory_bytes=memory) for i, (mcpu, memory) in enumerate(mid)),
     )
 
 
@@ -283,11 +292,16 @@ class Story:
         return delivered(self.bench.say(node))
 
     def do_allocatable(self, args: Args) -> str:
-        """allocatable NAME 4000:8 2000:4 freshness=fresh: mcpu and GiB of each zone."""
-        args.only("freshness")
-        zones = [(int(cpu), int(gib) * GIB) for cpu, gib in (word.split(":") for word in args.words[1:])]
-        fresh = Freshness(args.text("freshness", "fresh"))
-        return delivered(self.bench.say(an_allocatable(args.word(0), zones, at_ms=self.bench.now_ms, freshness=fresh)))
+        """allocatable NAME 4000:8 2000:4 freshness=fresh mid=1000:2,0:0: mcpu and GiB of each zone, and of its mid tier."""
+        args.only("freshness", "mid")
+        fact = an_allocatable(
+            args.word(0),
+            [_zone(word) for word in args.words[1:]],
+            at_ms=self.bench.now_ms,
+            freshness=Freshness(args.text("freshness", "fresh")),
+            mid=[_zone(word) for word in args.text("mid", "").split(",") if word],
+        )
+        return delivered(self.bench.say(fact))
 
     def do_freshness(self, args: Args) -> str:
         """freshness NAME lost."""
@@ -401,9 +415,10 @@ class Story:
         raise ScriptFailed("woke a thousand times")
 
     def do_free(self, args: Args) -> str:
-        """free NODE: what is free in each zone, in mcpu and bytes."""
+        """free NODE pool=batch: what is free in each zone, in mcpu and bytes."""
+        args.only("pool")
         core = self.bench.core
-        pool = core.cluster.view(self.bench.now_ms).pool(PoolName.BATCH)
+        pool = core.cluster.view(self.bench.now_ms).pool(PoolName(args.text("pool", "batch")))
         node = core.cluster.node(args.word(0))
         zones = zip(node.zone_ids, pool.free_cpu[node.row].tolist(), pool.free_memory[node.row].tolist(), strict=False)
         return "\n".join(f"zone {zone}: {cpu} mcpu, {size(memory)}" for zone, cpu, memory in zones)
@@ -499,3 +514,9 @@ def answer_in(effects: Sequence[Effect]) -> Placement | PlacementRejected:
             case _:
                 pass
     raise AssertionError("nothing was said")
+
+
+def _zone(word: str) -> tuple[int, int]:
+    """Mcpu and bytes of "4000:8"."""
+    cpu, gib = word.split(":")
+    return int(cpu), int(gib) * GIB

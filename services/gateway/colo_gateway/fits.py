@@ -89,15 +89,15 @@ def fits_reply(read: JobRead, most: int, plans: Sequence[JobPlanned]) -> FitsRep
 
 
 def mid_note(fleet: FleetTotals | None) -> str:
-    """Where work of the band mid is placed, and what its own tier has; `fleet` None: overcommit does not answer."""
+    """What the tier has that work of the band mid is placed in; `fleet` None: overcommit does not answer."""
     if fleet is None:
-        tier = "what its own tier has is not known: overcommit does not answer"
+        tier = "what that has is not known: overcommit does not answer"
     elif not fleet.mid_nodes:
-        tier = "its own tier is off (mid_mode of the policy)"
+        tier = "that is off (mid_mode of the colocation policy), so it waits"
     else:
         memory_gib = fleet.mid_memory_bytes // (1 << 30)
-        tier = f"its own tier has {fleet.mid_cpu_mcpu}m of CPU and {memory_gib}Gi of memory on {fleet.mid_nodes} nodes"
-    return f"band: mid is placed in the capacity of batch work; {tier}, which is published and not placed on"
+        tier = f"that has {fleet.mid_cpu_mcpu}m of CPU and {memory_gib}Gi of memory on {fleet.mid_nodes} nodes"
+    return f"band: mid is placed in the mid tier; {tier}"
 
 
 def _runnable(task: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What `fits` says of work of the band mid, which has a tier of its own that nothing is placed on."""
+"""What `fits` says of work of the band mid, which has a tier of its own."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def fleet(nodes: int, mcpu: int, gib: int) -> FleetTotals:
 @pytest.mark.parametrize(
     ("totals", "says"),
     [
-        (None, "is not known: overcommit does not answer"),
-        (fleet(0, 0, 0), "its own tier is off (mid_mode of the policy)"),
-        (fleet(2, 5_500, 3), "its own tier has 5500m of CPU and 3Gi of memory on 2 nodes"),
+        (None, "what that has is not known: overcommit does not answer"),
+        (fleet(0, 0, 0), "that is off (mid_mode of the colocation policy), so it waits"),
+        (fleet(2, 5_500, 3), "that has 5500m of CPU and 3Gi of memory on 2 nodes"),
     ],
 )
-def test_mid_work_is_placed_with_batch_work_and_its_tier_is_named(totals: FleetTotals | None, says: str) -> None:
+def test_mid_work_is_placed_in_its_tier_whose_amounts_are_named(totals: FleetTotals | None, says: str) -> None:
     note = mid_note(totals)
-    assert note.startswith("band: mid is placed in the capacity of batch work; ")
+    assert note.startswith("band: mid is placed in the mid tier; ")
     assert says in note

@@ -181,7 +181,7 @@ def test_holds_are_paged_in_a_stable_order() -> None:
 def test_holds_tell_class_and_band_so_that_online_work_is_not_counted_as_batch_work() -> None:
     bench = Bench()
     bench.say(a_node("n1", a_topology(zones_per_socket=1, cpus=16), is_online=True))
-    bench.say(an_allocatable("n1", [(8_000, 64 * GIB)]))
+    bench.say(an_allocatable("n1", [(8_000, 64 * GIB)], mid=[(1_000, GIB)]))
     own = [(QosClass.LSE, 2_000), (QosClass.LSR, 2_000), (QosClass.LS, 1_500)]
     online = [
         a_placement_request(f"web/{qos.lower()}/0", qos=qos, band=PriorityBand.PROD, mcpu=mcpu) for qos, mcpu in own

@@ -18,7 +18,7 @@ def facts_of(count: int, max_age_ms: int = 0) -> NodeFacts:
 
 
 def write(facts: NodeFacts, row: int, *, settled: bool = True, may_grow: bool = True, at_ms: int = 0) -> None:
-    facts.write(row, known=True, settled=settled, simulated=False, may_grow=may_grow, at_ms=at_ms)
+    facts.write(row, known=True, settled=settled, simulated=False, may_grow=may_grow, at_ms=at_ms, mid=False)
 
 
 @given(

@@ -61,7 +61,10 @@ REQUESTS = {
     ),
     "best effort in the prod band": (a_placement_request(band=PriorityBand.PROD), [Reason.QOS_NOT_ADMITTED]),
     "system": (a_placement_request(qos=QosClass.SYSTEM, band=PriorityBand.PROD), [Reason.QOS_NOT_ADMITTED]),
-    "best effort, mid": (a_placement_request(band=PriorityBand.MID), []),
+    "best effort, mid, where no mid tier is published": (
+        a_placement_request(band=PriorityBand.MID),
+        [Reason.MID_TIER_OFF],
+    ),
     "best effort, free": (a_placement_request(band=PriorityBand.FREE), []),
 }
 

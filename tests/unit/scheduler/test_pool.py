@@ -32,7 +32,7 @@ def free(cluster: Cluster, name: PoolName, row: int = 0) -> list[tuple[int, int]
 def test_each_band_works_in_its_pool() -> None:
     assert {band: pool_of(band) for band in PriorityBand} == {
         PriorityBand.PROD: PoolName.PROD,
-        PriorityBand.MID: PoolName.BATCH,
+        PriorityBand.MID: PoolName.MID,
         PriorityBand.BATCH: PoolName.BATCH,
         PriorityBand.FREE: PoolName.BATCH,
     }

@@ -51,7 +51,7 @@ class FleetTotals(Struct, frozen=True, kw_only=True):
     work holds more than could be promised by the newest sample (a negative headroom): `overdrawn` names at most 20 such nodes, the
     one with most CPU first, and `overdrawn_*` are the sums over all of them. `late` names at most 20 stale or lost nodes.
 
-    `mid_*` is what the mid tier gets on `mid_nodes` nodes; no work is placed on it yet.
+    `mid_*` is what the mid tier gets on `mid_nodes` nodes.
     """
 
     nodes: dict[str, int]

@@ -21,6 +21,9 @@ class Reason(StrEnum):
     RUNTIME_ABSENT = "runtime-absent"
     BATCH_CPU_SHORT = "batch-cpu-short"
     BATCH_MEMORY_SHORT = "batch-memory-short"
+    MID_TIER_OFF = "mid-tier-off"
+    MID_CPU_SHORT = "mid-cpu-short"
+    MID_MEMORY_SHORT = "mid-memory-short"
     ZONE_FIT_SHORT = "zone-fit-short"
     LABELS_DIFFER = "labels-differ"
     TAINT_NOT_TOLERATED = "taint-not-tolerated"
@@ -93,6 +96,9 @@ SENTENCES: dict[Reason, str] = {
     Reason.RUNTIME_ABSENT: "the node has no runtime for such work",
     Reason.BATCH_CPU_SHORT: "not enough batch CPU is allocatable on the node",
     Reason.BATCH_MEMORY_SHORT: "not enough batch memory is allocatable on the node",
+    Reason.MID_TIER_OFF: "the node has no mid tier: mid_mode of the colocation policy is off there",
+    Reason.MID_CPU_SHORT: "not enough CPU of the mid tier is allocatable on the node",
+    Reason.MID_MEMORY_SHORT: "not enough memory of the mid tier is allocatable on the node",
     Reason.ZONE_FIT_SHORT: "the node has enough in sum, but no zones that the request may take together hold all of it",
     Reason.LABELS_DIFFER: "the node's labels are not those that the request asks for",
     Reason.TAINT_NOT_TOLERATED: "the node has a taint that the request does not tolerate",

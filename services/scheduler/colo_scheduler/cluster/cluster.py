@@ -2,7 +2,7 @@
 
 A node is a row, a zone is a column; rows of nodes with fewer zones than the widest are padded with columns of zeros. A node keeps
 its row for as long as it is known. The row of a deleted node is vacant, no filter passes it, and the next new node gets the lowest
-vacant row. A hold takes from one of two pools (`pool.py`): held is the ledger's sum plus the decisions here that are not yet
+vacant row. A hold takes from one of three pools (`pool.py`): held is the ledger's sum plus the decisions here that are not yet
 committed.
 """
 
@@ -25,10 +25,10 @@ from colo_scheduler.cluster.facts import NodeFacts
 from colo_scheduler.cluster.holding import Holding
 from colo_scheduler.cluster.inventory import NodeInventory, batch_capacity, reserved_shares
 from colo_scheduler.cluster.inventory_index import InventoryIndex
-from colo_scheduler.cluster.node import Node, costs_of, gives_more, move_shares
+from colo_scheduler.cluster.node import Node, costs_of, gives_more, gives_more_mid, move_shares
 from colo_scheduler.cluster.pool import Pool, PoolName
 from colo_scheduler.cluster.preemptible_index import Importance, PreemptibleIndex
-from colo_scheduler.cluster.promise import Promised, batch_of, free_of, prod_of
+from colo_scheduler.cluster.promise import Promised, batch_of, free_of, mid_of, prod_of
 from colo_scheduler.cluster.restricted import restricted_bits
 from colo_scheduler.cluster.signals import NodeSignals
 from colo_scheduler.cluster.snapshot import View
@@ -200,16 +200,21 @@ class Cluster:
         is_promise_new = before is None or before.zones != fact.zones
         if is_promise_new:
             self._promise(node, PoolName.BATCH)
+        is_mid_new = (before.mid if before is not None else ()) != fact.mid
+        if is_mid_new:
+            self._promise(node, PoolName.MID)
         self._leave_room(node)
         self._write_facts(node)
         if before is None or not was_fresh:
             self._grow(node)
             return True
         # Most facts repeat the known amounts, or promise less: waiting requests are not woken for those.
-        if is_promise_new or room != node.room:
+        if is_promise_new or is_mid_new or room != node.room:
             node.capacity_generation += 1
         if self.signals.follows_load(PoolName.BATCH) or gives_more(before.zones, fact.zones):
             self._grown[PoolName.BATCH].add(node.row)
+        if self.signals.follows_load(PoolName.MID) or (is_mid_new and gives_more_mid(before.mid, fact.mid)):
+            self._grown[PoolName.MID].add(node.row)
         if self.signals.follows_load(PoolName.PROD) or leaves_more(room, node.room):
             self._grown[PoolName.PROD].add(node.row)
         return True
@@ -267,6 +272,8 @@ class Cluster:
             self.signals.hold(node.row, pool, attempt, shares, self._facts.now_ms if at_ms is None else at_ms)
         if pool is PoolName.PROD:
             node.prod.add(attempt)
+        elif pool is PoolName.MID:
+            node.mid.add(attempt)
         if holding is None:
             move_shares(node, self._pools[pool], shares, 1)
             return
@@ -281,8 +288,9 @@ class Cluster:
         shares = node.holds.pop(attempt, None)
         if shares is None:
             return
-        name = PoolName.PROD if attempt in node.prod else PoolName.BATCH
+        name = node.pool_of(attempt)
         node.prod.discard(attempt)
+        node.mid.discard(attempt)
         if importance is not None:
             self.levels[name].drop(node.row, importance, shares)
         if self.signals.follows[name]:
@@ -302,7 +310,7 @@ class Cluster:
     @property
     def grown(self) -> bool:
         """Whether some node may hold more than at the last `forget_grown`."""
-        return bool(self._grown[PoolName.BATCH] or self._grown[PoolName.PROD])
+        return any(self._grown.values())
 
     def _grow(self, node: Node) -> None:
         """The node may hold more than before."""
@@ -311,9 +319,10 @@ class Cluster:
             grown.add(node.row)
 
     def _limit_batch(self, node: Node, holding: Holding) -> None:
-        """Batch work keeps off the CPUs of LSE."""
+        """Batch work and the mid tier keep off the CPUs of LSE."""
         if holding.cpus and holding.qos is QosClass.LSE:
             self._promise(node, PoolName.BATCH)
+            self._promise(node, PoolName.MID)
 
     def compare(self, node: Node, assumed: Collection[Attempt] = ()) -> None:
         """Compare the committed holds on a node, without those in `assumed`, with the node's topology."""
@@ -340,7 +349,7 @@ class Cluster:
         if name is PoolName.PROD:
             move_shares(node, pool, claimed_of(node.room, node.reported), 1)
         for attempt, shares in node.holds.items():
-            if (attempt in node.prod) == (name is PoolName.PROD):
+            if node.pool_of(attempt) is name:
                 move_shares(node, pool, costs_of(node, name, shares, node.holdings.get(attempt)), 1)
 
     def _leave_room(self, node: Node) -> None:
@@ -361,7 +370,8 @@ class Cluster:
         if name is PoolName.PROD:
             return prod_of(node)
         most_bytes = self.batch_capacity.of_row(node.row)[1] if node.reserved else None
-        return batch_of(node, self._inventory_index.of(node.row), most_bytes)
+        of_pool = mid_of if name is PoolName.MID else batch_of
+        return of_pool(node, self._inventory_index.of(node.row), most_bytes)
 
     def _write_topology(self, node: Node) -> None:
         row = node.row
@@ -382,6 +392,7 @@ class Cluster:
             simulated=node.is_simulated,
             may_grow=node.freshness.may_grow and node.allocatable is not None,
             at_ms=node.allocatable.at_ms if node.allocatable else 0,
+            mid=node.allocatable is not None and bool(node.allocatable.mid),
         )
 
     # ---- reads

@@ -32,7 +32,8 @@ class NodeFacts:
     """Arrays of shape (size,), `socket` (size, columns). A fact older than `max_age_ms` counts as not fresh (0: never).
 
     `taken`: a node has the row. `split_score`: the most that a node scores for few zones, as a 32-bit float, when it holds a
-    request in more than one zone. `online`: the node runs online work; `colocated`: its operator admits batch work; `enforced`: its
+    request in more than one zone. `online`: the node runs online work; `colocated`: its operator admits batch work; `mid`: it
+    has a mid tier; `enforced`: its
     executor writes what is decided. `restricted`:
     the bits of `restricted.py` for what operators forbid there.
     """
@@ -65,6 +66,7 @@ class NodeFacts:
         self.online: BoolArray = np.zeros(size, dtype=np.bool_)
         self.colocated: BoolArray = np.ones(size, dtype=np.bool_)
         self.enforced: BoolArray = np.ones(size, dtype=np.bool_)
+        self.mid: BoolArray = np.zeros(size, dtype=np.bool_)
         self.restricted: IntArray = np.zeros(size, dtype=np.int64)
         self.layout: IntArray = np.zeros(size, dtype=np.int64)
         self._may_grow: BoolArray = np.zeros(size, dtype=np.bool_)
@@ -76,7 +78,9 @@ class NodeFacts:
     def clear_row(self, row: int) -> None:
         """The row is vacant: no node has it, and no facts of it are kept."""
         self.taken[row] = False
-        self.known[row] = self.fresh[row] = self.settled[row] = self.simulated[row] = self.online[row] = False
+        self.known[row] = self.fresh[row] = self.settled[row] = self.simulated[row] = self.online[row] = self.mid[
+            row
+        ] = False
         self.colocated[row] = self.enforced[row] = True
         self.restricted[row] = 0
         self.socket[row] = NO_SOCKET
@@ -122,15 +126,24 @@ class NodeFacts:
         self._layout_at = {layout: place for place, layout in enumerate(self.layouts)}
         self.layout[:] = places[1:]
 
-    def write(self, row: int, *, known: bool, settled: bool, simulated: bool, may_grow: bool, at_ms: int) -> None:
-        """Take a node's facts. `may_grow`: they were fresh at `at_ms`."""
+    def write(
+        self, row: int, *, known: bool, settled: bool, simulated: bool, may_grow: bool, at_ms: int, mid: bool
+    ) -> None:
+        """Take a node's facts. `may_grow`: they were fresh at `at_ms`; `mid`: the node has a mid tier."""
         self._may_grow[row], self._at_ms[row] = may_grow, at_ms
         fresh = may_grow and not self._is_old(at_ms)
         if fresh:
             self._lapse_ms = min(self._lapse_ms, at_ms + self._max_age_ms)
-        before = (self.taken[row], self.known[row], self.fresh[row], self.settled[row], self.simulated[row])
-        if before != (True, known, fresh, settled, simulated):
-            self.taken[row] = True
+        before = (
+            self.taken[row],
+            self.known[row],
+            self.fresh[row],
+            self.settled[row],
+            self.simulated[row],
+            self.mid[row],
+        )
+        if before != (True, known, fresh, settled, simulated, mid):
+            self.taken[row], self.mid[row] = True, mid
             self.known[row], self.fresh[row], self.settled[row], self.simulated[row] = known, fresh, settled, simulated
             self.note(row)
 

@@ -113,7 +113,7 @@ class InventoryIndex:
 
     def take(self, pool: PoolName, row: int, attempt: Attempt, holding: Holding | None, *, is_choice: bool) -> None:
         """Take an attempt's hold on a pool beside amounts. Raises InvariantBroken for a choice of resources that are not free."""
-        if pool is PoolName.BATCH and self.limited:
+        if pool is not PoolName.PROD and self.limited:
             self.batch_left[row] -= 1
         if holding is not None:
             inventory = self._mine(row)
@@ -129,7 +129,7 @@ class InventoryIndex:
 
     def leave(self, pool: PoolName, row: int, attempt: Attempt) -> None:
         """Give back an attempt's hold."""
-        if pool is PoolName.BATCH and self.limited:
+        if pool is not PoolName.PROD and self.limited:
             self.batch_left[row] += 1
         inventory = self._inventories[row]
         if inventory is not None and attempt in inventory.holdings:

@@ -4,14 +4,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from colo_common.events.fact import Fact
-from colo_common.events.node import AllocatableChanged, NodeTopologyReported, ZoneAllocatable
+from colo_common.events.node import AllocatableChanged, NodeTopologyReported, ZoneAllocatable, ZoneMid
 from colo_common.model.freshness import Freshness
 from colo_common.model.placement import Attempt, ZoneShare
 from colo_common.model.topology import NodeTopology
 from colo_scheduler.cluster.holding import Holding, amplified
 from colo_scheduler.cluster.pool import Pool, PoolName
 
-__all__ = ["Node", "costs_of", "gives_more", "move_shares"]
+__all__ = ["Node", "costs_of", "gives_more", "gives_more_mid", "move_shares"]
 
 _HEAD: Final = frozenset(Fact.__struct_fields__)
 
@@ -19,9 +19,10 @@ _HEAD: Final = frozenset(Fact.__struct_fields__)
 class Node:
     """One node beside its row in the arrays. `holds` is each attempt's hold here, committed or assumed.
 
-    `prod`: the attempts that hold from the prod pool. `holdings`: their holds beside amounts, if any. `reserved`: the amounts that
-    no work gets, by zone; `room`: the amounts that prod work leaves there to unmanaged online work, in real CPU. `reported`: the
-    node's own report. `freshness_of`: the newest fact about its freshness. `problems`: where the ledger does not agree with it.
+    `prod`, `mid`: the attempts that hold from these pools; all others hold from the batch pool. `holdings`: their holds beside
+    amounts, if any. `reserved`: the amounts that no work gets, by zone; `room`: the amounts that prod work leaves there to
+    unmanaged online work, in real CPU. `reported`: the node's own report. `freshness_of`: the newest fact about its freshness. `problems`:
+    where the ledger does not agree with it.
     """
 
     __slots__ = (
@@ -36,6 +37,7 @@ class Node:
         "in_flight",
         "is_reloading",
         "is_simulated",
+        "mid",
         "name",
         "problems",
         "prod",
@@ -63,6 +65,7 @@ class Node:
         self.holds: dict[Attempt, tuple[ZoneShare, ...]] = {}
         self.holdings: dict[Attempt, Holding] = {}
         self.prod: set[Attempt] = set()
+        self.mid: set[Attempt] = set()
         self.reported: NodeTopologyReported | None = None
         self.capacity_generation = capacity_generation
         self.problems: tuple[str, ...] = ()
@@ -72,6 +75,18 @@ class Node:
         self.changes = 0
         self.in_flight = 0
         self.is_reloading = False
+
+    def pool_of(self, attempt: Attempt) -> PoolName:
+        """The pool that an attempt of `holds` holds from."""
+        if attempt in self.prod:
+            return PoolName.PROD
+        return PoolName.MID if attempt in self.mid else PoolName.BATCH
+
+    def count_of(self, name: PoolName) -> int:
+        """How many attempts hold from a pool."""
+        if name is PoolName.PROD:
+            return len(self.prod)
+        return len(self.mid) if name is PoolName.MID else len(self.holds) - len(self.prod) - len(self.mid)
 
     @property
     def sample_seq(self) -> int:
@@ -107,11 +122,22 @@ def gives_more(before: Iterable[ZoneAllocatable], now: Iterable[ZoneAllocatable]
     return False
 
 
+def gives_more_mid(before: Iterable[ZoneMid], now: Iterable[ZoneMid]) -> bool:
+    """Whether the mid tier of some zone has more CPU or memory than before; a zone that did not exist had none."""
+    known = {zone.zone: zone for zone in before}
+    for zone in now:
+        was = known.get(zone.zone)
+        cpu_mcpu, memory_bytes = (was.cpu_mcpu, was.memory_bytes) if was else (0, 0)
+        if zone.cpu_mcpu > cpu_mcpu or zone.memory_bytes > memory_bytes:
+            return True
+    return False
+
+
 def costs_of(
     node: Node, name: PoolName, shares: tuple[ZoneShare, ...], holding: Holding | None
 ) -> tuple[ZoneShare, ...]:
     """The cost of shares in a pool: CPUs by number cost as much as the machine claims them to be."""
-    if holding is None or not holding.cpus or name is PoolName.BATCH or node.reported is None:
+    if holding is None or not holding.cpus or name is not PoolName.PROD or node.reported is None:
         return shares
     return tuple(
         ZoneShare(

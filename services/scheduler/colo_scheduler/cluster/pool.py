@@ -1,8 +1,9 @@
 """The free part of one band's capacity, zone by zone: exact integers a row, and the same as arrays over all rows.
 
-The batch pool is the capacity that overcommit promises; the prod pool is the machine's capacity less its reserved amounts. Each is
-held from separately: `free = allocatable - held`, per zone. The integers of a row are the truth and change with every hold; the
-arrays follow at the next read (`sync`), only in the rows that changed since.
+The batch pool is the capacity that overcommit promises batch work, the mid pool what it promises the tier between batch and online
+work; the prod pool is the machine's capacity less its reserved amounts. Each is held from separately: `free = allocatable - held`,
+per zone. The integers of a row are the truth and change with every hold; the arrays follow at the next read (`sync`), only in the
+rows that changed since.
 
 Beside the exact numbers the arrays keep, as 32-bit floats, the free percentage of a node, rounded so that it is never too low, and
 the percentage of one unit. They serve upper bounds only: they select the nodes on which a scorer does its exact division.
@@ -39,12 +40,16 @@ class PoolName(StrEnum):
     """The band from whose capacity a hold takes."""
 
     BATCH = "batch"
+    MID = "mid"
     PROD = "prod"
+
+
+_POOL_OF: Final = {PriorityBand.PROD: PoolName.PROD, PriorityBand.MID: PoolName.MID}
 
 
 def pool_of(band: PriorityBand) -> PoolName:
     """The pool that work of a band is placed in."""
-    return PoolName.PROD if band is PriorityBand.PROD else PoolName.BATCH
+    return _POOL_OF.get(band, PoolName.BATCH)
 
 
 class PoolRow:

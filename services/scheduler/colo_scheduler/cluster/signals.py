@@ -43,7 +43,8 @@ class NodeSignals:
         self.evictions = EvictionPenalties(self.rules.evictions)
         self.loads = Loads(self.rules.load)
         self.dynamic = dynamic_loads(self.rules.dynamic, is_scored=self.rules.follows_dynamic)
-        self.follows = {PoolName.BATCH: self._follows_batch or self.rules.follows_dynamic, PoolName.PROD: True}
+        self.follows = dict.fromkeys(PoolName, self._follows_batch or self.rules.follows_dynamic)
+        self.follows[PoolName.PROD] = True
         self.is_published = False
         self._base: NodeSignals | None = None
 

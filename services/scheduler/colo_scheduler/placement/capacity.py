@@ -39,6 +39,8 @@ def too_large(cluster: Cluster, view: View, request: RequestClass) -> NearestMis
         if amounts not in answers:
             answers[amounts] = _too_large_whole(cluster, request)
         found = answers[amounts]
+        if found is not None and request.is_mid:
+            found = structs.replace(found, reason=reason_for(found.reason, request))
     if found is None and request.is_detailed:
         known = np.flatnonzero(view.facts.known[: view.count])
         found = _too_large_for_a_zone(cluster, view, request, known) if request.is_in_one_zone else None

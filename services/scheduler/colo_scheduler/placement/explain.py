@@ -155,9 +155,9 @@ def _shortage(
 ) -> tuple[IntArray, int, str]:
     """The amount of each of the rows, the amount needed, and the unit. Reasons without an amount have 0 of 1 "condition"."""
     match reason:
-        case Reason.BATCH_CPU_SHORT | Reason.CPU_SHORT:
+        case Reason.BATCH_CPU_SHORT | Reason.MID_CPU_SHORT | Reason.CPU_SHORT:
             return pool.node_free_cpu[rows].clip(0), request.cpu_mcpu, "mcpu"
-        case Reason.BATCH_MEMORY_SHORT | Reason.MEMORY_SHORT:
+        case Reason.BATCH_MEMORY_SHORT | Reason.MID_MEMORY_SHORT | Reason.MEMORY_SHORT:
             return pool.node_free_memory[rows].clip(0), request.memory_bytes, "bytes"
         case Reason.ZONE_FIT_SHORT:
             parts = parts_of_rows(request.cpu_mcpu, request.memory_bytes, pool.free_cpu[rows], pool.free_memory[rows])

@@ -54,6 +54,7 @@ ORDER: Final = (
     Reason.LABELS_DIFFER,
     Reason.TAINT_NOT_TOLERATED,
     Reason.COLOCATION_OFF,
+    Reason.MID_TIER_OFF,
     Reason.DEVICE_UNKNOWN,
     Reason.DEVICE_LAYOUT,
     Reason.LEDGER_CONFLICT,
@@ -85,13 +86,14 @@ class Shape(NamedTuple):
     tolerations: tuple[Toleration, ...] = ()
     devices: DeviceAsk = NOTHING_ASKED
     node_requirements: tuple[Requirement, ...] = ()
+    is_mid: bool = False
 
 
 def shape_of(request: RequestClass) -> Shape:
     """The shape of a request class."""
     place = request.constraints
     if place is None:
-        return Shape(request.has_command, request.has_work, request.is_prod)
+        return Shape(request.has_command, request.has_work, request.is_prod, is_mid=request.is_mid)
     return Shape(
         request.has_command,
         request.has_work,
@@ -100,6 +102,7 @@ def shape_of(request: RequestClass) -> Shape:
         place.tolerations,
         ask_of(place),
         place.node_requirements,
+        request.is_mid,
     )
 
 
@@ -153,6 +156,11 @@ def is_colocated(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
     return np.ones(rows.size, dtype=np.bool_) if shape.is_prod else facts.colocated[rows]
 
 
+def has_mid_tier(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
+    """Overcommit publishes a mid tier for the node, or the request is not for it."""
+    return facts.mid[rows] if shape.is_mid else np.ones(rows.size, dtype=np.bool_)
+
+
 def _is_open(reason: Reason) -> Callable[[NodeFacts, IntArray, Shape], BoolArray]:
     """The test that no operator closed the node to such work by the restriction that this reason stands for."""
 
@@ -199,17 +207,21 @@ STATIC_FILTERS: Final = (
     StaticFilter(Reason.LABELS_DIFFER, has_labels),
     StaticFilter(Reason.TAINT_NOT_TOLERATED, is_tolerated),
     StaticFilter(Reason.COLOCATION_OFF, is_colocated),
+    StaticFilter(Reason.MID_TIER_OFF, has_mid_tier),
     StaticFilter(Reason.DEVICE_UNKNOWN, has_kinds),
     StaticFilter(Reason.DEVICE_LAYOUT, has_layout),
     StaticFilter(Reason.LEDGER_CONFLICT, is_settled),
 )
 
 _OF_PROD: Final = {Reason.BATCH_CPU_SHORT: Reason.CPU_SHORT, Reason.BATCH_MEMORY_SHORT: Reason.MEMORY_SHORT}
+_OF_MID: Final = {Reason.BATCH_CPU_SHORT: Reason.MID_CPU_SHORT, Reason.BATCH_MEMORY_SHORT: Reason.MID_MEMORY_SHORT}
 
 
 def reason_for(reason: Reason, request: RequestClass) -> Reason:
-    """A reason of ORDER by the request's pool: prod work does not lack batch CPU."""
-    return _OF_PROD.get(reason, reason) if request.is_prod else reason
+    """A reason of ORDER by the request's pool: work of another pool does not lack batch CPU."""
+    if request.is_prod:
+        return _OF_PROD.get(reason, reason)
+    return _OF_MID.get(reason, reason) if request.is_mid else reason
 
 
 class StaticVerdicts(NamedTuple):

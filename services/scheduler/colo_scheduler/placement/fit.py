@@ -34,6 +34,7 @@ from colo_scheduler.numa.policies import Hint, ProviderHints, TopologyPolicy, ex
 from colo_scheduler.numa.refusal import Miss, ZoneRefusal
 from colo_scheduler.numa.rule import CpuDemand, FitContext, NumaManager, ZoneAssignment
 from colo_scheduler.peers.registry import numa_manager
+from colo_scheduler.placement.filters import reason_for
 from colo_scheduler.requests.request_class import RequestClass
 
 __all__ = ["NodeFit", "Rejection", "fit_node"]
@@ -294,7 +295,8 @@ def _in_pool(reason: Reason, request: RequestClass) -> Reason:
     """Too little CPU or memory, as the reason of the request's pool."""
     if request.is_prod:
         return reason
-    return Reason.BATCH_CPU_SHORT if reason is Reason.CPU_SHORT else Reason.BATCH_MEMORY_SHORT
+    batch = Reason.BATCH_CPU_SHORT if reason is Reason.CPU_SHORT else Reason.BATCH_MEMORY_SHORT
+    return reason_for(batch, request)
 
 
 # ---- CPUs and devices

@@ -58,6 +58,11 @@ class RequestClass(NamedTuple):
         return self.band is PriorityBand.PROD
 
     @property
+    def is_mid(self) -> bool:
+        """Whether this is work of the tier between online and batch work, which takes capacity of the mid tier alone."""
+        return self.band is PriorityBand.MID
+
+    @property
     def place(self) -> Constraints:
         """The constraints; UNCONSTRAINED where the request has none."""
         return UNCONSTRAINED if self.constraints is None else self.constraints
