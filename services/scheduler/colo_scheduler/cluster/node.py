@@ -21,8 +21,8 @@ class Node:
 
     `prod`, `mid`: the attempts that hold from these pools; all others hold from the batch pool. `holdings`: their holds beside
     amounts, if any. `reserved`: the amounts that no work gets, by zone; `room`: the amounts that prod work leaves there to
-    unmanaged online work, in real CPU. `reported`: the node's own report. `freshness_of`: the newest fact about its freshness. `problems`:
-    where the ledger does not agree with it.
+    unmanaged online work, in real CPU. `reported`: the node's own report. `freshness_of`: the newest fact about its freshness.
+    `problems`: where the ledger does not agree with it.
     """
 
     __slots__ = (
