@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from colo_collector.core import CollectorCore, Event
+from colo_collector.latency_slo import SetLatencySlo
 from colo_collector.policy import CollectorPolicy
 from colo_collector.readings import SampleRead, Skip, TopologyRead, Unreadable
 from colo_common.events.effects import Effect, Publish
@@ -15,7 +16,10 @@ from colo_common.events.node import (
     WorkloadUsage,
     ZoneUsage,
 )
+from colo_common.events.policy import PolicyChanged
+from colo_common.model.colocation_policy import ColocationPolicy, PolicyOverride, PolicyValues
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.node_selector import Selector
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.topology import uniform_topology
 from tests.support.scripts import Args, ScriptFailed
@@ -61,6 +65,23 @@ class CollectorStory:
         return self._handle(
             TopologyRead(topology=topology, capabilities=capabilities, labels=labels, simulated=simulated)
         )
+
+    def do_document(self, args: Args) -> str:
+        """The colocation policy in its revision: `slo=150`, and of a rack another one: `rack=r2:80`."""
+        args.only("slo", "rack")
+        rack, _, slo_ms = args.text("rack", "").partition(":")
+        overrides = (
+            (
+                PolicyOverride(
+                    selector=Selector(labels={"rack": rack}), values=PolicyValues(online_latency_slo_ms=int(slo_ms))
+                ),
+            )
+            if rack
+            else ()
+        )
+        given_ms = args.number("slo") if "slo" in args.named else None
+        policy = ColocationPolicy(defaults=PolicyValues(online_latency_slo_ms=given_ms), overrides=overrides)
+        return self._handle(PolicyChanged(at_ms=self._now_ms, revision=int(args.word(0)), policy=policy))
 
     def do_measure(self, args: Args) -> str:
         """A period with a sample: mcpu by zone, replicas as name=mcpu lines, stall in percent of the interval."""
@@ -127,6 +148,8 @@ class CollectorStory:
 
 
 def _shown(effect: Effect) -> str:
+    if isinstance(effect, SetLatencySlo):
+        return f"slo {effect.slo_ms} revision={effect.revision} since={effect.since_ms}"
     if not isinstance(effect, Publish):
         raise ScriptFailed(f"cannot print {type(effect).__name__}")
     fact = effect.fact

@@ -18,8 +18,10 @@ from colo_cli.main import main
 from colo_common.adapters.nats_nkey import inbox_of, read_nkey
 from colo_common.events.metric import PushMetric
 from colo_common.events.node import BusinessMetric, NodeUsageSampled, SloViolations
-from colo_common.events.registry import event_of, request_subject
-from colo_common.events.wire import decode, encode_request
+from colo_common.events.policy import PolicyChanged
+from colo_common.events.registry import Stream, event_of, request_subject
+from colo_common.events.wire import decode, encode, encode_request
+from colo_common.model.colocation_policy import ColocationPolicy, PolicyValues
 from tests.support.machine_tree import FakeWorkload, MachineSpec, MachineTree
 from tests.support.secured import Secured, secured
 from tests.support.waiting import eventually
@@ -111,6 +113,16 @@ async def test_a_workload_pushes_its_latency_with_its_token_and_the_next_sample_
             assert web.age_ms >= 1_000
             assert web.baseline_milli is None
 
+            # The colocation policy's SLO counts here from its arrival on, for what came before as well, and goes with it.
+            await publish_policy(admin, 1, PolicyValues(online_latency_slo_ms=200))
+            await eventually(lambda: _true(_judged(newest["web"]) == (200_000, 1, 1)), "the policy's SLO", limit_s=60)
+            web = newest["web"]
+            assert web is not None
+            assert web.slo_since_ms > 0
+            await publish_policy(admin, 2, PolicyValues(online_latency_slo_ms=0))
+            await publish_policy(admin, 3, PolicyValues())
+            await eventually(lambda: _true(_judged(newest["web"]) == (100_000, 2, 0)), "the setting again", limit_s=60)
+
             # Twenty values are a baseline of its own, which is marked as such.
             await eventually(lambda: _taken(workload, [100.0] * 40), "more values", limit_s=60)
             await eventually(lambda: _true(_has_own_baseline(newest["web"])), "a baseline", limit_s=60)
@@ -118,6 +130,18 @@ async def test_a_workload_pushes_its_latency_with_its_token_and_the_next_sample_
             await processes.stop()
             await admin.close()
             await workload.close()
+
+
+async def publish_policy(admin: Client, revision: int, values: PolicyValues) -> None:
+    fact = PolicyChanged(at_ms=1, revision=revision, policy=ColocationPolicy(defaults=values))
+    stored = await admin.jetstream().publish(event_of(PolicyChanged).subject.of(), encode(fact))
+    assert stored.stream == Stream.POLICY.value
+
+
+def _judged(metric: BusinessMetric | None) -> tuple[int | None, int, int]:
+    """The SLO, how many values of five minutes are above it, and the revision of the policy that gave it."""
+    assert metric is not None
+    return metric.slo_milli, metric.violations[0].above, metric.slo_revision
 
 
 async def _refusals(workload: Client) -> None:

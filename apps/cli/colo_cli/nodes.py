@@ -225,7 +225,7 @@ def _print_measured(reply: "NodeReply", *, is_wide: bool) -> None:
     if not shown:
         return
     print()
-    print_workloads(shown[:_REPLICAS_SHOWN], is_wide=is_wide)
+    print_workloads(shown[:_REPLICAS_SHOWN], is_wide=is_wide, now_ms=detail.now_ms)
     more = len(shown) - _REPLICAS_SHOWN
     if more > 0:
         print(f"and {counted(more, 'workload')} more; --output json lists all")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from colo_cli.output import bytes_text, cpu_text, print_table, print_text
+from colo_cli.output import ago, bytes_text, cpu_text, print_table, print_text
 
 if TYPE_CHECKING:
     from colo_common.events.node import BusinessMetric, ClassUsage, WorkloadDetail, WorkloadUsage
@@ -12,17 +12,22 @@ __all__ = ["class_lines", "print_workloads"]
 
 #: PREEMPT/S counts involuntary context switches, REMOTE is the share of memory outside of the zones whose CPUs it may use.
 _COLUMNS: Final = (
-    "WORKLOAD", "CLASS", "CPU>", "MEM>", "STALL>", "PREEMPT/S>", "REMOTE>", "METRIC", "SLOWDOWN>", "SLO BROKEN>",
+    "WORKLOAD", "CLASS", "CPU>", "MEM>", "STALL>", "PREEMPT/S>", "REMOTE>", "METRIC", "SLOWDOWN>", "SLO>", "SLO BROKEN>",
 )  # fmt: skip
 _ALWAYS: Final = 4
 
 
 def print_workloads(
-    workloads: "Iterable[WorkloadUsage]", *, system: tuple[int, int] | None = None, is_wide: bool = False
+    workloads: "Iterable[WorkloadUsage]",
+    *,
+    system: tuple[int, int] | None = None,
+    is_wide: bool = False,
+    now_ms: int = 0,
 ) -> None:
     """Print a row for each, "-" for what is not known, without the columns of which nothing is known.
 
-    `system` is the use (mcpu, bytes) of no workload, as a last row. A slowdown against the workload's own median is marked with *.
+    `system` is the use (mcpu, bytes) of no workload, as a last row. A slowdown against the workload's own median is marked with *,
+    an SLO that the colocation policy gives with +; `now_ms` is the time from which its age is counted.
     """
     shown = list(workloads)
     rows = [_row(one) for one in shown]
@@ -33,6 +38,18 @@ def print_workloads(
     print_table([_COLUMNS[at] for at in known], [[row[at] for at in known] for row in rows], "none", is_wide=is_wide)
     if any(one.business is not None and one.business.is_own_baseline for one in shown):
         print_text("* against the median of its own last half hour: no baseline is declared")
+    for line in _policy_lines(shown, now_ms):
+        print_text(line)
+
+
+def _policy_lines(shown: "Iterable[WorkloadUsage]", now_ms: int) -> list[str]:
+    """Which revision of the policy gave SLOs, and since when the node judges by it."""
+    revisions = {one.business.slo_revision: one.business.slo_since_ms for one in shown if one.business is not None}
+    return [
+        f"+ by revision {revision} of the policy, in force on this node since {ago(since_ms, now_ms)}"
+        for revision, since_ms in sorted(revisions.items())
+        if revision
+    ]
 
 
 def _row(one: "WorkloadUsage") -> list[str]:
@@ -53,14 +70,15 @@ def _detail_cells(detail: "WorkloadDetail | None") -> tuple[str, str]:
     return a_second, "-" if detail is None or detail.remote_pct is None else f"{detail.remote_pct}%"
 
 
-def _metric_cells(metric: "BusinessMetric | None") -> tuple[str, str, str]:
+def _metric_cells(metric: "BusinessMetric | None") -> tuple[str, str, str, str]:
     if metric is None:
-        return "-", "-", "-"
+        return "-", "-", "-", "-"
     mark = "*" if metric.is_own_baseline else ""
     slowdown = "-" if metric.slowdown_pct is None else f"{metric.slowdown_pct / 100:.2f}x{mark}"
     window = metric.violations[0] if metric.violations else None
     broken = "-" if window is None or not window.samples else f"{window.above * 100 // window.samples}%"
-    return f"{metric.metric}={metric.value_milli / 1_000:g}", slowdown, broken
+    slo = "-" if metric.slo_milli is None else f"{metric.slo_milli / 1_000:g}{'+' if metric.slo_revision else ''}"
+    return f"{metric.metric}={metric.value_milli / 1_000:g}", slowdown, slo, broken
 
 
 def class_lines(classes: "Iterable[ClassUsage]") -> list[str]:

@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from colo_collector.latency_slo import SetLatencySlo
 from colo_common.events.node import BusinessMetric, SloViolations
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.sketch import Sketch
@@ -37,7 +38,8 @@ _PUSH: Final = re.compile(r"push:(any|[0-9a-f]{64})", re.ASCII)
 class MetricRule(Struct, frozen=True, kw_only=True):
     """One workload's metric: where it is scraped, which way is worse, its baseline and its SLO (None: none).
 
-    `workload` is its name in the sample, its replica, or "namespace/name" of a pod. With `url` "" the workload says its values
+    `has_default_slo`: its SLO is that of latencies which declare none. `workload` is its name in the sample, its replica, or
+    "namespace/name" of a pod. With `url` "" the workload says its values
     itself, and `push` is the SHA-256 of the token by which it may ("any": whoever the bus lets in).
     """
 
@@ -48,6 +50,7 @@ class MetricRule(Struct, frozen=True, kw_only=True):
     baseline_milli: int | None = None
     slo_milli: int | None = None
     push: str = ""
+    has_default_slo: bool = False
 
 
 def parse_business_metrics(
@@ -93,17 +96,22 @@ def _rule(name: str, url: str, push: str, known: Mapping[str, str], slo_ms: int,
     if kind not in ("latency", "other") or (kind == "latency" and worse == "lower" and "kind" in known):
         raise InvalidInput(f"{where}.kind", "must be latency or other; a latency is worse when it is higher", kind)
     slo = _milli(known.get("slo"), f"{where}.slo")
-    if slo is None and kind == "latency" and worse == "higher":
-        slo = slo_ms if metric.endswith("_seconds") else slo_ms * 1_000
+    has_default_slo = slo is None and kind == "latency" and worse == "higher"
     return MetricRule(
         workload=name,
         url=url,
         metric=metric,
         worse="higher" if worse == "higher" else "lower",
         baseline_milli=_milli(known.get("baseline"), f"{where}.baseline"),
-        slo_milli=slo,
+        slo_milli=_slo_milli(metric, slo_ms) if has_default_slo else slo,
         push=push,
+        has_default_slo=has_default_slo,
     )
+
+
+def _slo_milli(metric: str, slo_ms: int) -> int:
+    """The SLO in thousandths of the metric's unit."""
+    return slo_ms if metric.endswith("_seconds") else slo_ms * 1_000
 
 
 def _milli(text: str | None, field: str) -> int | None:
@@ -150,6 +158,8 @@ class _Watched(Struct, kw_only=True):
     value_milli: int = 0
     at_ms: int | None = None
     steps: deque[_Step]
+    slo_revision: int = 0
+    slo_since_ms: int = 0
     own_baseline_milli: int | None = None
 
 
@@ -158,6 +168,22 @@ class BusinessWatch:
 
     def __init__(self, rules: Sequence[MetricRule]) -> None:
         self._watched = {rule.workload: _Watched(rule=rule, steps=deque(maxlen=_STEPS_MAX)) for rule in rules}
+
+    def set_latency_slo(self, slo: SetLatencySlo) -> None:
+        """Judge the latencies that declare no SLO by this one from now on, and again what came in the last half hour.
+
+        What came before is known within four percent (`Sketch.above`).
+        """
+        for watched in self._watched.values():
+            if not watched.rule.has_default_slo:
+                continue
+            slo_milli = _slo_milli(watched.rule.metric, slo.slo_ms)
+            watched.slo_revision, watched.slo_since_ms = slo.revision, slo.since_ms
+            if slo_milli == watched.rule.slo_milli:
+                continue
+            watched.rule = structs.replace(watched.rule, slo_milli=slo_milli)
+            for step in watched.steps:
+                step.above = step.sketch.above(slo_milli)
 
     def take(self, workload: str, values: Sequence[float], now_ms: int) -> bool:
         """Take what was scraped: of several series the worst one. False when there was none."""
@@ -200,6 +226,8 @@ class BusinessWatch:
             is_own_baseline=is_own and baseline is not None,
             breaks_slo=_breaks(rule, watched.value_milli),
             is_pushed=rule.push != "",
+            slo_revision=watched.slo_revision,
+            slo_since_ms=watched.slo_since_ms,
         )
 
     def _violations(self, watched: _Watched, now_ms: int) -> tuple[SloViolations, ...]:

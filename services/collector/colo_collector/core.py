@@ -11,6 +11,7 @@ import msgspec
 from colo_collector.business import MetricRule
 from colo_collector.crossing import Crossing, Gauge
 from colo_collector.kernel_groups import GroupsRead, ReadGroups
+from colo_collector.latency_slo import FollowedLatencySlo
 from colo_collector.memory_events import MemoryEventsRead
 from colo_collector.policy import CollectorPolicy
 from colo_collector.pushed import PushDesk
@@ -25,6 +26,7 @@ from colo_common.events.node import (
     PressureCrossed,
     PressureReading,
 )
+from colo_common.events.policy import PolicyChanged
 from colo_common.events.requests import Refusal
 from colo_common.events.subjects import encode_node
 from colo_common.model.invalid import InvalidInput, InvariantBroken
@@ -32,7 +34,17 @@ from colo_common.model.units import check_units
 
 __all__ = ["CollectorCore", "Event", "content_hash"]
 
-Event = TopologyRead | SampleRead | PressureRaised | MemoryEventsRead | Unreadable | GroupsRead | RequestReceived | Wake
+Event = (
+    TopologyRead
+    | SampleRead
+    | PressureRaised
+    | MemoryEventsRead
+    | Unreadable
+    | GroupsRead
+    | PolicyChanged
+    | RequestReceived
+    | Wake
+)
 
 _WORKLOADS_MAX: Final = 10_000
 _HASH_CHARACTERS: Final = 16
@@ -58,6 +70,7 @@ class CollectorCore:
         self.policy = policy
         self.skipped: dict[Skip, int] = {}
         self._pushes = PushDesk(metric_rules)
+        self._latency_slo = FollowedLatencySlo(policy.online_latency_slo_ms)
         self.sample_seq = 0
         self.topology_read: TopologyRead | None = None
         self._published_ms = 0
@@ -82,6 +95,9 @@ class CollectorCore:
                 return self._asked(event, now_ms)
             case GroupsRead():
                 return [self._groups(event, now_ms)]
+            case PolicyChanged():
+                self._latency_slo.follow(event)
+                return self._judge_latency(now_ms)
             case Wake():
                 return []
             case _:
@@ -131,7 +147,14 @@ class CollectorCore:
         if event == self.topology_read:
             return []
         self.topology_read = event
-        return [self._publish_topology(event, now_ms)]
+        return [self._publish_topology(event, now_ms), *self._judge_latency(now_ms)]
+
+    def _judge_latency(self, now_ms: int) -> list[Effect]:
+        """Judge latencies by another SLO when the policy gives one for the node's labels, which come with its topology."""
+        if self.topology_read is None:
+            return []
+        slo = self._latency_slo.changed(self.topology_read.labels, now_ms)
+        return [] if slo is None else [slo]
 
     def _publish_topology(self, event: TopologyRead, now_ms: int) -> Publish:
         self._published_ms = now_ms

@@ -14,6 +14,7 @@ import aiohttp
 import structlog
 
 from colo_collector.business import BusinessWatch, MetricRule, values_of
+from colo_collector.latency_slo import SetLatencySlo
 from colo_collector.pushed import TakePushed
 from colo_common.events.node import BusinessMetric
 from colo_common.model.invalid import InvalidInput
@@ -57,6 +58,12 @@ class MetricScraper:
         metric = self._watch.take_pushed(pushed.workload, pushed.values, pushed.age_ms, now_ms)
         self._pushed.inc(len(pushed.values))
         self._take({pushed.workload: metric}, now_ms)
+
+    def set_latency_slo(self, slo: SetLatencySlo) -> None:
+        """Judge latencies that declare no SLO by this one, and hand on at once what that changes."""
+        self._watch.set_latency_slo(slo)
+        now_ms = time.monotonic_ns() // 1_000_000
+        self._take(self._watch.metrics(now_ms), now_ms)
 
     async def run(self) -> None:
         """Ask until cancelled. Never raises for what an endpoint does."""

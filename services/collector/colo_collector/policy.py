@@ -1,4 +1,4 @@
-"""The marks at which stall is published at once, and the interval at which the topology is published again."""
+"""The marks at which stall is published at once, when the topology is published again, and the SLO of latencies."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.slo import check_latency_slo
 
 __all__ = ["CollectorPolicy", "Signal", "Threshold"]
 
@@ -31,11 +32,13 @@ class CollectorPolicy(Struct, frozen=True, kw_only=True):
 
     The topology is published again every `topology_again_ms`: the bus keeps it, and a service that forgot a node that was away for
     long learns it again. The mark of `cpu_some` is high, because waiting for a CPU is normal on a full machine; that of
-    `memory_full` is low, because a full memory stall never is.
+    `memory_full` is low, because a full memory stall never is. `online_latency_slo_ms` is the SLO of latencies that declare none,
+    where the colocation policy gives none for the node.
     """
 
     window_ms: int = 10_000
     topology_again_ms: int = 3_600_000
+    online_latency_slo_ms: int = 100
     thresholds: tuple[Threshold, ...] = (
         Threshold(signal="cpu_some", above_pct=60, below_pct=40),
         Threshold(signal="memory_full", above_pct=10, below_pct=5),
@@ -66,6 +69,7 @@ class CollectorPolicy(Struct, frozen=True, kw_only=True):
         if self.topology_again_ms < _TOPOLOGY_AGAIN_MS_MIN:
             rule = f"must be at least {_TOPOLOGY_AGAIN_MS_MIN}"
             raise InvalidInput("topology_again_ms", rule, self.topology_again_ms)
+        check_latency_slo(self.online_latency_slo_ms, "online_latency_slo_ms")
         seen: set[str] = set()
         for one in self.thresholds:
             if one.signal in seen:

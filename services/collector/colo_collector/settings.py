@@ -118,8 +118,6 @@ class CollectorSettings(Struct, frozen=True, kw_only=True):
                 raise InvalidInput(f"attribute_paths.{name}", 'must be below /sys or /dev and have no part ".."', path)
         check_pod_roots(self.pod_roots)
         check_access(self.kubelet())
-        if self.online_latency_slo_ms < 1:
-            raise InvalidInput("online_latency_slo_ms", "must be at least 1", self.online_latency_slo_ms)
         for name in ("business_period_ms", "business_timeout_ms"):
             if not PERIOD_MS_MIN <= getattr(self, name) <= _PERIOD_MS_MAX:
                 raise InvalidInput(name, f"must be {PERIOD_MS_MIN} to {_PERIOD_MS_MAX}", getattr(self, name))
@@ -176,5 +174,6 @@ class CollectorSettings(Struct, frozen=True, kw_only=True):
         return CollectorPolicy(
             window_ms=self.pressure_window_ms,
             topology_again_ms=self.topology_again_ms,
+            online_latency_slo_ms=self.online_latency_slo_ms,
             thresholds=tuple(one for one in marks if one.above_pct != 0),
         )

@@ -10,19 +10,23 @@ from typing import Final, Protocol
 import structlog
 from msgspec import Struct
 
+from colo_collector.business import MetricRule
 from colo_collector.kernel_groups import GroupsRead, ReadGroups
+from colo_collector.latency_slo import SetLatencySlo
 from colo_collector.machine import Observation
 from colo_collector.pushed import TakePushed
 from colo_collector.readings import SampleRead, Skip, TopologyRead, Unreadable
 from colo_common.events.effects import Effect
+from colo_common.events.policy import PolicyChanged
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.slo import worst_online_violation
 from colo_common.ports import Clock
-from colo_common.runtime.core import Performer
+from colo_common.runtime.core import Performer, Subscription
 from colo_common.runtime.metrics import Metrics
 
-__all__ = ["CollectorShell", "GroupSource", "Sampler", "collector_performer"]
+__all__ = ["HEARS", "CollectorShell", "GroupSource", "MetricDesk", "Sampler", "collector_hears", "collector_performer"]
 
+HEARS: Final = (Subscription(type=PolicyChanged, durable=False, replay=True),)
 _PERIOD_S_MIN: Final = 0.1
 """The shortest real period under a fast clock, because /proc/stat counts in hundredths of a second."""
 _FAULTS_LOGGED: Final = 20
@@ -66,7 +70,24 @@ class GroupSource(Protocol):
         ...
 
 
-def collector_performer(machine: GroupSource, take_pushed: Callable[[TakePushed], None]) -> Performer:
+class MetricDesk(Protocol):
+    """The port to the metrics that workloads say of themselves."""
+
+    def take_pushed(self, pushed: TakePushed) -> None:
+        """Take values that a workload sent."""
+        ...
+
+    def set_latency_slo(self, slo: SetLatencySlo) -> None:
+        """Judge latencies that declare no SLO by this one."""
+        ...
+
+
+def collector_hears(rules: Sequence[MetricRule]) -> tuple[Subscription, ...]:
+    """The policy, where a latency is judged by the SLO that it may give; other nodes need no consumer for it."""
+    return HEARS if any(rule.has_default_slo for rule in rules) else ()
+
+
+def collector_performer(machine: GroupSource, metrics: MetricDesk) -> Performer:
     """Return the performer: ReadGroups reads in a thread, because a machine may have thousands of groups."""
 
     async def perform(effect: Effect) -> Sequence[Struct]:
@@ -74,7 +95,10 @@ def collector_performer(machine: GroupSource, take_pushed: Callable[[TakePushed]
             case ReadGroups():
                 return [await asyncio.to_thread(machine.kernel_groups, effect.request)]
             case TakePushed():
-                take_pushed(effect)
+                metrics.take_pushed(effect)
+                return []
+            case SetLatencySlo():
+                metrics.set_latency_slo(effect)
                 return []
             case _:
                 raise InvariantBroken("the collector performs no such effect", effect=type(effect).__name__)

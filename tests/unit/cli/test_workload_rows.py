@@ -12,19 +12,22 @@ from tests.support.builders import GIB, a_batch_workload, a_latency, an_online_w
 
 
 def test_a_workload_shows_who_fights_it_and_what_it_says_of_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    latency = replace(a_latency(15, 60), slowdown_pct=150, is_own_baseline=True)
+    latency = replace(
+        a_latency(15, 60), slowdown_pct=150, is_own_baseline=True, slo_milli=120_000, slo_revision=3, slo_since_ms=5_000
+    )
     web = replace(
         an_online_workload("web", stall_pct=12, business=latency),
         detail=WorkloadDetail(span_ms=2_000, involuntary_switches=5, remote_pct=40),
     )
     batch = replace(a_batch_workload("job/main/0", mcpu=500, gib=1), workload="job/main/0#1")
-    print_workloads((web, batch), system=(250, 2 * GIB))
+    print_workloads((web, batch), system=(250, 2 * GIB), now_ms=65_000)
     assert capsys.readouterr().out.splitlines() == [
-        "WORKLOAD      CLASS   CPU  MEM  STALL  PREEMPT/S  REMOTE  METRIC      SLOWDOWN  SLO BROKEN",
-        "web           LS        1    0    12%        2.5     40%  p99_ms=150    1.50x*         25%",
-        "job/main/0#1  BE      0.5  1Gi      -          -       -  -                  -           -",
-        "system        -      0.25  2Gi      -          -       -  -                  -           -",
+        "WORKLOAD      CLASS   CPU  MEM  STALL  PREEMPT/S  REMOTE  METRIC      SLOWDOWN   SLO  SLO BROKEN",
+        "web           LS        1    0    12%        2.5     40%  p99_ms=150    1.50x*  120+         25%",
+        "job/main/0#1  BE      0.5  1Gi      -          -       -  -                  -     -           -",
+        "system        -      0.25  2Gi      -          -       -  -                  -     -           -",
         "* against the median of its own last half hour: no baseline is declared",
+        "+ by revision 3 of the policy, in force on this node since 60s",
     ]
     print_workloads((batch,))
     assert capsys.readouterr().out.splitlines()[0].split() == ["WORKLOAD", "CLASS", "CPU", "MEM"]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from colo_collector.business import BusinessWatch, MetricRule, parse_business_metrics, values_of
+from colo_collector.latency_slo import SetLatencySlo
 from colo_collector.usage_windows import UsageWindows
 from colo_common.events.node import ClassUsage, SloViolations
 from colo_common.model.invalid import InvalidInput
@@ -80,6 +81,41 @@ def test_the_violation_rate_counts_values_above_the_slo_by_window() -> None:
         SloViolations(window_ms=1_800_000, samples=120, above=60),
     )
     assert (metric.value_milli, metric.age_ms, metric.slo_milli) == (90_000, 5_000, 100_000)
+
+
+def test_another_slo_judges_the_last_half_hour_anew_and_leaves_declared_ones() -> None:
+    rules = parse_business_metrics(
+        (f"web={URL};metric=p99_ms", f"db={URL};metric=latency_seconds", f"own={URL};metric=p99_ms;slo=120"), 100
+    )
+    watch = BusinessWatch(rules)
+    for second in range(0, 60, 10):
+        for name, unit in (("web", 1), ("db", 1_000), ("own", 1)):
+            watch.take(name, ((150.0 if second < 30 else 50.0) / unit,), second * 1_000)
+
+    def judged() -> dict[str, tuple[int | None, int, bool, int, int]]:
+        return {
+            name: (one.slo_milli, one.violations[0].above, one.breaks_slo, one.slo_revision, one.slo_since_ms)
+            for name, one in watch.metrics(60_000).items()
+        }
+
+    own = (120_000, 3, False, 0, 0)
+    before = {"web": (100_000, 3, False, 0, 0), "db": (100, 3, False, 0, 0), "own": own}
+    assert judged() == before
+    watch.set_latency_slo(SetLatencySlo(slo_ms=40, revision=7, since_ms=60_000))
+    assert judged() == {"web": (40_000, 6, True, 7, 60_000), "db": (40, 6, True, 7, 60_000), "own": own}
+    watch.set_latency_slo(SetLatencySlo(slo_ms=200, revision=8, since_ms=61_000))
+    assert judged()["web"] == (200_000, 0, False, 8, 61_000)
+    watch.set_latency_slo(SetLatencySlo(slo_ms=100))
+    assert judged() == before
+
+
+@given(st.lists(st.integers(0, 10**9), max_size=100), st.integers(0, 10**9))
+def test_a_sketch_counts_what_is_above_a_value_within_four_percent(values: list[int], mark: int) -> None:
+    sketch = Sketch()
+    for value in values:
+        sketch.add(value)
+    certain = sum(value > mark * 1.05 + 1 for value in values)
+    assert certain <= sketch.above(mark) <= sum(value > mark for value in values)
 
 
 @pytest.mark.parametrize(

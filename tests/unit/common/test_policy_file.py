@@ -104,7 +104,12 @@ def test_openfuyaos_config_maps_are_taken_as_they_are() -> None:
     form, policy = policy_of(FUYAO)
     assert (form, policy.match) == ("openfuyao", "first")
     assert policy.defaults == PolicyValues(
-        enabled=True, cpu_reclaim_pct=80, memory_reclaim_pct=70, cpu_evict_pct=90, memory_evict_pct=85
+        enabled=True,
+        cpu_reclaim_pct=80,
+        memory_reclaim_pct=70,
+        cpu_evict_pct=90,
+        memory_evict_pct=85,
+        online_latency_slo_ms=100,
     )
     mixed = policy.values_of({"workload.type": "mixed"})
     assert (mixed.online_reserve_cpu_mcpu, mixed.online_reserve_memory_bytes) == (2_000, 4 * GIB)
@@ -117,8 +122,7 @@ def test_openfuyaos_config_maps_are_taken_as_they_are() -> None:
         "loadPrediction": "overcommit",
         "rescheduling": "scheduler",
     }
-    (latency,) = (each for each in policy.unfollowed if each.key.endswith(".onlineLatencySLO"))
-    assert (latency.owner, "online_latency_slo_ms" in latency.why) == ("collector", True)
+    assert not any("LatencySLO" in each.key for each in policy.unfollowed)
     assert all(each.why for each in policy.unfollowed)
 
 
@@ -150,6 +154,12 @@ def test_openfuyaos_config_maps_are_taken_as_they_are() -> None:
         ('{"enable": true, "cpuCalculatePolicy": "request"}', "Koordinator has no policy request for CPU"),
         ("{kind: ConfigMap, data: {foo: bar}}", "data.foo: is not a key here"),
         (FUYAO.replace("cpuThreshold: 0.8", "cpuThreshold: 80"), "cpuThreshold: must be a share from 0 to 1"),
+        (own(defaults={"online_latency_slo_ms": 0}), "defaults.online_latency_slo_ms: must be 1 to 3600000"),
+        (own(defaults={"online_latency_slo_ms": "100ms"}), "online_latency_slo_ms: must be a whole number (ms)"),
+        (FUYAO.replace("100ms", "100"), "spec.qosGuarantee.onlineLatencySLO: must be a time with its unit"),
+        (FUYAO.replace("100ms", '"0.5"'), "spec.qosGuarantee.onlineLatencySLO: must be a time with its unit"),
+        (FUYAO.replace("100ms", "fast"), "spec.qosGuarantee.onlineLatencySLO: must be a time such as"),
+        (FUYAO.replace("100ms", "0ms"), "spec.qosGuarantee.onlineLatencySLO: must be 1 to 3600000"),
         (FUYAO.replace("maxOfflinePods", "maxOfline"), "nodeColocationConfig[0].maxOfline: is not a key here"),
         (FUYAO.replace("rescheduling:", "resched:"), "spec.resched: is not a key here; did you mean `rescheduling`?"),
     ],
@@ -162,7 +172,7 @@ def test_what_makes_no_sense_is_refused_with_its_place(text: str, refusal: str) 
 
 def test_every_key_is_a_value_and_has_an_owner() -> None:
     assert tuple(KEYS) == PolicyValues.__struct_fields__
-    assert {key.owner for key in KEYS.values()} <= {"overcommit", "scheduler", "evictor"}
+    assert {key.owner for key in KEYS.values()} <= {"overcommit", "scheduler", "evictor", "collector"}
 
 
 def test_shares_of_a_hundred_are_not_lost_in_binary() -> None:

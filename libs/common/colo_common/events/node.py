@@ -148,6 +148,8 @@ class BusinessMetric(Struct, frozen=True, kw_only=True, omit_defaults=True):
     `slowdown_pct` compares it with the declared baseline, else (`is_own_baseline`) with the median of its own last half hour, once
     that has twenty values: 100 is as good, 150 half as slow again. `violations` are of `slo_milli`, the shortest window first;
     None: the metric has no SLO. `breaks_slo`: this value breaks it. `is_pushed`: the workload sent it, nobody asked.
+    `slo_revision` is the revision of the colocation policy that gave the SLO, which this collector judges by since `slo_since_ms`;
+    0: the SLO is declared with the metric, or is the collector's setting.
     """
 
     metric: str
@@ -160,6 +162,8 @@ class BusinessMetric(Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_own_baseline: bool = False
     breaks_slo: bool = False
     is_pushed: bool = False
+    slo_revision: Number = 0
+    slo_since_ms: Ms = 0
 
 
 class UsageWindow(Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_selector import Selector, selects
+from colo_common.model.slo import check_latency_slo
 
 __all__ = [
     "KEYS",
@@ -72,6 +73,7 @@ KEYS: Final[Mapping[str, PolicyKey]] = {
     "batch_replicas_most": PolicyKey("scheduler", "count", "so many batch replicas on a node"),
     "cpu_evict_pct": PolicyKey("evictor", "pct", "batch work leaves at this use of CPU"),
     "memory_evict_pct": PolicyKey("evictor", "pct", "batch work leaves at this use of memory"),
+    "online_latency_slo_ms": PolicyKey("collector", "ms", "the SLO of a latency of online work that declares none"),
 }
 """Every key of the document, in the order in which it is shown."""
 
@@ -104,6 +106,7 @@ class PolicyValues(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     batch_replicas_most: int | None = None
     cpu_evict_pct: int | None = None
     memory_evict_pct: int | None = None
+    online_latency_slo_ms: int | None = None
 
     @property
     def given(self) -> dict[str, bool | int | str]:
@@ -124,6 +127,8 @@ class PolicyValues(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
                 raise InvalidInput(
                     f"{field}.{name}", "must be 1 to 100: at 0 all batch work would leave for ever", value
                 )
+            if name == "online_latency_slo_ms":
+                check_latency_slo(int(value), f"{field}.{name}")
             if key.kind == "pct" and not 0 <= int(value) <= 100:
                 raise InvalidInput(f"{field}.{name}", "must be 0 to 100", value)
             if key.kind in ("mcpu", "bytes", "ms", "count") and not 0 <= int(value) < _NUMBER_MOST:

@@ -16,12 +16,14 @@ from colo_common.model.colocation_policy import (
     PolicyValues,
     UnfollowedKey,
 )
+from colo_common.model.duration import parse_duration_ms
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.nearest import hint
 from colo_common.model.node_selector import Selector, requirements_of
 from colo_common.model.plain_values import mapping_of, text_of
 from colo_common.model.plain_yaml import read_documents, read_yaml
 from colo_common.model.quantity import parse_bytes, parse_mcpu
+from colo_common.model.slo import LATENCY_SLO_MS_MOST, check_latency_slo
 
 __all__ = ["FORMS", "policy_of"]
 
@@ -92,12 +94,8 @@ _UNFOLLOWED_FUYAO: Final[Mapping[str, tuple[str, str]]] = {
     "loadPrediction": ("overcommit", "a setting of the service: estimator"),
     "rescheduling": ("scheduler", "running work is not moved"),
 }
-_UNFOLLOWED_KEYS: Final[Mapping[str, tuple[str, str]]] = {
-    "onlineLatencySLO": (
-        "collector",
-        "a setting of the agent: online_latency_slo_ms, and each service may declare its own",
-    ),
-}
+#: The one key of a section that is not followed that is.
+_LATENCY_SLO: Final = ("qosGuarantee", "onlineLatencySLO")
 _EVICTION: Final[Mapping[str, str]] = {
     "cpuPressureThreshold": "cpu_evict_pct",
     "memoryPressureThreshold": "memory_evict_pct",
@@ -338,7 +336,10 @@ def _fuyao_defaults(document: Mapping[str, Any], unfollowed: list[UnfollowedKey]
             unfollowed.append(UnfollowedKey(key=f"spec.eviction.{name}", value=_shown(value), owner="evictor", why=why))
     for section, whose in _UNFOLLOWED_FUYAO.items():
         for name, value in mapping_of(spec.get(section) or {}, f"spec.{section}").items():
-            owner, why = _UNFOLLOWED_KEYS.get(name, whose)
+            if (section, name) == _LATENCY_SLO:
+                found["online_latency_slo_ms"] = _latency_slo_ms(value, f"spec.{section}.{name}")
+                continue
+            owner, why = whose
             unfollowed.append(UnfollowedKey(key=f"spec.{section}.{name}", value=_shown(value), owner=owner, why=why))
     return PolicyValues(**found)
 
@@ -354,6 +355,15 @@ def _percent(value: object, field: str) -> int:
     if not (share.is_finite() and 0 <= share <= 1):
         raise InvalidInput(field, "must be a share from 0 to 1", value)
     return int(share * 100)
+
+
+def _latency_slo_ms(value: object, field: str) -> int:
+    """A time with its unit. A bare number is refused: as seconds, which it is elsewhere, it would rarely be what was meant."""
+    if not isinstance(value, str) or value.strip().replace(".", "", 1).isdigit():
+        raise InvalidInput(field, 'must be a time with its unit, such as "100ms"', value)
+    slo_ms = parse_duration_ms(value, field, max_ms=LATENCY_SLO_MS_MOST)
+    check_latency_slo(slo_ms, field)
+    return slo_ms
 
 
 def _optional(given: Mapping[str, Any], name: str, own: str, field: str) -> Any:

@@ -44,7 +44,7 @@ class Sketch:
         if value == 0:
             self._zeros += 1
             return
-        bucket = math.ceil(math.log(value) / _LOG_GAMMA)
+        bucket = _bucket(value)
         self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
 
     @property
@@ -71,6 +71,13 @@ class Sketch:
             found.append(value)
         return tuple(found)
 
+    def above(self, value: int) -> int:
+        """How many values are larger. Those of the bucket of `value` itself, up to four percent larger, do not count."""
+        if value <= 0:
+            return self.count - self._zeros
+        bucket = _bucket(min(value, _VALUE_MAX))
+        return sum(count for at, count in self._buckets.items() if at > bucket)
+
     @classmethod
     def merged(cls, sketches: Iterable["Sketch"]) -> "Sketch":
         """One sketch of all values."""
@@ -83,3 +90,7 @@ class Sketch:
             for bucket, count in one._buckets.items():
                 found._buckets[bucket] = found._buckets.get(bucket, 0) + count
         return found
+
+
+def _bucket(value: int) -> int:
+    return math.ceil(math.log(value) / _LOG_GAMMA)

@@ -10,15 +10,31 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
+from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import ONLINE_CLASSES, QosClass
 
-__all__ = ["VIOLATION_HARD_PCT", "VIOLATION_SOFT_PCT", "OnlineViolation", "worst_online_violation"]
+__all__ = [
+    "LATENCY_SLO_MS_MOST",
+    "VIOLATION_HARD_PCT",
+    "VIOLATION_SOFT_PCT",
+    "OnlineViolation",
+    "check_latency_slo",
+    "worst_online_violation",
+]
+
+LATENCY_SLO_MS_MOST: Final = 3_600_000
 
 VIOLATION_SOFT_PCT: Final = 10
 VIOLATION_HARD_PCT: Final = 20
 """Marks of the violation rate: from the soft one on batch work grows no further, at the hard one it has to give way."""
 _SAMPLES_LEAST: Final = 5
 """With fewer values in the window one slow request would decide."""
+
+
+def check_latency_slo(slo_ms: int, field: str) -> None:
+    """Raise InvalidInput for an SLO of a latency that is not 1 ms to an hour."""
+    if not 1 <= slo_ms <= LATENCY_SLO_MS_MOST:
+        raise InvalidInput(field, f"must be 1 to {LATENCY_SLO_MS_MOST}", slo_ms)
 
 
 class OnlineViolation(Struct, frozen=True, kw_only=True):
