@@ -11,11 +11,10 @@ from colo_common.model.cpu_topology import CpuRow, CpuTopology, cpus_of_mask
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import ZoneShare
 from colo_scheduler.cpus.accumulate import Wish, take_preferred_cpus
+from colo_scheduler.cpus.accumulator import full_cores, one_a_core
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
 from colo_scheduler.cpus.choose import CpuRequest, choose_cpus
 from colo_scheduler.cpus.exclusive import HeldCpus, kept_away, sum_holders
-from colo_scheduler.cpus.full_pcpus import full_cores
-from colo_scheduler.cpus.spread import one_a_core
 from colo_scheduler.peers.kubelet.options import KubeletOptions
 from colo_scheduler.peers.kubelet.static_policy import choose_static, take_distributed, take_packed
 from tests.support import cpu_twin

@@ -10,11 +10,14 @@ from typing import NamedTuple
 
 from colo_common.model.cpu_topology import CpuTopology
 from colo_common.model.reasons import Reason
-from colo_scheduler.cpus.accumulator import ExclusiveAccumulator
+from colo_scheduler.cpus.accumulator import (
+    ExclusiveAccumulator,
+    take_from_one_place,
+    take_full_cores,
+    take_single_cpus,
+)
 from colo_scheduler.cpus.binding import FAILED, NOT_ENOUGH, BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
 from colo_scheduler.cpus.exclusive import Holders, kept_away
-from colo_scheduler.cpus.full_pcpus import take_full_cores
-from colo_scheduler.cpus.spread import take_from_one_place, take_single_cpus
 
 __all__ = ["Wish", "take_cpus", "take_preferred_cpus"]
 

@@ -2,10 +2,9 @@
 
 from colo_common.model.cpu_topology import CpuTopology
 from colo_common.model.cpuset import CpuSet
+from colo_scheduler.cpus.accumulator import full_cores, one_a_core
 from colo_scheduler.cpus.binding import BindPolicy
 from colo_scheduler.cpus.exclusive import Holders
-from colo_scheduler.cpus.full_pcpus import full_cores
-from colo_scheduler.cpus.spread import one_a_core
 
 __all__ = ["available_cpus", "keep_bindable", "satisfies_binding"]
 
