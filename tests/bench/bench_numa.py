@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Final
 
 from colo_common.model.node_rules import NodeRules
-from colo_scheduler.numa.amounts import CPU, MEMORY, ZoneAmounts
+from colo_common.model.resource_list import CPU, MEMORY
+from colo_scheduler.numa.amounts import ZoneAmounts
 from colo_scheduler.numa.policies import Hint, TopologyPolicy
 from colo_scheduler.numa.rule import FitContext, ZoneAssignment, fit_zones
 from colo_scheduler.peers.registry import NUMA_MANAGERS

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from colo_common.model.qos import PriorityBand
-from colo_scheduler.load.policy import LoadPolicy, UsageBasis
 from colo_scheduler.load.usage import (
     Aggregate,
+    LoadPolicy,
     NodeLoad,
     Sums,
+    UsageBasis,
     WorkloadRequest,
     estimate_of,
     prod_used,

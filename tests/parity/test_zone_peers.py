@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.numa.amounts import CPU, MEMORY, ZoneAmounts
+from colo_common.model.resource_list import CPU, MEMORY
+from colo_scheduler.numa.amounts import ZoneAmounts
 from colo_scheduler.numa.least_zones import DistantZone, KubeQos
 from colo_scheduler.numa.policies import TopologyPolicy
 from tests.parity.peers.least_zones import score_least_zones, score_of_count

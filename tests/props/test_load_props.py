@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from colo_common.model.node_selector import Operator, Requirement, Selector, selects
 from colo_common.model.qos import PriorityBand
 from colo_scheduler.eligibility.selector import LabelColumns
-from colo_scheduler.load.policy import AggregateThresholds, LoadPolicy, UsageBasis
 from colo_scheduler.load.rows import (
     EXPIRED,
     FIRST_RESOURCE,
@@ -24,7 +23,17 @@ from colo_scheduler.load.rows import (
     scores_of_rows,
     usage_pct_of_rows,
 )
-from colo_scheduler.load.usage import Aggregate, NodeLoad, Sums, WorkloadRequest, estimate_of, resource_of
+from colo_scheduler.load.usage import (
+    Aggregate,
+    AggregateThresholds,
+    LoadPolicy,
+    NodeLoad,
+    Sums,
+    UsageBasis,
+    WorkloadRequest,
+    estimate_of,
+    resource_of,
+)
 from colo_scheduler.peers.crane.dynamic_loads import (
     DynamicPolicy,
     Metric,

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colo_common.model.node_rules import NodeRules
-from colo_scheduler.numa.amounts import CPU, MEMORY, ZoneAmounts
+from colo_common.model.resource_list import CPU, MEMORY
+from colo_scheduler.numa.amounts import ZoneAmounts
 from colo_scheduler.numa.exclusive import ZoneExclusive, ZoneStatus
 from colo_scheduler.numa.mask import mask_of, masks_by_size, zones_of
 from colo_scheduler.numa.policies import Hint, HintList, TopologyPolicy, merge_scored

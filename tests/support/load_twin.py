@@ -11,9 +11,8 @@ from enum import StrEnum
 from msgspec import Struct
 
 from colo_common.model.qos import PriorityBand
-from colo_scheduler.load.policy import LoadPolicy
-from colo_scheduler.load.usage import NodeLoad, Sums, WorkloadRequest, add, estimate_of, prod_used, used
-from colo_scheduler.numa.amounts import ResourceList
+from colo_common.model.resource_list import ResourceList
+from colo_scheduler.load.usage import LoadPolicy, NodeLoad, Sums, WorkloadRequest, add, estimate_of, prod_used, used
 from colo_scheduler.peers.crane.dynamic_loads import DynamicPolicy, Metric, is_usable
 from colo_scheduler.peers.crane.hot_value import HotPolicy
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.numa.amounts import ResourceList
+from colo_common.model.resource_list import ResourceList
 from colo_scheduler.numa.least_zones import DistantZone, KubeQos, least_zones
 from tests.parity.peers.zone_filter import PodRequest, Scope, effective_request
 

@@ -13,9 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from colo_common.model.qos import PriorityBand
-from colo_scheduler.load.policy import LoadPolicy
-from colo_scheduler.load.usage import NodeLoad, Sums, WorkloadRequest, add, estimate_of
-from colo_scheduler.numa.amounts import ResourceList
+from colo_common.model.resource_list import ResourceList
+from colo_scheduler.load.usage import LoadPolicy, NodeLoad, Sums, WorkloadRequest, add, estimate_of
 
 
 class PodUsage(Struct, frozen=True, kw_only=True):

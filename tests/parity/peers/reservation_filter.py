@@ -14,7 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from colo_common.model.reservation import AllocatePolicy
-from colo_scheduler.reservations.amounts import CPU, EPHEMERAL_STORAGE, MEMORY, REPLICAS, Amounts, plus, room_left
+from colo_common.model.resource_list import CPU, MEMORY
+from colo_scheduler.reservations.amounts import EPHEMERAL_STORAGE, REPLICAS, Amounts, plus, room_left
 from colo_scheduler.reservations.fit import NodeRoom, ReservationCapacity, Short, fits_node, fits_reservation
 from colo_scheduler.reservations.nominate import first_by_order, score
 

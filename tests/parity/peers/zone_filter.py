@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from colo_scheduler.numa.amounts import ResourceList, ZoneAmounts, is_native
+from colo_common.model.resource_list import ResourceList
+from colo_scheduler.numa.amounts import ZoneAmounts, is_native
 from colo_scheduler.numa.least_zones import KubeQos, is_aligned
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.peers.kubelet.zone_filter import align

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 
-from colo_scheduler.numa.amounts import NO_AMOUNTS, ResourceList, ZoneAmounts
+from colo_common.model.resource_list import ResourceList
+from colo_scheduler.numa.amounts import NO_AMOUNTS, ZoneAmounts
 from colo_scheduler.numa.least_zones import KubeQos
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.numa.zone_scores import MAX_SCORE, balanced_score

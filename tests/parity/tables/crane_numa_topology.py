@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from colo_scheduler.numa.amounts import CPU, MEMORY
+from colo_common.model.resource_list import CPU, MEMORY
 from colo_scheduler.peers.crane.awareness import (
     AwareNode,
     AwarePod,

@@ -20,7 +20,6 @@ from colo_common.model.qos import (
     parse_qos,
     qos_from_kubernetes,
 )
-from colo_scheduler.load.policy import AggregateThresholds, LoadPolicy, UsageBasis
 from colo_scheduler.load.rows import (
     EXPIRED,
     FIRST_RESOURCE,
@@ -30,7 +29,15 @@ from colo_scheduler.load.rows import (
     refusal_codes_of_rows,
     scores_of_rows,
 )
-from colo_scheduler.load.usage import Aggregate, NodeLoad, WorkloadRequest, estimate_of
+from colo_scheduler.load.usage import (
+    Aggregate,
+    AggregateThresholds,
+    LoadPolicy,
+    NodeLoad,
+    UsageBasis,
+    WorkloadRequest,
+    estimate_of,
+)
 from tests.parity.peers.placed_load import Estimation, Placed, PodUsage, sums_of, with_own_factors
 from tests.parity.table import JsonObject, Reference, table_of_kinds
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from colo_common.model.node_rules import NodeRules
-from colo_scheduler.numa.amounts import ResourceList, ZoneAmounts
+from colo_common.model.resource_list import ResourceList
+from colo_scheduler.numa.amounts import ZoneAmounts
 from colo_scheduler.numa.least_zones import ZONE_ID_END, DistantZone, KubeQos, least_zones
 from colo_scheduler.numa.mask import EXHAUSTIVE_ZONES
 from colo_scheduler.numa.policies import TopologyPolicy

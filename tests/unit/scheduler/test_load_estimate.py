@@ -3,8 +3,15 @@
 import pytest
 
 from colo_common.model.qos import PriorityBand
-from colo_scheduler.load.policy import LoadPolicy, UsageBasis
-from colo_scheduler.load.usage import Aggregate, NodeLoad, WorkloadRequest, aggregate_usage, estimate_of
+from colo_scheduler.load.usage import (
+    Aggregate,
+    LoadPolicy,
+    NodeLoad,
+    UsageBasis,
+    WorkloadRequest,
+    aggregate_usage,
+    estimate_of,
+)
 
 GIB = 1 << 30
 NOW_MS = 1_000_000

@@ -5,7 +5,6 @@ import pytest
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import PriorityBand
-from colo_scheduler.load.policy import AggregateThresholds, LoadPolicy, UsageBasis
 from colo_scheduler.load.rows import (
     EXPIRED,
     FIRST_RESOURCE,
@@ -15,7 +14,16 @@ from colo_scheduler.load.rows import (
     usage_pct_of_rows,
     weigh,
 )
-from colo_scheduler.load.usage import Aggregate, NodeLoad, Sums, WorkloadRequest, estimate_of
+from colo_scheduler.load.usage import (
+    Aggregate,
+    AggregateThresholds,
+    LoadPolicy,
+    NodeLoad,
+    Sums,
+    UsageBasis,
+    WorkloadRequest,
+    estimate_of,
+)
 from colo_scheduler.scorers.allocation import least_allocated_pct
 
 NOW_MS = 1_000_000

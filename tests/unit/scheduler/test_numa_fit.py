@@ -5,7 +5,8 @@ import pytest
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.reasons import Reason
-from colo_scheduler.numa.amounts import CPU, MEMORY, ZoneAmounts, ZonePart
+from colo_common.model.resource_list import CPU, MEMORY
+from colo_scheduler.numa.amounts import ZoneAmounts, ZonePart
 from colo_scheduler.numa.exclusive import ZoneExclusive, ZoneStatus
 from colo_scheduler.numa.policies import Hint, TopologyPolicy
 from colo_scheduler.numa.refusal import Miss, ZoneRefusal

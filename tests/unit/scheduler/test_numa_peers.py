@@ -3,7 +3,7 @@
 import pytest
 
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.numa.amounts import CPU, MEMORY
+from colo_common.model.resource_list import CPU, MEMORY
 from colo_scheduler.numa.least_zones import DistantZone, KubeQos, least_zones
 from colo_scheduler.numa.zone_scores import balanced_score
 from colo_scheduler.peers.crane.awareness import (

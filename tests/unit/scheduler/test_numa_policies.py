@@ -3,7 +3,8 @@
 import pytest
 
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.numa.amounts import CPU, MEMORY, ZoneAmounts
+from colo_common.model.resource_list import CPU, MEMORY
+from colo_scheduler.numa.amounts import ZoneAmounts
 from colo_scheduler.numa.exclusive import ZoneExclusive, ZoneStatus, allows, status_of_zones
 from colo_scheduler.numa.policies import Hint, ProviderHints, TopologyPolicy, decide_scored, exclusive_of, policy_of
 from colo_scheduler.peers.koordinator.hints import least_allocated, most_allocated, scored_hints

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from colo_common.events.node import LoadSummary
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.load.policy import CPU, MEMORY
+from colo_common.model.resource_list import CPU, MEMORY
 
 __all__ = ["METRICS", "DynamicRules", "MetricSource"]
 

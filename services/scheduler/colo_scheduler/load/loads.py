@@ -13,8 +13,8 @@ import numpy as np
 from colo_common.events.node import AllocatableChanged, LoadSummary, LoadWindow
 from colo_common.model.placement import Attempt, ZoneShare
 from colo_common.model.qos import PriorityBand
+from colo_common.model.resource_list import CPU, MEMORY, ResourceList
 from colo_common.model.topology import NodeTopology
-from colo_scheduler.load.policy import CPU, MEMORY, LoadPolicy
 from colo_scheduler.load.rows import (
     FIRST_RESOURCE,
     BoolArray,
@@ -28,8 +28,16 @@ from colo_scheduler.load.rows import (
     scores_of_rows,
 )
 from colo_scheduler.load.rules import LoadRules
-from colo_scheduler.load.usage import Aggregate, NodeLoad, Sums, WorkloadRequest, add, estimate_of, resource_of
-from colo_scheduler.numa.amounts import ResourceList
+from colo_scheduler.load.usage import (
+    Aggregate,
+    LoadPolicy,
+    NodeLoad,
+    Sums,
+    WorkloadRequest,
+    add,
+    estimate_of,
+    resource_of,
+)
 from colo_scheduler.numa.zones import IntArray
 from colo_scheduler.requests.request_class import RequestClass
 

@@ -13,9 +13,8 @@ import numpy.typing as npt
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import PriorityBand
-from colo_scheduler.load.policy import LoadPolicy
-from colo_scheduler.load.usage import NodeLoad, Sums, prod_used, used
-from colo_scheduler.numa.amounts import ResourceList
+from colo_common.model.resource_list import ResourceList
+from colo_scheduler.load.usage import LoadPolicy, NodeLoad, Sums, prod_used, used
 from colo_scheduler.scorers.allocation import least_allocated_pct, least_allocated_pct_of_rows
 
 __all__ = [

@@ -9,7 +9,8 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.load.policy import CPU, MEMORY, AggregateThresholds, LoadPolicy, UsageBasis
+from colo_common.model.resource_list import CPU, MEMORY
+from colo_scheduler.load.usage import AggregateThresholds, LoadPolicy, UsageBasis
 
 __all__ = ["LoadRules"]
 

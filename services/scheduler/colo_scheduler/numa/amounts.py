@@ -8,13 +8,11 @@ from typing import Final, NamedTuple
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.reasons import Reason
+from colo_common.model.resource_list import CPU, MEMORY, ResourceList
 
 __all__ = [
-    "CPU",
     "HUGE_PAGES",
-    "MEMORY",
     "NO_AMOUNTS",
-    "ResourceList",
     "Split",
     "ZoneAmounts",
     "ZonePart",
@@ -27,11 +25,6 @@ __all__ = [
     "wanted",
 ]
 
-ResourceList = Mapping[str, int]
-"""Amounts by resource name, in the resource's unit; one that is not named is 0."""
-
-CPU: Final = "cpu"
-MEMORY: Final = "memory"
 HUGE_PAGES: Final = "hugepages-"
 """`hugepages-2Mi` and so on: bytes of pages of that size."""
 NO_AMOUNTS: Final[ResourceList] = {}

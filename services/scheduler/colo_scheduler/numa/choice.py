@@ -11,7 +11,8 @@ from functools import partial
 from itertools import combinations
 from typing import NamedTuple
 
-from colo_scheduler.numa.amounts import CPU, MEMORY, ResourceList, ZoneAmounts, ZonePart, total_of
+from colo_common.model.resource_list import CPU, MEMORY, ResourceList
+from colo_scheduler.numa.amounts import ZoneAmounts, ZonePart, total_of
 from colo_scheduler.numa.mask import EXHAUSTIVE_ZONES
 from colo_scheduler.numa.zones import Ranked, SplitDemand, by_freedom, choose_several, fewest_leading, rank, set_order
 

@@ -7,8 +7,9 @@ from itertools import combinations
 from typing import Final, NamedTuple
 
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.resource_list import CPU, MEMORY, ResourceList
 from colo_common.model.topology import NodeTopology
-from colo_scheduler.numa.amounts import CPU, HUGE_PAGES, MEMORY, ResourceList, total_of
+from colo_scheduler.numa.amounts import HUGE_PAGES, total_of
 
 __all__ = [
     "DISTANCE_UNKNOWN",

@@ -6,8 +6,9 @@ from colo_common.model.constraints import Constraints
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.reasons import Reason
+from colo_common.model.resource_list import CPU, MEMORY, ResourceList
 from colo_scheduler.cpus.binding import NoCpus
-from colo_scheduler.numa.amounts import CPU, MEMORY, ResourceList, ZoneAmounts
+from colo_scheduler.numa.amounts import ZoneAmounts
 from colo_scheduler.numa.least_zones import MAX_ZONES_LISTED, DistantZone, KubeQos, least_zones
 from colo_scheduler.numa.policies import ProviderHints, TopologyPolicy
 from colo_scheduler.numa.refusal import ZoneRefusal

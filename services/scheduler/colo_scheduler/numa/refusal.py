@@ -5,7 +5,8 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from colo_common.model.reasons import Reason
-from colo_scheduler.numa.amounts import CPU, MEMORY, ResourceList, ZoneAmounts, total_of
+from colo_common.model.resource_list import CPU, MEMORY, ResourceList
+from colo_scheduler.numa.amounts import ZoneAmounts, total_of
 from colo_scheduler.numa.choice import ZoneDemand
 from colo_scheduler.numa.zones import by_freedom
 

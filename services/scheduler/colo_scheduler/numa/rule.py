@@ -12,19 +12,10 @@ from colo_common.model.cpu_topology import CpuTopology
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.reasons import Reason
+from colo_common.model.resource_list import CPU, MEMORY, ResourceList
 from colo_scheduler.cpus.binding import NoCpus
 from colo_scheduler.cpus.exclusive import HeldCpus
-from colo_scheduler.numa.amounts import (
-    CPU,
-    MEMORY,
-    ResourceList,
-    Split,
-    ZoneAmounts,
-    ZonePart,
-    check_zones,
-    short_reason,
-    wanted,
-)
+from colo_scheduler.numa.amounts import Split, ZoneAmounts, ZonePart, check_zones, short_reason, wanted
 from colo_scheduler.numa.choice import ZoneDemand, choose_zones, cut, demand_of, fewest_zones, sets_in_order
 from colo_scheduler.numa.exclusive import ZoneExclusive, ZoneStatus
 from colo_scheduler.numa.mask import mask_of

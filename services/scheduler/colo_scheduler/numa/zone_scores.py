@@ -1,7 +1,7 @@
 """How evenly a request would use the resources of a zone, 0-100: the balanced strategy of scheduler-plugins' NodeResourceTopology
 score (noderesourcetopology/score.go)."""
 
-from colo_scheduler.numa.amounts import ResourceList
+from colo_common.model.resource_list import ResourceList
 
 __all__ = ["MAX_SCORE", "balanced_score"]
 

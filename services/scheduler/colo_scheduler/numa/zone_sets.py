@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.numa.amounts import ResourceList, ZoneAmounts
+from colo_common.model.resource_list import ResourceList
+from colo_scheduler.numa.amounts import ZoneAmounts
 from colo_scheduler.numa.mask import EXHAUSTIVE_ZONES, masks_with_places, sums_of_sets
 
 __all__ = ["ZoneSets"]

@@ -14,6 +14,7 @@ from colo_common.model.node_rules import NodeRules
 from colo_common.model.placement import DeviceShare, ZoneHugePages, ZoneShare
 from colo_common.model.qos import QosClass
 from colo_common.model.reasons import Reason
+from colo_common.model.resource_list import CPU, MEMORY
 from colo_scheduler.cluster.holding import EXCLUSIVE, Holding, amplified
 from colo_scheduler.cluster.inventory import CPU_MCPU, NodeInventory
 from colo_scheduler.cluster.pool import PoolRow
@@ -26,7 +27,7 @@ from colo_scheduler.cpus.siblings import choose_apart_by_zone
 from colo_scheduler.devices.choose import NoDevices, choose_devices
 from colo_scheduler.devices.hints import device_hints
 from colo_scheduler.devices.never import locality_of
-from colo_scheduler.numa.amounts import CPU, HUGE_PAGES, MEMORY, ZoneAmounts
+from colo_scheduler.numa.amounts import HUGE_PAGES, ZoneAmounts
 from colo_scheduler.numa.exclusive import ZoneExclusive, ZoneStatus, status_of_zones
 from colo_scheduler.numa.least_zones import distances_between
 from colo_scheduler.numa.mask import mask_of, zones_of

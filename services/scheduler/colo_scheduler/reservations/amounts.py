@@ -7,9 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 __all__ = [
-    "CPU",
     "EPHEMERAL_STORAGE",
-    "MEMORY",
     "REPLICAS",
     "Amounts",
     "plus",
@@ -19,8 +17,6 @@ __all__ = [
 
 Amounts = Mapping[str, int]
 
-CPU: Final = "cpu"
-MEMORY: Final = "memory"
 EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 REPLICAS: Final = "pods"
 """The count of replicas, spelt as Kubernetes spells it."""

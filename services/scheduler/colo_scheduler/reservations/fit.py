@@ -14,7 +14,8 @@ from typing import Final
 from msgspec import Struct
 
 from colo_common.model.reservation import AllocatePolicy
-from colo_scheduler.reservations.amounts import CPU, EPHEMERAL_STORAGE, MEMORY, REPLICAS, Amounts, plus, room_left
+from colo_common.model.resource_list import CPU, MEMORY
+from colo_scheduler.reservations.amounts import EPHEMERAL_STORAGE, REPLICAS, Amounts, plus, room_left
 
 __all__ = [
     "NodeRoom",

@@ -11,7 +11,7 @@ from typing import Final
 
 from colo_common.model.constraints import Taint, Toleration
 from colo_common.model.reservation import ReservationSpec
-from colo_scheduler.reservations.amounts import CPU, MEMORY
+from colo_common.model.resource_list import CPU, MEMORY
 from colo_scheduler.reservations.owners import Claimant, is_owner
 
 __all__ = ["UNSCHEDULABLE", "Mismatch", "mismatch_of", "reserved_amounts"]

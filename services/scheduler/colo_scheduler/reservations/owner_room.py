@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from colo_common.model.placement import ZoneShare
-from colo_scheduler.reservations.amounts import CPU, MEMORY
+from colo_common.model.resource_list import CPU, MEMORY
 
 __all__ = ["room_for_owner"]
 

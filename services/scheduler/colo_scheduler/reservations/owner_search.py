@@ -15,6 +15,7 @@ from colo_common.events.job import PlacementRequest
 from colo_common.model.constraints import CpuBind, NumaPolicy
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import Placement, ZoneShare
+from colo_common.model.resource_list import CPU, MEMORY
 from colo_scheduler.cluster.holding import amplified
 from colo_scheduler.cluster.inventory import CPU_MCPU, NodeInventory
 from colo_scheduler.cluster.inventory_index import is_strict
@@ -29,7 +30,6 @@ from colo_scheduler.placement.decide import fit_node_exactly, needs_search
 from colo_scheduler.placement.fit import NodeFit, Site, fit_node
 from colo_scheduler.placement.verdicts import open_to
 from colo_scheduler.requests.request_class import RequestClass
-from colo_scheduler.reservations.amounts import CPU, MEMORY
 from colo_scheduler.reservations.fit import NodeRoom, ReservationCapacity
 from colo_scheduler.reservations.nominate import node_scores, nominate, score
 from colo_scheduler.reservations.owner_room import room_for_owner

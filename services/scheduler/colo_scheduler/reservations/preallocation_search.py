@@ -12,6 +12,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Attempt, Placement, ZoneShare
 from colo_common.model.reservation import ReservationSpec
+from colo_common.model.resource_list import CPU, MEMORY
 from colo_common.model.workload import RunSpec
 from colo_scheduler.cluster.holding import Holding
 from colo_scheduler.cluster.pool import pool_of
@@ -20,7 +21,7 @@ from colo_scheduler.commit.held import HeldAttempt
 from colo_scheduler.cpus.available import satisfies_binding
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy
 from colo_scheduler.ledger.reservation_names import name_of
-from colo_scheduler.numa.amounts import CPU, MEMORY, ZoneAmounts
+from colo_scheduler.numa.amounts import ZoneAmounts
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.numa.rule import ZoneAssignment, fit_zones
 from colo_scheduler.placement.choice import Choice

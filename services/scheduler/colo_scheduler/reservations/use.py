@@ -6,7 +6,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
 from colo_common.model.reservation import ReservationSpec
-from colo_scheduler.reservations.amounts import CPU, MEMORY
+from colo_common.model.resource_list import CPU, MEMORY
 from colo_scheduler.reservations.fit import fits_reservation
 from colo_scheduler.reservations.match import Mismatch, mismatch_of
 from colo_scheduler.reservations.owners import Claimant

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from colo_scheduler.numa.amounts import CPU, ResourceList
+from colo_common.model.resource_list import CPU, ResourceList
 
 __all__ = [
     "NO_TOPOLOGY",

@@ -16,9 +16,9 @@ from msgspec import Struct, field
 from colo_common.events.node import LoadSummary
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Attempt
+from colo_common.model.resource_list import CPU, MEMORY
 from colo_common.model.topology import NodeTopology
 from colo_scheduler.load.dynamic_rules import METRICS, DynamicRules
-from colo_scheduler.load.policy import CPU, MEMORY
 from colo_scheduler.numa.zones import IntArray
 from colo_scheduler.peers.crane.hot_value import Arrivals, HotPolicy
 from colo_scheduler.scorers.allocation import BoolArray

@@ -6,8 +6,9 @@ from colo_common.model.constraints import Constraints, NumaExclusive, NumaPolicy
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.reasons import Reason
+from colo_common.model.resource_list import CPU, ResourceList
 from colo_scheduler.cpus.binding import NoCpus
-from colo_scheduler.numa.amounts import CPU, ResourceList, ZoneAmounts, ZonePart
+from colo_scheduler.numa.amounts import ZoneAmounts, ZonePart
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.numa.refusal import Miss, ZoneRefusal, nearest_zone_refusal
 from colo_scheduler.numa.rule import CpuDemand, FitContext, ZoneAssignment, fit_own, fit_zones

@@ -6,10 +6,11 @@ from colo_common.model.constraints import Constraints
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.reasons import Reason
+from colo_common.model.resource_list import ResourceList
 from colo_scheduler.cpus.available import available_cpus
 from colo_scheduler.cpus.binding import NOT_ENOUGH, NoCpus
 from colo_scheduler.cpus.exclusive import sum_holders
-from colo_scheduler.numa.amounts import ResourceList, ZoneAmounts
+from colo_scheduler.numa.amounts import ZoneAmounts
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.numa.refusal import ZoneRefusal
 from colo_scheduler.numa.rule import CpuDemand, FitContext, NumaManager, ZoneAssignment

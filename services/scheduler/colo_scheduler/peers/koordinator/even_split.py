@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.numa.amounts import CPU, ResourceList, Split, ZoneAmounts, parts_of
+from colo_common.model.resource_list import CPU, ResourceList
+from colo_scheduler.numa.amounts import Split, ZoneAmounts, parts_of
 
 __all__ = ["spread_evenly"]
 

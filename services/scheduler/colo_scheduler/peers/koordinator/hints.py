@@ -6,7 +6,8 @@ Every set of zones is looked at, so they are for at most EXHAUSTIVE_ZONES zones.
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from colo_scheduler.numa.amounts import CPU, MEMORY, ResourceList, ZoneAmounts
+from colo_common.model.resource_list import CPU, MEMORY, ResourceList
+from colo_scheduler.numa.amounts import ZoneAmounts
 from colo_scheduler.numa.policies import Hint, TopologyPolicy
 from colo_scheduler.numa.zone_sets import ZoneSets
 from colo_scheduler.peers.koordinator.even_split import spread_evenly

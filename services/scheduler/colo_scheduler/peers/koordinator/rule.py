@@ -6,8 +6,9 @@ from colo_common.model.constraints import Constraints
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.reasons import Reason
+from colo_common.model.resource_list import ResourceList
 from colo_scheduler.cpus.binding import NoCpus
-from colo_scheduler.numa.amounts import ResourceList, ZoneAmounts, fill
+from colo_scheduler.numa.amounts import ZoneAmounts, fill
 from colo_scheduler.numa.mask import EXHAUSTIVE_ZONES
 from colo_scheduler.numa.policies import ProviderHints, TopologyPolicy, decide_scored
 from colo_scheduler.numa.refusal import ZoneRefusal, nearest_zone_refusal, short_misses

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from colo_scheduler.numa.amounts import ResourceList, ZoneAmounts
+from colo_common.model.resource_list import ResourceList
+from colo_scheduler.numa.amounts import ZoneAmounts
 from colo_scheduler.numa.policies import Hint
 from colo_scheduler.numa.zone_sets import ZoneSets
 

@@ -4,7 +4,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from colo_scheduler.numa.amounts import CPU, MEMORY, ResourceList, is_native
+from colo_common.model.resource_list import CPU, MEMORY, ResourceList
+from colo_scheduler.numa.amounts import is_native
 from colo_scheduler.numa.least_zones import ZONE_ID_END, KubeQos, is_enough
 
 __all__ = ["align"]
