@@ -19,8 +19,7 @@ from colo_scheduler.numa.mask import mask_of
 from colo_scheduler.numa.policies import Hint
 from colo_scheduler.numa.policies import TopologyPolicy as Policy
 from colo_scheduler.peers.kubelet.policies import decide_kubelet
-from colo_scheduler.placement.decide import fit_node_exactly
-from colo_scheduler.placement.fit import NodeFit
+from colo_scheduler.placement.fit import NodeFit, fit_node_exactly
 from colo_scheduler.requests.request_class import class_of
 from tests.props.test_scheduler_props import placements_of
 from tests.support.builders import GIB, a_node, a_topology

@@ -18,12 +18,10 @@ from typing import Final, NamedTuple, Protocol
 
 from colo_common.events.job import PlacementRequest
 from colo_common.events.placement import NodeScore, ReasonCount
-from colo_common.model.reasons import Reason
-from colo_scheduler.cluster.pool import pool_of
 from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.placement.candidates import Candidates, ranked
 from colo_scheduler.placement.choice import Choice
-from colo_scheduler.placement.fit import NodeFit, Rejection, Site, fit_node
+from colo_scheduler.placement.fit import TRIES_MOST, NodeFit, Rejection, fit_node_exactly, needs_search
 from colo_scheduler.placement.score_history import (
     ScoreHistory,
     SearchHistory,
@@ -41,12 +39,9 @@ __all__ = [
     "ClassDecision",
     "SEARCH_COST",
     "Stages",
-    "TRIES_MOST",
     "Unwatched",
     "decide",
     "decide_class",
-    "fit_node_exactly",
-    "needs_search",
     "turns",
 ]
 
@@ -77,9 +72,6 @@ class FitRejections:
         kept[row] = (capacity_generation, rejection)
 
 
-TRIES_MOST: Final = 1_000
-"""The most nodes that the exact fit tries for one replica, the best ones; the others are reported as not tried."""
-
 SEARCH_COST: Final = 10
 """One replica that needs the exact fit counts as so many other replicas in a batch."""
 
@@ -90,20 +82,6 @@ class Found(NamedTuple):
     row: int
     fit: NodeFit
     look: SearchSnapshot
-
-
-def needs_search(view: View, request: RequestClass) -> bool:
-    """Whether nodes have to be fitted exactly, one by one: because of the request, or because of a node's rules for online work."""
-    return request.is_detailed or (request.is_prod and view.inventory_index.strict > 0)
-
-
-def fit_node_exactly(view: View, row: int, request: RequestClass) -> NodeFit | Rejection:
-    """Whether this node, which passed all filters, takes the request."""
-    inventory = view.inventory_index.of(row)
-    node = view.nodes[row]
-    if inventory is None:
-        return Rejection(Reason.TOPOLOGY_UNKNOWN)
-    return fit_node(Site(view.pools[pool_of(request.band)].rows[row], node.zone_ids, node.sockets, inventory), request)
 
 
 class Search:

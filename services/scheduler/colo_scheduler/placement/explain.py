@@ -18,9 +18,8 @@ from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.devices.never import ask_of
 from colo_scheduler.numa.zones import IntArray, cpu_held_together, parts_of_rows
 from colo_scheduler.placement.capacity import layout_shortage, too_large
-from colo_scheduler.placement.decide import TRIES_MOST, fit_node_exactly, needs_search
 from colo_scheduler.placement.filters import PASSES
-from colo_scheduler.placement.fit import NodeFit, Rejection
+from colo_scheduler.placement.fit import TRIES_MOST, NodeFit, Rejection, fit_node_exactly, needs_search
 from colo_scheduler.placement.verdicts import Verdicts, judge
 from colo_scheduler.requests.request_class import RequestClass
 

@@ -17,7 +17,8 @@ from colo_common.model.reasons import Reason
 from colo_common.model.resource_list import CPU, MEMORY
 from colo_scheduler.cluster.holding import EXCLUSIVE, Holding, amplified
 from colo_scheduler.cluster.inventory import CPU_MCPU, NodeInventory
-from colo_scheduler.cluster.pool import PoolRow
+from colo_scheduler.cluster.pool import PoolRow, pool_of
+from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.cpus.available import keep_bindable
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
 from colo_scheduler.cpus.choose import CpuRequest, choose_cpus
@@ -38,7 +39,10 @@ from colo_scheduler.peers.registry import numa_manager
 from colo_scheduler.placement.filters import reason_for
 from colo_scheduler.requests.request_class import RequestClass
 
-__all__ = ["NodeFit", "Rejection", "fit_node"]
+__all__ = ["TRIES_MOST", "NodeFit", "Rejection", "Site", "fit_node", "fit_node_exactly", "needs_search"]
+
+TRIES_MOST: Final = 1_000
+"""The most nodes that the exact fit tries for one replica, the best ones; the others are reported as not tried."""
 
 _ASKED: Final = {
     CpuBind.DEFAULT: None,
@@ -111,6 +115,20 @@ class _Wish(NamedTuple):
     def cpus(self) -> int:
         """How many CPUs by number the request takes."""
         return self.binding.cpus if self.binding else 0
+
+
+def needs_search(view: View, request: RequestClass) -> bool:
+    """Whether nodes have to be fitted exactly, one by one: because of the request, or because of a node's rules for online work."""
+    return request.is_detailed or (request.is_prod and view.inventory_index.strict > 0)
+
+
+def fit_node_exactly(view: View, row: int, request: RequestClass) -> NodeFit | Rejection:
+    """Whether this node, which passed all filters, takes the request."""
+    inventory = view.inventory_index.of(row)
+    node = view.nodes[row]
+    if inventory is None:
+        return Rejection(Reason.TOPOLOGY_UNKNOWN)
+    return fit_node(Site(view.pools[pool_of(request.band)].rows[row], node.zone_ids, node.sockets, inventory), request)
 
 
 def fit_node(site: Site, request: RequestClass) -> NodeFit | Rejection:

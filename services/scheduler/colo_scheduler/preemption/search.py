@@ -25,8 +25,7 @@ from colo_scheduler.cluster.pool import RANK_BITS, RANK_MAX, pool_of
 from colo_scheduler.cluster.preemptible_index import Importance, ImportanceLevel, importance_of
 from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.numa.zones import IntArray, Part
-from colo_scheduler.placement.decide import fit_node_exactly, needs_search
-from colo_scheduler.placement.fit import NodeFit
+from colo_scheduler.placement.fit import NodeFit, fit_node_exactly, needs_search
 from colo_scheduler.placement.verdicts import open_to
 from colo_scheduler.preemption.what_if import WhatIf
 from colo_scheduler.requests.request_class import RequestClass

@@ -8,8 +8,7 @@ from colo_scheduler.cluster.node import costs_of
 from colo_scheduler.cluster.pool import pool_of
 from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.numa.zones import Part, ZoneFree, choose_zones
-from colo_scheduler.placement.decide import needs_search
-from colo_scheduler.placement.fit import NodeFit, Site, fit_node
+from colo_scheduler.placement.fit import NodeFit, Site, fit_node, needs_search
 from colo_scheduler.requests.request_class import RequestClass
 
 __all__ = ["WhatIf"]

@@ -26,8 +26,7 @@ from colo_scheduler.cpus.available import satisfies_binding
 from colo_scheduler.cpus.binding import BindPolicy
 from colo_scheduler.numa.zones import ZoneFree, choose_zones
 from colo_scheduler.placement.choice import Choice
-from colo_scheduler.placement.decide import fit_node_exactly, needs_search
-from colo_scheduler.placement.fit import NodeFit, Site, fit_node
+from colo_scheduler.placement.fit import NodeFit, Site, fit_node, fit_node_exactly, needs_search
 from colo_scheduler.placement.verdicts import open_to
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.reservations.fit import NodeRoom, ReservationCapacity
