@@ -37,7 +37,7 @@ from colo_scheduler.ledger.port import (
     ReleaseHolds,
 )
 from colo_scheduler.main import collect_rarely
-from colo_scheduler.placement.explain import Report
+from colo_scheduler.placement.report import Report
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.requests.request_class import RequestClass
 from tests.bench.openb import MACHINE, MIB, ZONE_CPUS, ZONE_GIB, all_different, real_mix

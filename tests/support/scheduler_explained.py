@@ -21,7 +21,7 @@ from colo_common.model.placement import Placement
 from colo_common.model.reasons import SENTENCES
 from colo_common.model.shortage import CONDITION, shortage_text
 from colo_scheduler.commit.jobs_asked import AskPending
-from colo_scheduler.placement.explain import Report
+from colo_scheduler.placement.report import Report
 from tests.support.builders import GIB
 
 

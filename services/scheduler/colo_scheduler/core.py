@@ -62,8 +62,9 @@ from colo_scheduler.ledger.port import (
 from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.placement.choice import Choice
 from colo_scheduler.placement.decide import ClassDecision, Stages, Unwatched, decide, turns
-from colo_scheduler.placement.explain import Report, full_report
+from colo_scheduler.placement.explain import full_report
 from colo_scheduler.placement.records import Records
+from colo_scheduler.placement.report import Report
 from colo_scheduler.placement.wake import wake_by_capacity
 from colo_scheduler.planning.plans import PlanInput, Plans
 from colo_scheduler.policy import SchedulerPolicy

@@ -20,8 +20,8 @@ from colo_overcommit.policy import OvercommitPolicy
 from colo_scheduler.commit.jobs_asked import AskPending
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger.port import HOLDS_MAX, CommitLedger, LedgerLoaded
-from colo_scheduler.placement.explain import Report
 from colo_scheduler.placement.records import Decisions, RejectionThrottle
+from colo_scheduler.placement.report import Report
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.requests.request_class import class_of
 from tests.support.builders import GIB, a_node, a_topology

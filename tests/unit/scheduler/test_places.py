@@ -33,8 +33,8 @@ from colo_common.model.workload import JobSpec, ResourceRequest, TaskSpec
 from colo_scheduler.cluster.pool import PoolName
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger.port import Hold, Ledger, LedgerRows, NodeCommit, NodeRow
-from colo_scheduler.placement.explain import Report
 from colo_scheduler.placement.fit import fit_node_exactly
+from colo_scheduler.placement.report import Report
 from tests.support.builders import GIB, a_node, a_placement, a_topology
 from tests.support.scheduler_explained import sentence
 from tests.support.scheduler_story import EITHER, Bench, a_placement_request, an_allocatable, answer_in, gpus, now

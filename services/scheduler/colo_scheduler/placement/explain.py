@@ -1,16 +1,14 @@
 """Why no node takes a request: how many nodes each reason refuses, and the node that came closest."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from typing import NamedTuple
 
 import numpy as np
 
 from colo_common.events.placement import NearestMiss, ReasonCount
 from colo_common.model.reasons import Reason
 from colo_common.model.restriction import restriction_text
-from colo_common.model.shortage import CONDITION
 from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.pool import Pool, pool_of
 from colo_scheduler.cluster.restricted import restriction_behind
@@ -20,33 +18,17 @@ from colo_scheduler.numa.zones import IntArray, cpu_held_together, parts_of_rows
 from colo_scheduler.placement.capacity import layout_shortage, too_large
 from colo_scheduler.placement.filters import PASSES
 from colo_scheduler.placement.fit import TRIES_MOST, NodeFit, Rejection, fit_node_exactly, needs_search
+from colo_scheduler.placement.report import Report, least_busy
 from colo_scheduler.placement.verdicts import Verdicts, judge
 from colo_scheduler.requests.request_class import RequestClass
 
-__all__ = ["Report", "full_report", "least_busy", "report_of"]
+__all__ = ["full_report", "report_of"]
 
 _NOBODY: Mapping[int, Rejection] = {}
 _REASONS = tuple(Reason)
 _RESTRICTIONS_SHOWN = 3
 _BY_NATURE = frozenset({Reason.CPUS_NOT_WHOLE_CORES})
 """Reasons that follow from the request and the node's hardware: no work that ends there changes them."""
-
-
-class Report(NamedTuple):
-    """Why no node takes a request class now. `is_unresolvable`: no more free capacity would change that.
-
-    The counts sum to `nodes` less the nodes that were not tried: the exact fit tries at most `search.TRIES_MOST` nodes.
-    """
-
-    nodes: int
-    counts: tuple[ReasonCount, ...]
-    nearest: NearestMiss | None
-    is_unresolvable: bool = False
-
-    @property
-    def substance(self) -> tuple[object, ...]:
-        """The part of the report whose change is published at once: the reasons, not the numbers."""
-        return (*(count.reason for count in self.counts), self.is_unresolvable)
 
 
 def report_of(view: View, request: RequestClass, refused: Mapping[int, Rejection] = _NOBODY) -> Report:
@@ -117,23 +99,6 @@ def _nearest(view: View, request: RequestClass, reason: Reason, rows: IntArray) 
         zone = view.nodes[best].zone_ids[int(np.argmax(parts[0]))]
     value = int(have[np.flatnonzero(rows == best)[0]])
     return NearestMiss(node=view.nodes[best].name, reason=reason, need=need, have=value, unit=unit, zone=zone)
-
-
-def least_busy(view: View, request: RequestClass, rows: Sequence[int]) -> NearestMiss:
-    """Of the nodes above a load limit, the node least above; `have` is its load in percent, `need` the most allowed."""
-    overloads = view.signals.overloads(request, view.count, view.now_ms)
-    busy = [(row, overload) for row in rows if (overload := overloads[row]) is not None]
-    if not busy:
-        row = min(rows, key=lambda row: int(view.facts.rank[row]))
-        return NearestMiss(node=view.nodes[row].name, reason=Reason.LOAD_OVER_THRESHOLD, need=1, have=0, unit=CONDITION)
-    row, least = min(busy, key=lambda each: (each[1].have_pct - each[1].most_pct, int(view.facts.rank[each[0]])))
-    return NearestMiss(
-        node=view.nodes[row].name,
-        reason=Reason.LOAD_OVER_THRESHOLD,
-        need=least.most_pct,
-        have=least.have_pct,
-        unit=least.unit,
-    )
 
 
 def _most_room(view: View, rows: IntArray) -> NearestMiss:

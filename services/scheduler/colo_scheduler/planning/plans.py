@@ -26,7 +26,8 @@ from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.commit.commit import placement_of
 from colo_scheduler.placement.choice import Choice
 from colo_scheduler.placement.decide import SEARCH_COST, ClassDecision, decide, turns
-from colo_scheduler.placement.explain import Report, full_report
+from colo_scheduler.placement.explain import full_report
+from colo_scheduler.placement.report import Report
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.preemption.search import Victims, VictimSearch, take_place_of
 from colo_scheduler.requests.queue import RequestQueue

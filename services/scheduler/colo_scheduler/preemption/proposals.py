@@ -25,8 +25,8 @@ from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.commit.commit import Commits
 from colo_scheduler.commit.held import HeldAttempt, Over
 from colo_scheduler.ledger.reservation_names import name_of
-from colo_scheduler.placement.explain import Report
 from colo_scheduler.placement.records import Records
+from colo_scheduler.placement.report import Report
 from colo_scheduler.preemption.search import Victims, VictimSearch, victims_on
 from colo_scheduler.requests.queue import RequestQueue
 from colo_scheduler.requests.request_class import RequestClass

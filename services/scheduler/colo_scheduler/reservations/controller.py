@@ -32,7 +32,7 @@ from colo_scheduler.ledger.port import HoldsReleased, LedgerAnswered, LedgerRows
 from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.placement.choice import Choice
 from colo_scheduler.placement.decide import ClassDecision
-from colo_scheduler.placement.explain import Report
+from colo_scheduler.placement.report import Report
 from colo_scheduler.requests.queue import Parked, RequestQueue
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.reservations.book import ReservationBook
