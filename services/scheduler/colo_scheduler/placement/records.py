@@ -14,9 +14,8 @@ from colo_common.events.requests import DecisionRecord
 from colo_common.model.placement import Attempt, Placement, attempt_key
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.snapshot import View
-from colo_scheduler.placement.decide import ClassDecision
+from colo_scheduler.placement.decide import ClassDecision, ScoreHistory, ScoreSnapshot
 from colo_scheduler.placement.report import Report
-from colo_scheduler.placement.score_history import ScoreHistory, ScoreSnapshot
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.requests.request_class import RequestClass, class_of
 from colo_scheduler.requests.validation import InvalidRequest
