@@ -118,7 +118,9 @@ class SchedulerCore:
         self._reserves = reserves
         self._audit = StateAudit(self.cluster, self.queue, self.commits.held, self.reserve.places)
         self._plans = Plans(self.cluster, self.policy)
-        self._proposals = Proposals(self.cluster, self.commits, self.queue, self._over, self._records, self.counts)
+        self._proposals = Proposals(
+            self.cluster, self.commits, self.queue, self._over, self._records.propose, self.counts
+        )
         self._colocation = NodeColocation(self.policy.colocation)
         self._asking = Asking(self.policy, self.commits, self.queue)
         self._over_requests = OverRequests(self._over, self._asking, self.policy.over_after_ms)

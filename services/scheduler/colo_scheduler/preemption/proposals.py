@@ -6,7 +6,7 @@ where it does not hold any more, or a victim leaves on its own, the search begin
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -25,7 +25,6 @@ from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.commit.commit import Commits
 from colo_scheduler.commit.held import HeldAttempt, Over
 from colo_scheduler.ledger.reservation_names import name_of
-from colo_scheduler.placement.records import Records
 from colo_scheduler.placement.report import Report
 from colo_scheduler.preemption.search import Victims, VictimSearch, victims_on
 from colo_scheduler.requests.queue import RequestQueue
@@ -86,15 +85,18 @@ class Proposals:
         commits: Commits,
         queue: RequestQueue,
         over: Over,
-        records: Records,
+        propose: Callable[[RequestClass, str, ProposedPreemption | None], None],
         counts: Counter[str],
     ) -> None:
-        """`over`: the attempts that have ended or were withdrawn; the place of one is held until the ledger has released it."""
+        """`over`: the attempts that have ended or were withdrawn; the place of one is held until the ledger has released it.
+
+        `propose` keeps the result of a search for explanations: the class, its replica, and the proposal or None.
+        """
         self._cluster = cluster
         self._queue = queue
         self._placements = _Placements(commits.held)
         self._over = over
-        self._records = records
+        self._propose = propose
         self._counts = counts
         self._asked: OrderedDict[RequestClass, _Asked] = OrderedDict()
         self._under_way: _UnderWay | None = None
@@ -179,12 +181,12 @@ class Proposals:
     def _say(self, one: _UnderWay, found: Victims | None, now_ms: int) -> list[Effect]:
         request, asked = one.request, one.asked
         if found is None:
-            self._records.propose(request, asked.replica, None)
+            self._propose(request, asked.replica, None)
             return []
         node = self._cluster.nodes[found.row]
         victims = tuple(_published(placement) for placement in found.leaving)
         proposal = ProposedPreemption(node=node.name, victims=victims, revision=node.revision, at_ms=now_ms)
-        self._records.propose(request, asked.replica, proposal)
+        self._propose(request, asked.replica, proposal)
         self._counts["preemptions_proposed"] += 1
         fact = PreemptionProposed(
             at_ms=now_ms,
