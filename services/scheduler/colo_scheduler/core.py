@@ -73,7 +73,7 @@ from colo_scheduler.requests.paused import PausedRequests
 from colo_scheduler.requests.queue import RequestQueue
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.requests.validation import InvalidRequest, dead_letters_of, sorted_out
-from colo_scheduler.reservations.api import answer, is_reservation_request
+from colo_scheduler.reservations.api import ReservationAnswers, is_reservation_request
 from colo_scheduler.reservations.controller import ReservationController
 from colo_scheduler.reservations.rows import JobsOver, ReservationsLoaded
 
@@ -114,6 +114,9 @@ class SchedulerCore:
         self._ledger_retry = LedgerRetry(self.policy, self.counts)
         self.reserve = ReservationController(
             self.cluster, self.queue, self.commits, self.counts, self.shards, self._end
+        )
+        self._reservation_answers = ReservationAnswers(
+            self.reserve.places, self.reserve.create, self.reserve.delete, self._records.explain
         )
         self._reserves = reserves
         self._audit = StateAudit(self.cluster, self.queue, self.commits.held, self.reserve.places)
@@ -525,7 +528,7 @@ class SchedulerCore:
         if not self.commits.is_loaded:
             refusal = Refusal(code=503, field="ledger", rule="the ledger is not read yet")
             return [Reply(request=asked.request, body=refusal)]
-        return answer(self.reserve, self._records, asked.request, asked.body, now_ms)
+        return self._reservation_answers.answer(asked.request, asked.body, now_ms)
 
     def _plan(self, request: str, ask: PlanJob) -> list[Effect]:
         refusal: Refusal | None = Refusal(code=503, field="ledger", rule="the ledger is not read yet")
