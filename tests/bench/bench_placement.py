@@ -39,6 +39,7 @@ from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.stamp import Stamp
 from colo_scheduler.commit.jobs_asked import StartedKnown
 from colo_scheduler.core import SchedulerCore
+from colo_scheduler.figures import CoreFigures
 from colo_scheduler.ledger.memory import MemoryLedger
 from colo_scheduler.ledger.port import (
     CommitLedger,
@@ -84,13 +85,15 @@ class Run:
         stages = StageTimes(self.clock.wall_us, lambda at_ms: at_ms * 1000, no_span)
         self.core = SchedulerCore(SchedulerPolicy(), stages, shards=SHARDS, reserves=False)
         self.ledger = ledger
+        metrics = Metrics()
         self.shell = SchedulerShell(
-            self.core,
             ledger,
             MemoryBus(),
             self.clock,
+            figures=CoreFigures(self.core.counts, self.core.queue, self.core.commits, self.core.cluster, metrics),
             stages=stages,
-            metrics=Metrics(),
+            shards=SHARDS,
+            metrics=metrics,
             rng=random.Random(1),
             owner="bench",
             lease_ttl_ms=LEASE_MS,

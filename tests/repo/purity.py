@@ -59,6 +59,7 @@ IMPURE: Final = {
     "colo_overcommit.history_store": "reads and writes the store",
     "colo_scheduler.commit.pending": "asks another service",
     "colo_scheduler.commit.starts": "asks another service",
+    "colo_scheduler.figures": "keeps metrics, and logs",
     "colo_scheduler.ledger.redis": "speaks to Redis",
     "colo_scheduler.reservations.store": "reads the store and asks other services",
 }

@@ -8,7 +8,7 @@ import pytest
 
 from tests.repo.import_graph import FILE, circles, document, longest_chain, product_graph
 
-CHAIN_MAX: Final = {"colo_scheduler": 18}
+CHAIN_MAX: Final = {"colo_scheduler": 12}
 """The longest chain of imports that a package may have, in modules."""
 
 

@@ -20,6 +20,7 @@ from colo_common.runtime.service import Service
 from colo_common.runtime.wall_time import wall_us_at
 from colo_scheduler.commit.pending import PAGE
 from colo_scheduler.core import SchedulerCore
+from colo_scheduler.figures import CoreFigures
 from colo_scheduler.ledger.port import Ledger
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.reservations.api import QUESTIONS
@@ -61,11 +62,12 @@ def scheduler_service(
         policy = structs.replace(policy, tie_rotation=1 + zlib.crc32(owner.encode()) % _TIE_ROTATIONS)
     core = SchedulerCore(policy, stages, shards=shards, reserves=store is not None, forget_node_ms=forget_node_ms)
     shell = SchedulerShell(
-        core,
         ledger,
         bus,
         clock,
+        figures=CoreFigures(core.counts, core.queue, core.commits, core.cluster, metrics),
         stages=stages,
+        shards=shards,
         metrics=metrics,
         rng=rng,
         owner=owner,

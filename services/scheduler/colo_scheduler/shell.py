@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar, assert_never
 
@@ -20,7 +19,6 @@ from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.partition import Fence, PartitionsHeld
-from colo_common.model.reasons import Reason
 from colo_common.ports import Bus, Clock, PortError, Refused, Store
 from colo_common.runtime.backoff import Backoff
 from colo_common.runtime.core import Subscription
@@ -31,7 +29,7 @@ from colo_common.runtime.store_watch import watch_identity
 from colo_scheduler.commit.jobs_asked import AskPending, AskStarted
 from colo_scheduler.commit.pending import PAGE, Pending
 from colo_scheduler.commit.starts import Starts
-from colo_scheduler.core import SchedulerCore
+from colo_scheduler.figures import CoreFigures
 from colo_scheduler.ledger.port import (
     CALL_MAX,
     CommitLedger,
@@ -93,7 +91,6 @@ HEARS_SHARED: Final = (
 _RESERVATIONS: Final = "reservations"
 _COUNT_EVERY_S: Final = 1.0
 _LEAVE_AFTER_S: Final = 6.0
-_SHOWN_UNREADABLE: Final = 3
 _REFUSALS_MAX: Final = 5
 """Refusals after which one call is given up: about two seconds, in which a server may change its role."""
 _COMMIT_WITHIN_S: Final = 2.0
@@ -115,24 +112,26 @@ class SchedulerShell:
 
     def __init__(
         self,
-        core: SchedulerCore,
         ledger: Ledger,
         bus: Bus,
         clock: Clock,
         *,
+        figures: CoreFigures,
         stages: StageTimes,
         metrics: Metrics,
         rng: random.Random,
         owner: str = "",
+        shards: int = 0,
         lease_ttl_ms: int = LEASE_TTL_MS,
         store: Store | None = None,
         page: int = PAGE,
     ) -> None:
-        """`owner` names this scheduler among those that share the work; a lease on a shard lasts `lease_ttl_ms`.
+        """`owner` names this scheduler among those that share `shards`; 0: it is alone. A lease on a shard lasts `lease_ttl_ms`.
 
-        `page`: the number of replicas in one request to the jobs service.
+        `figures` are those of the core; `run` keeps them up to date. `page`: the number of replicas in one request to the jobs
+        service.
         """
-        self._core = core
+        self._figures = figures
         self._ledger = ledger
         self._bus = bus
         self._clock = clock
@@ -151,27 +150,14 @@ class SchedulerShell:
         self._ask_jobs = asyncio.Event()
         self._owner = owner
         #: None: this scheduler is alone.
-        self.leases = LeaseKeeper(ledger.leases, owner, core.shards.count, lease_ttl_ms) if core.shards.count else None
+        self.leases = LeaseKeeper(ledger.leases, owner, shards, lease_ttl_ms) if shards else None
         if self.leases is None:
             self._pending.ask()
         self._log = structlog.get_logger("scheduler")
-        self._counted: Counter[str] = Counter()
-        self._outcomes = metrics.counter(
-            "colo_scheduler_outcomes_total", "what became of wants, commits, holds and facts", ("outcome",)
-        )
         self._commit_seconds = metrics.histogram(
             "colo_scheduler_commit_seconds", "time of one ledger commit, retries included"
         )
-        self._waiting = metrics.gauge("colo_scheduler_waiting_replicas", "replicas that wait for a place")
-        self._held = metrics.gauge("colo_scheduler_held_attempts", "attempts that hold a place")
-        self._unreadable: dict[str, tuple[str, ...]] = {}
-        self._disagreeing: dict[str, tuple[str, ...]] = {}
-        self._disagreeing_rows = metrics.gauge(
-            "colo_scheduler_disagreeing_rows", "ledger rows that do not agree with what the node is"
-        )
-        self._unreadable_rows = metrics.gauge("colo_scheduler_unreadable_rows", "ledger rows that cannot be read")
         self._shards_held = metrics.gauge("colo_scheduler_held_shards", "shards whose wants are decided here")
-        self._nodes = metrics.gauge("colo_scheduler_known_nodes", "nodes that are known")
 
     # ---- effects
 
@@ -421,37 +407,5 @@ class SchedulerShell:
 
     async def _keep_counting(self) -> None:
         while True:
-            self.count()
+            self._figures.update()
             await asyncio.sleep(_COUNT_EVERY_S)
-
-    def _tell_unreadable(self) -> None:
-        """Log each row of the ledger that cannot be read, when the problem begins and when it ends."""
-        found = dict(self._core.commits.unreadable)
-        for name in sorted(found.keys() | self._unreadable.keys()):
-            if found.get(name) != self._unreadable.get(name):
-                why = "; ".join(found.get(name, ())[:_SHOWN_UNREADABLE]) or "readable again"
-                self._log.warning(Reason.LEDGER_DISAGREES.value, node=name, why=why)
-        self._unreadable = found
-        self._unreadable_rows.set(len(found))
-
-    def _tell_disagreeing(self) -> None:
-        """Log each node whose ledger row holds more than the node has, when the problem begins and when it ends."""
-        found = dict(self._core.cluster.disagreeing)
-        for name in sorted(found.keys() | self._disagreeing.keys()):
-            if found.get(name) != self._disagreeing.get(name):
-                why = "; ".join(found.get(name, ())[:_SHOWN_UNREADABLE]) or "agrees again"
-                self._log.warning(Reason.LEDGER_DISAGREES.value, node=name, why=why)
-        self._disagreeing = found
-        self._disagreeing_rows.set(len(found))
-
-    def count(self) -> None:
-        """Update the metrics from the core's counters."""
-        for name, count in sorted(self._core.counts.items()):
-            if count > self._counted[name]:
-                self._outcomes.labels(name).inc(count - self._counted[name])
-                self._counted[name] = count
-        self._tell_unreadable()
-        self._tell_disagreeing()
-        self._waiting.set(len(self._core.queue))
-        self._held.set(len(self._core.commits.held))
-        self._nodes.set(len(self._core.cluster.rows))
