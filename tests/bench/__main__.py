@@ -22,6 +22,7 @@ QUICK: Final[dict[str, tuple[str, ...]]] = {
     "collector_service": ("--seconds", "3"),
     "end_to_end": ("--quick",),
     "executor": ("--rounds", "3"),
+    "idle": ("--quick",),
     "instances": ("--quick",),
     "jobs": ("--total", "1500"),
     "machine": ("--seconds", "600"),

@@ -57,8 +57,9 @@ async def running_cluster(
     environment: Mapping[str, str] | None = None,
     access: NatsAccess | None = None,
     environments: Mapping[str, Mapping[str, str]] | None = None,
+    services: Sequence[str] = SERVICES,
 ) -> AsyncIterator[Cluster]:
-    """The services of SERVICES, and nodes that are fresh and sampled every `period_s`. Everything is stopped at the end.
+    """The services, and nodes that are fresh and sampled every `period_s`. Everything is stopped at the end.
 
     `others`: instances of the other services. Those after the first are named scheduler-2, jobs-2 and so on. `access` is how the
     load reaches NATS where it lets in nobody who is nobody, `environments` what each service is told besides.
@@ -82,8 +83,8 @@ async def running_cluster(
     bus.start()
     try:
         await bus.connected(10)
-        modules = {name: f"colo_{name}" for name in SERVICES}
-        for name in SERVICES:
+        modules = {name: f"colo_{name}" for name in services}
+        for name in services:
             count = schedulers if name == "scheduler" else others
             modules |= {f"{name}-{number}": f"colo_{name}" for number in range(2, count + 1)}
         for name, module in modules.items():

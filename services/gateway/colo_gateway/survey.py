@@ -20,10 +20,10 @@ NEEDED: Final = ("jobs", "scheduler", "overcommit")
 _NO_ANSWER: Final = "nobody answers: it is stopped, still starting, or stuck"
 # Orders to the executors have a consumer for each node, which say nothing about a control service.
 _STREAMS: Final = tuple(stream.value for stream in STREAMS if stream not in (Stream.CMD, Stream.NODE))
-_REST_S: Final = 1.0
+_REST_S: Final = 2.0
 _IMPATIENT_S: Final = 0.2
 # The bus is asked about every consumer: seldom enough not to be seen, and often enough for an alert or a scaler.
-_PENDING_EVERY: Final = 5
+_PENDING_EVERY: Final = 3
 
 
 class ServiceSurvey:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import itertools
 
@@ -16,6 +17,7 @@ from colo_common.runtime.otlp import OtlpExporter
 from colo_common.runtime.telemetry import Telemetry
 from tests.support.bus_memory import MemoryBus
 from tests.support.manual_clock import ManualClock
+from tests.support.vloop import run_virtual
 
 
 class Exported:
@@ -134,3 +136,20 @@ async def test_an_endpoint_that_is_away_costs_nothing_but_the_export(error: Exce
 def test_an_endpoint_must_be_an_http_address() -> None:
     with pytest.raises(InvalidInput, match="otlp_endpoint"):
         OtlpExporter("localhost:4318", "scheduler", "1")
+
+
+def test_spans_that_come_after_a_rest_are_published_within_half_a_second() -> None:
+    found, bus = telemetry(), MemoryBus(keep_sent=True)
+
+    async def main() -> list[int]:
+        counts: list[int] = []
+        task = asyncio.create_task(found.run(bus, ManualClock(5_000)))
+        for index in range(3):
+            await asyncio.sleep(5)
+            found.root("submit", traceparent=placement_trace(f"job/main/{index}", 1), start_us=1, end_us=2)
+            await asyncio.sleep(0.6)
+            counts.append(len(bus.sent))
+        task.cancel()
+        return counts
+
+    assert run_virtual(main()) == [1, 2, 3]

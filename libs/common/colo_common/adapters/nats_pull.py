@@ -34,6 +34,7 @@ _RETRY_FIRST_S: Final = 0.1
 _RETRY_MOST_S: Final = 5.0
 # After this time without a message or heartbeat the consumer is taken as deleted.
 _SILENCE_S: Final = 2.5 * _HEARTBEAT_S
+_WATCH_LEAST_S: Final = 0.1
 _LOOK_EVERY_S: Final = 10.0
 _NS: Final = 1_000_000_000
 #: The streams that discard their oldest messages at a limit.
@@ -133,7 +134,11 @@ class PullConsumer:
         reconnect = loop.create_task(self._connection.wait_other_generation(generation))
         try:
             while True:
-                await asyncio.wait((reconnect, end), timeout=_HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
+                # Not at every heartbeat: the earliest moment at which the silence could be too long.
+                quiet_s = _HEARTBEAT_S if self._is_busy else self._seen_s + _SILENCE_S - loop.time()
+                await asyncio.wait(
+                    (reconnect, end), timeout=max(_WATCH_LEAST_S, quiet_s), return_when=asyncio.FIRST_COMPLETED
+                )
                 if end.done():
                     end.result()
                 if reconnect.done():

@@ -166,11 +166,19 @@ class RedisStore:
     async def ready(self) -> str:
         """Empty when a small write is accepted by a server that evicts nothing, else one sentence."""
         try:
-            await self._client.set(key_of_kind("probe"), b"1", ex=_PROBE_KEPT_S)
-            info = {**await self._client.info("memory"), **await self._client.info("persistence")}
+            # One round trip: everybody who looks at a service asks this, once a second and more.
+            async with self._client.pipeline(transaction=False) as pipe:
+                pipe.set(key_of_kind("probe"), b"1", ex=_PROBE_KEPT_S)
+                pipe.info("memory")
+                pipe.info("persistence")
+                answers = await pipe.execute(raise_on_error=False)
         except REDIS_ERRORS as error:
             return str(redis_error(error, "Redis"))
-        return store_weakness(info, must_append=self._must_append)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                return str(redis_error(answer, "Redis"))
+        _, memory, persistence = answers
+        return store_weakness({**memory, **persistence}, must_append=self._must_append)
 
     async def close(self) -> None:
         """Close the connections."""

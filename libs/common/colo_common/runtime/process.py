@@ -54,7 +54,7 @@ __all__ = ["ServiceProcess", "run"]
 Settings = TypeVar("Settings", bound=Struct)
 
 _CONNECT_S: Final = 5.0
-_LAG_EVERY_S: Final = 0.25
+_LAG_EVERY_S: Final = 0.5
 _CLOSE_S: Final = 3.0
 # gc.set_threshold: new containers before a young collection, and collections of a generation before one of the next older. The
 # middle generation is collected a hundred thousand containers at a time, and everything waits for that.

@@ -54,6 +54,7 @@ class Telemetry:
         self._exporter = exporter
         self._span_ids = span_ids
         self._waiting: deque[SpanData] = deque()
+        self._came = asyncio.Event()
         self._dropped = (metrics or Metrics()).counter(
             f"colo_{service.replace('-', '_')}_spans_dropped_total", "spans that nobody will see"
         )
@@ -101,10 +102,13 @@ class Telemetry:
         return tuple(self._waiting.popleft() for _ in range(min(limit, len(self._waiting))))
 
     async def run(self, bus: Bus, clock: Clock) -> None:
-        """Publish finished spans twice a second, until cancelled."""
+        """Publish finished spans, those of half a second together, until cancelled. Sleeps while there are none."""
         stamp = Stamp(self._service, f"spans-{secrets.token_hex(4)}", clock)
         while True:
+            await self._came.wait()
             await asyncio.sleep(_FLUSH_EVERY_S)
+            # A span that comes during the flush is taken with it, or it sets the event again: the next wait returns at once.
+            self._came.clear()
             await self.flush(bus, clock, stamp)
 
     async def flush(self, bus: Bus, clock: Clock, stamp: Stamp | None = None) -> None:
@@ -157,6 +161,8 @@ class Telemetry:
         if len(self._waiting) >= _SPANS_WAITING:
             self._waiting.popleft()
             self._dropped.inc()
+        if not self._waiting:
+            self._came.set()
         self._waiting.append(
             SpanData(
                 trace_id=trace_of(own),
