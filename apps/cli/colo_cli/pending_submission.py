@@ -36,7 +36,10 @@ def keep_key(api: str, job: bytes, key: str) -> bool:
         others = sorted(path.parent.iterdir(), key=lambda each: each.stat().st_mtime)
         for old in others[: max(len(others) - _FILES_MOST + 1, 0)]:
             old.unlink(missing_ok=True)
-        path.write_text(key + "\n", "ascii")
+        # A command that is killed in the middle leaves the whole key or none: half of one would submit the job twice.
+        fresh = path.with_name(f"{path.name}.{os.getpid()}")
+        fresh.write_text(key + "\n", "ascii")
+        os.replace(fresh, path)
     except OSError:
         return False
     return True
