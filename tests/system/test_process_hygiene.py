@@ -141,7 +141,7 @@ OPENS = 'for each in /dev/null /dev/urandom "$0"; do (exec 3< "$each") 2>/dev/nu
 
 
 @pytest.mark.skipif(
-    not CgroupTree(ROOT, "colo").limits_devices, reason="this kernel has no files for device access (cgroup v1)"
+    Knob.DEVICES not in CgroupTree(ROOT, "colo").has(), reason="this kernel has no files for device access (cgroup v1)"
 )
 async def test_a_batch_replica_opens_what_it_was_given_and_no_other_device(policy, tmp_path):
     kernel_log = tmp_path / "kernel-log"
@@ -165,6 +165,41 @@ async def test_a_batch_replica_opens_what_it_was_given_and_no_other_device(polic
         assert isinstance(launched, ReplicaLaunched)
         if Path("/dev/kmsg").exists():
             assert any("c 1:11 rwm" in knob.value for knob in launched.knobs)
+
+
+@pytest.mark.skipif(
+    Knob.DEVICES not in CgroupTree(ROOT, "colo").has(), reason="this kernel has no files for device access (cgroup v1)"
+)
+async def test_devices_that_somebody_opens_or_closes_are_put_back_also_by_the_next_executor(policy):
+    group = Path(ROOT, "devices", policy.subtree, "batch", "job.main.0@1")
+
+    def opened() -> set[str]:
+        return set((group / "devices.list").read_text().splitlines())
+
+    async def put_back(runtime: ProcessRuntime, name: str, rule: str) -> None:
+        (group / name).write_text(rule)
+        changed = (group / "devices.list").read_text().strip()
+        drift = await runtime.reconcile()
+        assert drift is not None
+        assert [(knob.path, knob.before) for knob in drift.knobs] == [
+            (str((group / "devices.list").relative_to(ROOT)), changed)
+        ]
+        assert opened() == rules
+
+    runtime = ProcessRuntime(policy)
+    try:
+        await runtime.adopt(1)
+        assert isinstance(await runtime.launch(a_run("sleep 3600"), 1), ReplicaLaunched)
+        rules = opened()
+        await put_back(runtime, "devices.allow", "a")
+        await put_back(runtime, "devices.allow", "c 1:11 r")
+        assert await runtime.reconcile() is None
+    finally:
+        await runtime.close()
+        # The list is in the journal, and another policy has its list for later attempts.
+        async with adopted(replace(policy, devices="all")) as later:
+            await put_back(later, "devices.allow", "c 1:11 r")
+            await put_back(later, "devices.deny", "c *:* m")
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from colo_common.events.enforcement import KnobValue
+from colo_executor.device_access import access_writes
 from colo_executor.group_dirs import DIR_FLAGS, exists_at, groups_in, read_at, remove_below, tree_of
 from colo_executor.knobs import PERIOD_US, UNLIMITED, Knob, agrees, file_of, page_bytes_of, text_of, value_of
 from colo_executor.order import KnobWrite
@@ -284,28 +285,13 @@ class CgroupTree:
         if agrees(write.knob, self.version, text, before):
             self.keep(write)
             return KnobValue(path=path, value=before, before=before)
-        self._write(mount, write.path, place[1], text, before)
+        for name, part in _writes_of(write.knob, place[1], text, before):
+            # Only replicas have rules of devices, and of those no old value is put back.
+            self._write(mount, write.path, name, part, before if name == place[1] else None)
         shown = self._read(mount, write.path, place[1])
         if not agrees(write.knob, self.version, text, shown):
             raise CgroupError(f"{path} shows {shown!r} after writing {text!r}")
         self.keep(write)
-        return KnobValue(path=path, value=shown, before=before)
-
-    @property
-    def limits_devices(self) -> bool:
-        """Whether the kernel has files that say which devices a group may open: under v1, where they can be written."""
-        return self.version == 1 and "devices" in self.hierarchy.mounts
-
-    def allow_devices(self, group: str, rules: Sequence[str]) -> KnobValue:
-        """Let the group's processes open the devices of these rules ("c 1:3 rwm") and no others. Raises CgroupError."""
-        mount = self.hierarchy.mounts["devices"]
-        before = self._read(mount, group, "devices.list")
-        self._write(mount, group, "devices.deny", "a", None)
-        for rule in rules:
-            self._write(mount, group, "devices.allow", rule, None)
-        path, shown = self._shown(mount, group, "devices.list"), self._read(mount, group, "devices.list")
-        if set(shown.splitlines()) != set(rules):
-            raise CgroupError(f"{path} shows {shown!r} after these rules were written: {', '.join(rules)}")
         return KnobValue(path=path, value=shown, before=before)
 
     def observed(self, write: KnobWrite) -> KnobValue:
@@ -669,6 +655,11 @@ class CgroupTree:
         except OSError as error:
             name = errno.errorcode.get(error.errno or 0, "error")
             raise CgroupError(f"{path}: {what} refused with {name} ({error.strerror})") from error
+
+
+def _writes_of(knob: Knob, name: str, text: str, before: str) -> tuple[tuple[str, str], ...]:
+    """File and text of each write that sets the knob: one, but for rules of devices."""
+    return access_writes(before, text) if knob is Knob.DEVICES else ((name, text),)
 
 
 def _field(text: str, name: str) -> str:

@@ -56,12 +56,16 @@ class Accepted(Struct, frozen=True, kw_only=True, tag="accepted"):
 
 
 class Launched(Struct, frozen=True, kw_only=True, tag="launched"):
-    """A process whose command is about to start. `start_ticks` (/proc/PID/stat field 22) rules out a later process of that pid."""
+    """A process whose command is about to start. `start_ticks` (/proc/PID/stat field 22) rules out a later process of that pid.
+
+    `devices` are the rules of the device files that it may open, "" without any.
+    """
 
     placement: Placement
     pid: int
     start_ticks: int
     at_ms: int
+    devices: str = ""
 
 
 class Stopping(Struct, frozen=True, kw_only=True, tag="stopping"):

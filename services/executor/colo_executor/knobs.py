@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
+from colo_executor.device_access import check_rules, rules_in
 
 __all__ = [
     "PAGE_BYTES",
@@ -43,7 +44,7 @@ WEIGHT_MOST: Final = 262_144
 
 
 class Knob(StrEnum):
-    """A setting of a control group. Values are integers in the unit of the name, or kernel lists for the two sets."""
+    """A setting of a control group. Values are integers in the unit of the name, kernel lists for the two sets, or rules."""
 
     CPU_WEIGHT = "cpu-weight"  # v1 shares, whatever the hierarchy
     CPU_IDLE = "cpu-idle"  # 0 | 1
@@ -58,6 +59,7 @@ class Knob(StrEnum):
     FROZEN = "frozen"  # 0 | 1
     HUGE_PAGES_LIMIT = "huge-pages-limit-bytes"  # of one page size: what may be touched
     HUGE_PAGES_RESERVED_LIMIT = "huge-pages-reserved-limit-bytes"  # of one page size: what may be mapped
+    DEVICES = "devices"  # the device files that may be opened: rules of cgroup v1, one a line
 
 
 class KnobFile(Struct, frozen=True, kw_only=True):
@@ -87,6 +89,8 @@ _FILES: Final[dict[Knob, KnobFile]] = {
     Knob.HUGE_PAGES_RESERVED_LIMIT: KnobFile(
         controller="hugetlb", v1="hugetlb.{size}.rsvd.limit_in_bytes", v2="hugetlb.{size}.rsvd.max"
     ),
+    # Shows what writes to devices.allow and devices.deny made of it.
+    Knob.DEVICES: KnobFile(controller="devices", v1="devices.list", v2=""),
 }
 _LIMITS: Final = (Knob.MEMORY_LIMIT, Knob.HUGE_PAGES_LIMIT, Knob.HUGE_PAGES_RESERVED_LIMIT)
 """The limits in bytes: "-1" lifts them under v1, "max" under v2."""
@@ -143,6 +147,8 @@ def text_of(knob: Knob, version: int, value: int | str) -> str:
         if not isinstance(value, str):
             raise InvalidInput(knob.value, 'must be a kernel list such as "0-3,8"', value)
         return CpuSet.parse(value, knob.value).format()
+    if knob is Knob.DEVICES:
+        return check_rules(str(value), knob.value)
     if not isinstance(value, int):
         raise InvalidInput(knob.value, "must be an integer", value)
     match knob:
@@ -163,7 +169,7 @@ def value_of(knob: Knob, version: int, shown: str) -> int | str:
 
     Of a weight under v2 it is the least of the v1 weights with this text.
     """
-    if knob in (Knob.CPUSET_CPUS, Knob.CPUSET_MEMS):
+    if knob in (Knob.CPUSET_CPUS, Knob.CPUSET_MEMS, Knob.DEVICES):
         return shown
     if knob is Knob.CPU_WEIGHT and version == 2:
         return WEIGHT_LEAST - (-(int(shown) - 1) * 262_142 // 9_999)
@@ -181,6 +187,8 @@ def agrees(knob: Knob, version: int, wrote: str, shown: str) -> bool:
     if knob is Knob.FROZEN:
         # v1 shows this until the last process has stopped.
         return (wrote, shown) == ("FROZEN", "FREEZING")
+    if knob is Knob.DEVICES:
+        return rules_in(wrote) == rules_in(shown)
     if knob in _LIMITS and wrote == "-1":
         return shown.isdigit() and int(shown) >= _V1_UNLIMITED_BYTES
     if knob is Knob.MEMORY_LIMIT and shown.isdigit():

@@ -65,6 +65,8 @@ ORDER: Final[Mapping[Knob, OrderRule]] = {
     Knob.FROZEN: _FREE,
     Knob.HUGE_PAGES_LIMIT: _FREE,
     Knob.HUGE_PAGES_RESERVED_LIMIT: _FREE,
+    # Within the parent's, too, but no group above a replica has rules of colo.
+    Knob.DEVICES: _FREE,
 }
 """The rule of every knob, the stricter of both cgroup versions."""
 _SETS: Final = (Knob.CPUSET_CPUS, Knob.CPUSET_MEMS)

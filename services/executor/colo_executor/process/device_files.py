@@ -3,13 +3,16 @@
 import glob
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
+from colo_executor.knobs import Knob
+from colo_executor.order import KnobWrite
+from colo_executor.process.settings import ProcessPolicy
 
-__all__ = ["EVERYBODYS", "check_patterns", "device_rules"]
+__all__ = ["EVERYBODYS", "check_patterns", "device_knobs", "device_rules"]
 
 #: What every program may expect: null, zero, full, random, urandom, tty, ptmx and the terminals of pts. Files of devices may be
 #: made (m) and are opened by these rules as well; container runtimes give the same.
@@ -47,6 +50,16 @@ def check_patterns(patterns: Sequence[str], field: str) -> None:
         if not all(parts) or ".." in parts or "\0" in pattern:
             rule = 'must be a file below /dev such as "fuse" or "net/tun", with * and ? for what varies'
             raise InvalidInput(f"{field}[{number}]", rule, pattern)
+
+
+def device_knobs(
+    policy: ProcessPolicy, has: Collection[Knob], placement: Placement, path: str
+) -> tuple[KnobWrite, ...]:
+    """The knob of a batch replica's rules of devices, none where the kernel or the policy has none, or no fence may be."""
+    if Knob.DEVICES not in has or policy.devices == "all":
+        return ()
+    rules = device_rules(placement, policy.device_files)
+    return () if rules is None else (KnobWrite(path=path, knob=Knob.DEVICES, value="\n".join(rules)),)
 
 
 def device_rules(placement: Placement, patterns: Sequence[str], dev_root: str = "/dev") -> tuple[str, ...] | None:

@@ -39,7 +39,7 @@ from colo_executor.online import (
     pools_of,
 )
 from colo_executor.order import KnobWrite
-from colo_executor.process.device_files import device_rules
+from colo_executor.process.device_files import device_knobs
 from colo_executor.process.fast import ClosedCpus, FastReader
 from colo_executor.process.kill_tier import SUFFIX
 from colo_executor.process.launch import check_run
@@ -223,11 +223,9 @@ class ObservingRuntime:
             return f"would be refused here: {error}"
         words = " ".join((*self._policy.command_prefix, *command))
         words = words if len(words) <= _WORDS_MOST else f"{words[:_WORDS_MOST]}..."
-        if not is_online(placement) and self._policy.devices == "given" and tree.limits_devices:
-            rules = device_rules(placement, self._policy.device_files)
-            words += "" if rules is None else f" (of the devices only {', '.join(rules)})"
         values = ", ".join(
-            f"{os.path.basename(knob.path)}={knob.value}" + ("" if write.path else f" of {tree.name}")
+            f"{os.path.basename(knob.path)}={'; '.join(knob.value.splitlines())}"
+            + ("" if write.path else f" of {tree.name}")
             for write, knob in knobs
         )
         return f"would run {words} in {tree.name}/{group} with {values}"
@@ -238,7 +236,8 @@ class ObservingRuntime:
         if not is_online(placement):
             group, pool = group_of(token), self._pool(machine)
             check_given(placement, pool, ())
-            return self._tree, group, replica_knobs(desired, pool, placement, group, self._ceiling_mcpu)
+            writes = replica_knobs(desired, pool, placement, group, self._ceiling_mcpu)
+            return self._tree, group, (*writes, *device_knobs(self._policy, machine.has, placement, group))
         if not self._admits_online:
             raise CgroupError("the operator of this node admits no online work (setting online)")
         group = online_group(placement.qos, token)

@@ -177,15 +177,19 @@ class ProcessRuntime:
         found = []
         for key, running in homes.items():
             entry = state.launched[key]
-            found.append(
-                self._adopt(running, entry.start_ticks, entry.at_ms, by_this_clock(state.stopping.get(key), now_ms))
-            )
+            found.append(self._adopt(running, entry, by_this_clock(state.stopping.get(key), now_ms)))
         for running in unknown:
             first = first_process(self._policy.proc_root, running.tree.pids(running.group))
             running.pid, ticks = (0, 0) if first is None else first
-            entry = Launched(placement=running.placement, pid=running.pid, start_ticks=ticks, at_ms=now_ms)
+            entry = Launched(
+                placement=running.placement,
+                pid=running.pid,
+                start_ticks=ticks,
+                at_ms=now_ms,
+                devices=self._devices_of(running),
+            )
             await asyncio.to_thread(self._journal.note, entry)
-            found.append(self._adopt(running, ticks, now_ms, None))
+            found.append(self._adopt(running, entry, None))
         await asyncio.to_thread(self._online.settle)
         self._background = [
             asyncio.get_running_loop().create_task(each) for each in (self._clear_left(), self._rotate())
@@ -208,15 +212,20 @@ class ProcessRuntime:
             return KeptCpus()
         return kept if online_cpus(self._policy.sys_root) - kept.withheld else KeptCpus()
 
-    def _adopt(self, running: RunningAttempt, ticks: int, at_ms: int, stop: StopIntent | None) -> AdoptedReplica:
+    def _devices_of(self, running: RunningAttempt) -> str:
+        return "" if is_online(running.placement) else self._tier.devices_of(running.token)
+
+    def _adopt(self, running: RunningAttempt, entry: Launched, stop: StopIntent | None) -> AdoptedReplica:
         self._note(running)
-        is_alive = self._watch_again(running, ticks)
-        if is_alive:
-            self._tier_of(running.placement).adopt(running.token, running.placement)
-        else:
+        is_alive = self._watch_again(running, entry.start_ticks)
+        if not is_alive:
             self._ending.collect(running)
+        elif is_online(running.placement):
+            self._online.adopt(running.token, running.placement)
+        else:
+            self._tier.adopt(running.token, running.placement, entry.devices)
         return AdoptedReplica(
-            placement=running.placement, pid=running.pid, launched_at_ms=at_ms, alive=is_alive, stop=stop
+            placement=running.placement, pid=running.pid, launched_at_ms=entry.at_ms, alive=is_alive, stop=stop
         )
 
     def _look(self) -> tuple[list[RunningAttempt], list[str]]:
@@ -551,7 +560,10 @@ class ProcessRuntime:
             if not decision.acquire(blocking=False):
                 raise CgroupError("the launch was given up before the kernel took the process")
             ticks = start_ticks(self._policy.proc_root, gate.pid) or 0
-            self._journal.append(Launched(placement=placement, pid=gate.pid, start_ticks=ticks, at_ms=now_ms))
+            entry = Launched(
+                placement=placement, pid=gate.pid, start_ticks=ticks, at_ms=now_ms, devices=self._devices_of(running)
+            )
+            self._journal.append(entry)
         except BaseException:
             if gate is not None:
                 gate.close()

@@ -25,13 +25,14 @@ from colo_executor.desired import (
     replica_sets,
     tier_knobs,
 )
+from colo_executor.device_access import rules_in
 from colo_executor.inventory import MachineInventory
 from colo_executor.journal import JournalFile
 from colo_executor.journal_lines import Created, PreImage
 from colo_executor.knobs import PERIOD_US, UNLIMITED, WEIGHT_MOST, Knob, quota_us
 from colo_executor.local import CeilingRefused, CeilingWritten, Drift
 from colo_executor.order import KnobWrite, cpuset_writes, ordered_writes, quota_writes
-from colo_executor.process.device_files import device_rules
+from colo_executor.process.device_files import device_knobs
 from colo_executor.process.found import class_of
 from colo_executor.process.kill_tier import CONTROLLERS, SUFFIX, KillTier
 from colo_executor.process.machine import cpu_rows, huge_pages_asked, machine_of
@@ -181,10 +182,8 @@ class Tier:
                 self.tree.make(group)
                 others = self._others(group)
                 writes = replica_knobs(self._desired, machine, placement, group, self.ceiling_mcpu, others)
-                knobs = tuple(self.tree.write(write) for write in writes)
-                rules = self._device_rules(placement)
-                if rules is not None:
-                    knobs = (*knobs, self.tree.allow_devices(group, rules))
+                devices = device_knobs(self._policy, machine.has, placement, group)
+                knobs = tuple(self.tree.write(write) for write in (*writes, *devices))
             except (CgroupError, OSError):
                 del self._placements[group]
                 self.tree.remove(group)
@@ -196,14 +195,23 @@ class Tier:
                 self._quotas[group] = replica_quota_us(most, self.ceiling_mcpu)
         return knobs
 
-    def _device_rules(self, placement: Placement) -> tuple[str, ...] | None:
-        if self._policy.devices == "all" or not self.tree.limits_devices:
-            return None
-        return device_rules(placement, self._policy.device_files)
+    def devices_of(self, token: str) -> str:
+        """The rules of devices that the kernel shows for the attempt, "" where everything is open or nothing is shown."""
+        try:
+            shown = self.tree.value(Knob.DEVICES, group_of(token))
+        except (CgroupError, FileNotFoundError):
+            return ""
+        return "" if rules_in(shown) is None else shown
 
-    def adopt(self, token: str, placement: Placement) -> None:
-        """Keep the values of an attempt of an earlier executor, and let its quota follow the ceiling again."""
+    def adopt(self, token: str, placement: Placement, devices: str = "") -> None:
+        """Keep the values of an attempt of an earlier executor, and let its quota follow the ceiling again.
+
+        `devices` are the rules of devices that it was started with. Another setting, or other devices since then, change those of
+        later attempts.
+        """
         if self.machine is not None:
+            if devices and Knob.DEVICES in self.machine.has:
+                self.tree.keep(KnobWrite(path=group_of(token), knob=Knob.DEVICES, value=devices))
             machine = replace(self.machine, cpus=self._cpus)
             others = self._others(group_of(token))
             for write in replica_knobs(self._desired, machine, placement, group_of(token), None, others):
