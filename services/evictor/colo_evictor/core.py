@@ -21,12 +21,13 @@ from colo_common.events.placement import PlacementsDecided, PlacementsReleased
 from colo_common.events.policy import PolicyChanged
 from colo_common.events.requests import HoldEntry, HoldsListed
 from colo_common.events.restriction import RestrictionsChanged
+from colo_common.events.undecoded import Undecoded
 from colo_common.model.audit import Audit
 from colo_common.model.colocation import admits_batch
 from colo_common.model.colocation_rules import ruled
 from colo_common.model.freshness import FORGET_NODE_MS, Freshness
 from colo_common.model.holds_gate import HoldsGate
-from colo_common.model.invalid import InvariantBroken
+from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.partition import Partitions, PartitionsHeld, partition_of
 from colo_common.model.placement import attempt_key
 from colo_common.model.reasons import EndCause
@@ -73,6 +74,7 @@ def eviction_id(*parts: str | int) -> str:
 Event = (
     NodeTopologyReported
     | NodeUsageSampled
+    | Undecoded
     | FreshnessChanged
     | PlacementsDecided
     | PlacementsReleased
@@ -95,8 +97,9 @@ Event = (
 class EvictorCore:
     """Keeps for each node its placements, the holds of its signals, its terminating victims and its cool-down.
 
-    Where several instances share the work, each knows what is placed and measured on all nodes, and evicts on those of the
-    partitions that it holds; victims and cool-downs of a node come with its row when it changes hands.
+    Where several instances share the work, each knows what is placed on all nodes, and evicts on those of the partitions that it
+    holds; victims and cool-downs of a node come with its row when it changes hands. Of the samples of other nodes the newest is
+    kept undecoded: the holds of a node's signals begin with it when the node comes here.
     """
 
     def __init__(
@@ -135,8 +138,8 @@ class EvictorCore:
         """Take one event and return its effects. Raises InvalidInput for a topology that breaks a rule."""
         self._now_ms = now_ms
         match event:
-            case NodeUsageSampled():
-                return self._sampled(event, now_ms)
+            case NodeUsageSampled() | Undecoded():
+                return self._sample_came(event, now_ms)
             case PlacementsDecided():
                 for placement in event.placements:
                     self._node(placement.node).placed.take(HoldEntry.of(placement), now_ms)
@@ -232,15 +235,39 @@ class EvictorCore:
                     raise InvariantBroken("a node has more than one victim on its way out", node=name)
             yield _PIECE
 
-    def _sampled(self, sample: NodeUsageSampled, now_ms: int) -> list[Effect]:
-        node = self.nodes.get(sample.node)
+    def _sample_came(self, event: NodeUsageSampled | Undecoded, now_ms: int) -> list[Effect]:
+        """Decode and take a sample of an own node. Of another one the newest is kept as it came."""
+        node = self.nodes.get(event.node)
         if node is None or node.topology is None:
             return []
+        if self._owns(event.node):
+            sample = event.decoded() if isinstance(event, Undecoded) else event
+            return self._sampled(sample, node, now_ms) if isinstance(sample, NodeUsageSampled) else []
+        node.unread, node.unread_ms = event, now_ms
+        self._lost_since.pop(event.node, None)
+        return []
+
+    def _sampled(self, sample: NodeUsageSampled, node: WatchedNode, now_ms: int) -> list[Effect]:
         if sample.boot_id == node.boot_id and sample.sample_seq <= node.sample_seq:
             return []
+        self._lost_since.pop(sample.node, None)
+        node.unread = None
+        held, credited = self._feed(node, sample, now_ms)
+        if not held:
+            return self._drain(sample.node, now_ms)
+        if node.terminating or now_ms < node.cool_until_ms or not self._holds.is_open:
+            return []
+        level, held_ms = held[0]
+        return self._evict(node, sample, level, held_ms, credited, now_ms)
+
+    def _feed(
+        self, node: WatchedNode, sample: NodeUsageSampled, now_ms: int
+    ) -> tuple[list[tuple[Level, int]], tuple[int, int]]:
+        """Let the signals see a sample that arrived at `now_ms`: those that were high for long enough, and what is credited."""
+        if node.topology is None:
+            return [], (0, 0)
         node.boot_id, node.sample_seq = sample.boot_id, sample.sample_seq
         node.seen = {attempt_key(w.replica, w.attempt): w for w in sample.workloads if w.replica}
-        self._lost_since.pop(sample.node, None)
         credited = (
             sum(victim.cpu_mcpu for victim in node.terminating.values()),
             sum(victim.memory_bytes for victim in node.terminating.values()),
@@ -256,14 +283,21 @@ class EvictorCore:
             and level.high
             and held_ms >= level.hold_ms
         ]
-        if not self._owns(sample.node):
-            return []
-        if not held:
-            return self._drain(sample.node, now_ms)
-        if node.terminating or now_ms < node.cool_until_ms or not self._holds.is_open:
-            return []
-        level, held_ms = held[0]
-        return self._evict(node, sample, level, held_ms, credited, now_ms)
+        return held, credited
+
+    def _read(self, node: WatchedNode) -> None:
+        """Look into the newest sample that came while another instance acted for the node. It orders nothing by itself."""
+        unread, node.unread = node.unread, None
+        # What was seen when the node was here last says nothing of how long a signal is high.
+        node.signals.clear()
+        if unread is None:
+            return
+        try:
+            sample = unread.decoded() if isinstance(unread, Undecoded) else unread
+        except InvalidInput:
+            return
+        if isinstance(sample, NodeUsageSampled):
+            self._feed(node, sample, node.unread_ms)
 
     def _evict(
         self,
@@ -507,6 +541,7 @@ class EvictorCore:
         for name in sorted({*rows, *self.nodes}):
             if self._partition(name) in asked:
                 self._take_row(name, rows.get(name), now_ms)
+                self._read(self._node(name))
                 effects.extend(self._already_ended(name, now_ms))
         return effects
 

@@ -49,9 +49,10 @@ HEARS: Final = (
     Subscription(type=RestrictionsChanged, durable=False, replay=True),
     Subscription(type=PolicyChanged, durable=False, replay=True),
 )
-#: Where several instances share the work each hears every end: it may get the node whose victim ended.
+#: Where several instances share the work each hears every end: it may get the node whose victim ended. Samples are decoded by one.
 HEARS_SHARED: Final = (
-    *(subscription for subscription in HEARS if subscription.type is not ReplicaEnded),
+    *(subscription for subscription in HEARS if subscription.type not in (ReplicaEnded, NodeUsageSampled)),
+    Subscription(type=NodeUsageSampled, undecoded=True),
     Subscription(type=ReplicaEnded, durable=False),
     Subscription(type=EvictionRequested, durable=False),
 )

@@ -6,6 +6,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from colo_common.events.node import NodeUsageSampled, WorkloadUsage
+from colo_common.events.undecoded import Undecoded
 from colo_common.model.placement import attempt_key
 from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import EndCause, Reason
@@ -50,8 +51,8 @@ class WatchedNode(Struct, kw_only=True):
 
     `seen`: the replicas of the newest sample, by attempt. `withdrawn_ms`: since when it takes no batch work any more, None while it
     does; `withdrawn_by` names what withdrew it. `drained_ms`: the beginning of the drain whose end was published. `ends`: how
-    attempts ended while another instance acted for the node. `policy` is what the colocation policy makes of its labels, None
-    before its topology.
+    attempts ended while another instance acted for the node. `unread`: the newest sample that came meanwhile, at `unread_ms`, which
+    nobody looked into yet. `policy` is what the colocation policy makes of its labels, None before its topology.
     """
 
     topology: NodeTopology | None = None
@@ -68,6 +69,8 @@ class WatchedNode(Struct, kw_only=True):
     withdrawn_by: str = ""
     drained_ms: int | None = None
     ends: dict[str, EndCause] = field(default_factory=dict)
+    unread: Undecoded | NodeUsageSampled | None = None
+    unread_ms: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
     policy: EvictorPolicy | None = None
 

@@ -13,7 +13,7 @@ from colo_common.events.external import (
     NodeExternal,
     SetExternalCapacity,
 )
-from colo_common.events.fleet import GetFleet, GetNode
+from colo_common.events.fleet import GetNode
 from colo_common.events.node import (
     AllocatableChanged,
     FreshnessChanged,
@@ -22,23 +22,22 @@ from colo_common.events.node import (
     NodeUsageSampled,
 )
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
-from colo_common.events.policy import PolicyChanged, PreviewPolicy
-from colo_common.events.requests import ExplainAllocatable, HoldEntry, HoldsListed, HoldsReply, ListNodes, Refusal
+from colo_common.events.policy import PolicyChanged
+from colo_common.events.requests import ExplainAllocatable, HoldEntry, HoldsListed, HoldsReply
 from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import RestrictionsChanged
+from colo_common.events.undecoded import Undecoded
 from colo_common.model.audit import Audit
 from colo_common.model.colocation import admits_batch
 from colo_common.model.freshness import FORGET_NODE_MS, Freshness, freshness_of
-from colo_common.model.invalid import InvariantBroken
+from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.partition import Partitions, PartitionsHeld, partition_of
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.restriction import Restrictions, restriction_text
 from colo_overcommit.allocatable import Limit, ZoneInputs, allocatable_of_zone, with_reclaim, zone_inputs
-from colo_overcommit.due_histories import due_histories
+from colo_overcommit.dropped import Dropped
 from colo_overcommit.estimators.estimator import LAST
-from colo_overcommit.estimators.steps import STEP_MS
 from colo_overcommit.exclusive import exclusive_by_zone
-from colo_overcommit.expected_use import ExpectedUse
 from colo_overcommit.explain import explain, recompute
 from colo_overcommit.explain_mid import recompute_mid
 from colo_overcommit.external import bounds_with, unexpired, with_external
@@ -46,23 +45,20 @@ from colo_overcommit.fleet_guard import NO_GUARD, BusReachable, FleetGuard, Guar
 from colo_overcommit.followed_policy import FollowedPolicy
 from colo_overcommit.held_by_batch import HeldByBatch
 from colo_overcommit.histories import (
-    KEPT_MS,
     HistoriesLoaded,
-    NodeHistory,
-    decode_history,
-    encode_history,
+    LoadHistories,
 )
 from colo_overcommit.hysteresis import has_load_moved, moves_between, should_publish
 from colo_overcommit.known_node import KnownNode
 from colo_overcommit.mid import MidInputs, has_mid_moved, mid_inputs, mid_of_zones
 from colo_overcommit.online_charge import charges_by_zone
 from colo_overcommit.policy import MidMode, OvercommitPolicy
-from colo_overcommit.preview import preview_policy
 from colo_overcommit.prod_peaks import ProdPeaks, ProdUse
-from colo_overcommit.promises import JudgedPromises
-from colo_overcommit.queries import explain_node, fleet_totals, get_node, list_nodes, unknown_node
+from colo_overcommit.promises import JudgedPromises, promises_of
+from colo_overcommit.queries import answer, unknown_node
 from colo_overcommit.reserved import reserved_by_zone
 from colo_overcommit.risk import moved_by
+from colo_overcommit.stored_histories import StoredHistories
 from colo_overcommit.take_back import TakeBack
 from colo_overcommit.watch import Watch
 
@@ -71,6 +67,7 @@ __all__ = ["Event", "OvercommitCore"]
 Event = (
     NodeTopologyReported
     | NodeUsageSampled
+    | Undecoded
     | PlacementsDecided
     | PlacementsReleased
     | ReservationChanged
@@ -92,26 +89,18 @@ Event = (
 _NODES_MAX = 50_000
 # About 3 ms; a node of many zones counts as several.
 _CHECKED_AT_ONCE = 300
+# A node of another instance is computed for so long after somebody asked for it by name.
+_LOOKED_AT_MS = 60_000
 # The scheduler may have answered from a view that does not contain younger holds yet.
 _YOUNG_MS = 60_000
-
-
-class Dropped(Struct):
-    """Counts of dropped inputs by reason, exported as metrics."""
-
-    no_topology: int = 0
-    old_sample: int = 0
-    too_many_nodes: int = 0
-    unlisted_holds: int = 0
-    unreadable_histories: int = 0
-    large_histories: int = 0
 
 
 class OvercommitCore:
     """Keeps for each node its topology, its newest sample, the holds of batch work and the last published allocatable.
 
     Where several instances share the work, each knows all nodes, and publishes for those of the partitions that it holds. What the
-    others publish it takes over as published, so that a node goes on from its number when it changes hands.
+    others publish it takes over as published, so that a node goes on from its number when it changes hands. Of the samples of their
+    nodes it notes the arrival, and keeps the newest undecoded: it is computed when the node comes here, or when somebody asks.
     """
 
     def __init__(
@@ -130,8 +119,7 @@ class OvercommitCore:
         self.nodes: dict[str, KnownNode] = {}
         self.dropped = Dropped()
         self.restrictions = Restrictions()
-        self._histories: dict[str, NodeHistory] = {}
-        self._expired: dict[str, None] = {}
+        self._histories = StoredHistories(policy.estimator, self.dropped)
         self._take_back = TakeBack()
         self._watch = Watch(policy.freshness, forget_node_ms)
         self._now_ms = 0
@@ -142,8 +130,8 @@ class OvercommitCore:
         self._now_ms = now_ms
         self.guard.passes(now_ms)
         match event:
-            case NodeUsageSampled():
-                return self._sampled(event, now_ms)
+            case NodeUsageSampled() | Undecoded():
+                return self._sample_came(event, now_ms)
             case PlacementsDecided():
                 for placement in event.placements:
                     self._take(placement, now_ms, is_new=True)
@@ -256,27 +244,71 @@ class OvercommitCore:
                 self._watch.sampled(event.node, known.watched_ms)
         return []
 
-    def _sampled(self, sample: NodeUsageSampled, now_ms: int) -> list[Effect]:
-        known = self.nodes.get(sample.node)
+    def _sample_came(self, event: NodeUsageSampled | Undecoded, now_ms: int) -> list[Effect]:
+        """Decode and take a sample of an own node. Of another one the newest is kept as it came."""
+        known = self.nodes.get(event.node)
         if known is None or known.topology is None:
             self.dropped.no_topology += 1
             return []
+        if self.partitions.owns(event.node):
+            sample = event.decoded() if isinstance(event, Undecoded) else event
+            return self._sampled(sample, known, now_ms) if isinstance(sample, NodeUsageSampled) else []
+        known.unread, known.sampled_at_ms = event, now_ms
+        self._received(event.node, known, now_ms)
+        if now_ms < known.asked_until_ms:
+            self._read(known, now_ms)
+        return []
+
+    def _sampled(self, sample: NodeUsageSampled, known: KnownNode, now_ms: int) -> list[Effect]:
         if known.is_old(sample):
             self.dropped.old_sample += 1
             return []
+        known.unread = None
         self.restrictions.expire(now_ms)
+        inputs = self._compute(known, sample, now_ms)
+        self._received(sample.node, known, now_ms)
+        effects: list[Effect] = self._refresh(sample.node, known, now_ms)
+        # Who hears both facts takes a node for fresh by the number that says so.
+        known.is_changed = known.is_changed or bool(effects)
+        if known.freshness is Freshness.FRESH:
+            effects.extend(self._publish(sample.node, known, inputs, now_ms))
+            self._promise(known, now_ms)
+        effects.append(
+            Publish(
+                fact=LeaseRenewed(
+                    at_ms=now_ms,
+                    node=sample.node,
+                    sample_seq=sample.sample_seq,
+                    batch_cpu_mcpu=known.published.batch_cpu_mcpu if known.published else 0,
+                    lease_ms=self.policy.lease_ms,
+                )
+            )
+        )
+        return effects
+
+    def _received(self, node: str, known: KnownNode, now_ms: int) -> None:
+        """A sample of the node arrived: nobody's silence is counted from before."""
+        known.watched_ms = self.guard.watched_ms(now_ms)
+        self._watch.sampled(node, known.watched_ms)
+        self.guard.withheld.discard(node)
+
+    def _compute(self, known: KnownNode, sample: NodeUsageSampled, now_ms: int) -> tuple[ZoneInputs, ...]:
+        """Learn from the sample, which arrived at `now_ms`, and return the terms that follow from it."""
+        topology = known.topology
+        if topology is None:
+            return ()
         self._restrict(sample.node, known)
         policy = known.policy or self.policy
         inputs = zone_inputs(
-            known.topology,
+            topology,
             sample,
             known.held.by_zone(),
             policy,
             reserved=known.reserved,
-            exclusive=exclusive_by_zone(known.held, known.topology, sample.workloads),
+            exclusive=exclusive_by_zone(known.held, topology, sample.workloads),
             charges=charges_by_zone(
                 known.held,
-                known.topology,
+                topology,
                 sample.workloads,
                 cpu_policy=policy.cpu_policy,
                 memory_policy=policy.memory_policy,
@@ -300,31 +332,7 @@ class OvercommitCore:
             inputs = with_external(inputs, external)
         known.mid_inputs = self._mid(known, sample, inputs, policy)
         known.accept(sample, inputs, now_ms)
-        known.watched_ms = self.guard.watched_ms(now_ms)
-        self._watch.sampled(sample.node, known.watched_ms)
-        self.guard.withheld.discard(sample.node)
-        if not self.partitions.owns(sample.node):
-            if known.freshness is Freshness.FRESH:
-                self._promise(known, now_ms)
-            return []
-        effects: list[Effect] = self._refresh(sample.node, known, now_ms)
-        # Who hears both facts takes a node for fresh by the number that says so.
-        known.is_changed = known.is_changed or bool(effects)
-        if known.freshness is Freshness.FRESH:
-            effects.extend(self._publish(sample.node, known, inputs, now_ms))
-            self._promise(known, now_ms)
-        effects.append(
-            Publish(
-                fact=LeaseRenewed(
-                    at_ms=now_ms,
-                    node=sample.node,
-                    sample_seq=sample.sample_seq,
-                    batch_cpu_mcpu=known.published.batch_cpu_mcpu if known.published else 0,
-                    lease_ms=self.policy.lease_ms,
-                )
-            )
-        )
-        return effects
+        return inputs
 
     def _mid(
         self, known: KnownNode, sample: NodeUsageSampled, inputs: tuple[ZoneInputs, ...], policy: OvercommitPolicy
@@ -377,32 +385,15 @@ class OvercommitCore:
 
     def due_histories(self, now_ms: int, every_ms: int, most: int) -> dict[str, bytes | None]:
         """Node -> the row to store now, None to delete it; `stored` is told which were. One that is too large is counted."""
-        found: dict[str, bytes | None] = dict.fromkeys(list(self._expired)[:most])
-        for node, history in due_histories(self.nodes, self.partitions.owns, now_ms, every_ms, most):
-            value = encode_history(history)
-            if value is None:
-                self.dropped.large_histories += 1
-                self.stored(node, now_ms)
-            else:
-                found[node] = value
-        return found
+        return self._histories.due(self.nodes, self.partitions.owns, now_ms, every_ms, most)
 
     def stored(self, node: str, now_ms: int) -> None:
         """The row of the node was stored, as `due_histories` gave it last."""
-        self._expired.pop(node, None)
-        known = self.nodes.get(node)
-        if known is not None:
-            known.stored_ms, known.stored_step = now_ms, known.learned_ms // STEP_MS
+        self._histories.stored(node, self.nodes.get(node), now_ms)
 
     def _load_histories(self, event: HistoriesLoaded, now_ms: int) -> None:
-        for node in sorted(event.rows)[:_NODES_MAX]:
-            history = decode_history(event.rows[node])
-            if history is None:
-                self.dropped.unreadable_histories += 1
-            elif now_ms - history.at_ms > KEPT_MS:
-                self._expired[node] = None
-            else:
-                self._histories[node] = history
+        asked, count = frozenset(event.partitions), self.partitions.count
+        self._histories.take(event, self.nodes, lambda node: not asked or partition_of(node, count) in asked, now_ms)
 
     # ---- several instances
 
@@ -415,11 +406,38 @@ class OvercommitCore:
     def _held_now(self, event: PartitionsHeld, now_ms: int) -> list[Effect]:
         """Act for the nodes of these partitions from now on; those that are late are published as late at once."""
         new, _ = self.partitions.take(event)
-        effects: list[Effect] = []
+        learns = self.policy.estimator != LAST or self.policy.mid_mode == MidMode.RECLAIMABLE
+        effects: list[Effect] = [LoadHistories(partitions=tuple(sorted(new)))] if new and learns else []
         for node, known in self.nodes.items():
-            if partition_of(node, self.partitions.count) in new and known.sample is not None:
+            if partition_of(node, self.partitions.count) not in new:
+                continue
+            self._read(known, now_ms)
+            known.promises = promises_of(self.policy)
+            if known.promises is not None and known.published is not None and known.published.risk is not None:
+                known.promises.restore(known.published.risk, now_ms)
+            if known.sample is not None:
                 effects.extend(self._refresh(node, known, now_ms))
         return effects
+
+    def _read(self, known: KnownNode, now_ms: int) -> None:
+        """Compute the newest sample of a node of another instance, if that was left; it counts as of its arrival."""
+        unread, known.unread = known.unread, None
+        if unread is None:
+            return
+        try:
+            sample = unread.decoded() if isinstance(unread, Undecoded) else unread
+        except InvalidInput:
+            self.dropped.malformed_sample += 1
+            return
+        if not isinstance(sample, NodeUsageSampled) or known.is_old(sample):
+            self.dropped.old_sample += 1
+            return
+        self.restrictions.expire(now_ms)
+        samples = known.samples
+        self._compute(known, sample, known.sampled_at_ms or now_ms)
+        if known.freshness is Freshness.FRESH:
+            # It warmed up already, also when its collector began again meanwhile: whoever held it said so.
+            known.samples = max(known.samples, samples)
 
     def _take_published(self, event: AllocatableChanged, now_ms: int) -> None:
         """Take over the number of a node that another instance, or an earlier start, published."""
@@ -579,7 +597,7 @@ class OvercommitCore:
             if len(self.nodes[node].held):
                 self._watch.departed(node, self.guard.watched_ms(now_ms))
             elif self.nodes.pop(node).stored_step:
-                self._expired[node] = None
+                self._histories.forget(node)
         return effects
 
     def _due(self, now_ms: int) -> list[str]:
@@ -637,18 +655,16 @@ class OvercommitCore:
 
     def _answer(self, request: RequestReceived, now_ms: int) -> Struct:
         match request.body:
-            case ListNodes() as asked:
-                return list_nodes(self.nodes, asked, now_ms)
-            case GetFleet():
-                return fleet_totals(self.nodes)
-            case GetNode(node=node):
-                return get_node(node, self.nodes, now_ms)
-            case ExplainAllocatable(node=node):
-                return explain_node(node, self.nodes, now_ms)
-            case PreviewPolicy() as preview:
-                return preview_policy(self.nodes, preview, self.followed, now_ms)
+            case GetNode(node=node) | ExplainAllocatable(node=node):
+                asked_for = [node] if node in self.nodes else []
+                for one in asked_for:
+                    # Each sample has the details of some workloads: whoever looks on sees all of them.
+                    self.nodes[one].asked_until_ms = now_ms + _LOOKED_AT_MS
             case _:
-                return Refusal(code=404, field="request", rule="is not answered here", got=type(request.body).__name__)
+                asked_for = list(self.nodes)
+        for node in asked_for:
+            self._read(self.nodes[node], now_ms)
+        return answer(request.body, self.nodes, self.followed, now_ms)
 
     def _known(self, node: str) -> KnownNode | None:
         known = self.nodes.get(node)
@@ -656,28 +672,10 @@ class OvercommitCore:
             if len(self.nodes) >= _NODES_MAX:
                 self.dropped.too_many_nodes += 1
                 return None
-            history = self._histories.pop(node, None)
-            known = self.nodes[node] = KnownNode(
-                promises=self._promises(),
-                expected=self._expected(history),
-                restored=history if history is not None and history.prod is not None else None,
-                stored_step=0 if history is None else history.at_ms // STEP_MS,
-            )
+            known = self.nodes[node] = KnownNode(promises=promises_of(self.policy))
+            self._histories.begin(node, known)
             self._watch.departed(node, self.guard.watched_ms(self._now_ms))
         return known
-
-    def _expected(self, history: NodeHistory | None) -> ExpectedUse | None:
-        if self.policy.estimator == LAST:
-            return None
-        return ExpectedUse(self.policy.estimator, () if history is None else history.zones)
-
-    def _promises(self) -> JudgedPromises | None:
-        policy = self.policy
-        if not policy.risk.is_on:
-            return None
-        least, most = policy.risk.least_margin_pct, policy.risk.most_margin_pct
-        margins = (100 - policy.cpu_reclaim_pct, 100 - policy.memory_reclaim_pct)
-        return JudgedPromises(*(min(max(margin, least), most) for margin in margins))
 
     def _take(self, hold: Placement | HoldEntry, now_ms: int, *, is_new: bool = False) -> None:
         self._held(hold.node).take(

@@ -13,6 +13,7 @@ __all__ = [
     "ROW_KIND",
     "VERSION",
     "HistoriesLoaded",
+    "LoadHistories",
     "NodeHistory",
     "ProdHistory",
     "ZoneHistory",
@@ -57,9 +58,16 @@ class NodeHistory(Struct, frozen=True, kw_only=True):
 
 
 class HistoriesLoaded(Struct, frozen=True, kw_only=True):
-    """Event: the stored rows, node -> value. It comes before any other event."""
+    """Event: the stored rows, node -> value; before any other event, or of the nodes of the `partitions` that came here."""
 
     rows: Mapping[str, bytes]
+    partitions: tuple[int, ...] = ()
+
+
+class LoadHistories(Struct, frozen=True, kw_only=True):
+    """Effect: read the rows again. The nodes of these partitions came here; what another instance learned of them is stored."""
+
+    partitions: tuple[int, ...]
 
 
 _ENCODER: Final = msgspec.json.Encoder()

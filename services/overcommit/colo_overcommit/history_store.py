@@ -19,10 +19,10 @@ _ROWS_MOST: Final = 100
 """About 10 ms of encoding, and 100 rows a second: 30,000 nodes in the five minutes of a step."""
 
 
-async def load_histories(store: Store) -> Sequence[Struct]:
-    """The rows of all nodes as an event for the core. Raises the store's errors."""
+async def load_histories(store: Store, partitions: tuple[int, ...] = ()) -> Sequence[Struct]:
+    """The rows of all nodes as an event for the core, which takes those of the partitions. Raises the store's errors."""
     rows = await store.load(ROW_KIND)
-    return [HistoriesLoaded(rows={row.id: row.value for row in rows})]
+    return [HistoriesLoaded(rows={row.id: row.value for row in rows}, partitions=partitions)]
 
 
 async def keep_histories(core: OvercommitCore, store: Store, clock: Clock, every_ms: int) -> None:

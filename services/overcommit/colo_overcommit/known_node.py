@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from colo_common.events.external import ExternalCapacity
 from colo_common.events.node import AllocatableChanged, Capability, NodeUsageSampled, WorkloadDetail
+from colo_common.events.undecoded import Undecoded
 from colo_common.model.constraints import Taint
 from colo_common.model.freshness import Freshness
 from colo_common.model.topology import NodeTopology
@@ -57,6 +58,9 @@ class KnownNode(Struct, kw_only=True):
     `policy` is what the colocation policy and the settings make of its labels, None before its topology; `recent` are the terms of
     its samples of the last minutes.
 
+    `unread` is the newest sample of a node of another instance, which nobody asked for yet; `sampled_at_ms` is its arrival then.
+    Until `asked_until_ms` each of them is read at once.
+
     `expected_since_ms` is the time at which a node without a sample was first known. It turns lost by this time, because it may
     have died before this service started.
     """
@@ -74,6 +78,8 @@ class KnownNode(Struct, kw_only=True):
     taints: tuple[Taint, ...] = ()
     capabilities: tuple[Capability, ...] = ()
     sample: NodeUsageSampled | None = None
+    unread: Undecoded | NodeUsageSampled | None = None
+    asked_until_ms: int = 0
     details: Mapping[str, tuple[WorkloadDetail, int]] = field(default_factory=dict)
     inputs: tuple[ZoneInputs, ...] = ()
     samples: int = 0

@@ -9,7 +9,7 @@ from colo_overcommit.core import OvercommitCore
 from colo_overcommit.estimators.estimator import LAST
 from colo_overcommit.fleet_metrics import FleetMetrics
 from colo_overcommit.histories import ROW_KIND
-from colo_overcommit.history_store import keep_histories, load_histories
+from colo_overcommit.history_store import keep_histories
 from colo_overcommit.policy import MidMode
 from colo_overcommit.settings import OvercommitSettings
 from colo_overcommit.shell import overcommit_service, watch_bus
@@ -36,7 +36,7 @@ async def build(process: ServiceProcess, settings: OvercommitSettings) -> None:
         leases=leases,
         has_risk=core.policy.risk.is_on,
         is_shared=is_shared,
-        load=partial(load_histories, process.store) if has_history else None,
+        histories=process.store if has_history else None,
     )
     if has_history:
         process.background(keep_histories(core, process.store, process.clock, settings.history_ms))

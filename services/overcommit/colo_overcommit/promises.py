@@ -8,9 +8,10 @@ from msgspec import Struct
 from colo_common.events.node import PromiseRisk, ResourceRisk, ZoneAllocatable
 from colo_common.model.placement import ZoneShare
 from colo_overcommit.allocatable import ZoneInputs
+from colo_overcommit.policy import OvercommitPolicy
 from colo_overcommit.risk import JUDGED_AT_ONCE, Margin, RiskPolicy, broken_most_ratio
 
-__all__ = ["JudgedPromises"]
+__all__ = ["JudgedPromises", "promises_of"]
 
 _HOUR_MS = 3_600_000
 _HOURS_KEPT = 24
@@ -168,3 +169,12 @@ class JudgedPromises:
             cpu=self._cpu.risk(now_ms),
             memory=self._memory.risk(now_ms),
         )
+
+
+def promises_of(policy: OvercommitPolicy) -> JudgedPromises | None:
+    """The promises of a node that nobody promised anything yet; None without risk control."""
+    if not policy.risk.is_on:
+        return None
+    least, most = policy.risk.least_margin_pct, policy.risk.most_margin_pct
+    margins = (100 - policy.cpu_reclaim_pct, 100 - policy.memory_reclaim_pct)
+    return JudgedPromises(*(min(max(margin, least), most) for margin in margins))

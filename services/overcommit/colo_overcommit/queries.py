@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from msgspec import structs
+from msgspec import Struct, structs
 
-from colo_common.events.fleet import NODE_SORTS, FleetTotals, NodeDetail, OverdrawnNode, ZoneDetail
-from colo_common.events.requests import ListNodes, NodeExplained, NodeList, NodeSummary, Refusal
+from colo_common.events.fleet import NODE_SORTS, FleetTotals, GetFleet, GetNode, NodeDetail, OverdrawnNode, ZoneDetail
+from colo_common.events.policy import PreviewPolicy
+from colo_common.events.requests import ExplainAllocatable, ListNodes, NodeExplained, NodeList, NodeSummary, Refusal
 from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.nearest import hint
@@ -17,9 +18,11 @@ from colo_common.model.topology import NodeTopology
 from colo_overcommit.allocatable import Limit
 from colo_overcommit.explain import explain
 from colo_overcommit.external import unexpired
+from colo_overcommit.followed_policy import FollowedPolicy
 from colo_overcommit.known_node import KnownNode
+from colo_overcommit.preview import preview_policy
 
-__all__ = ["explain_node", "fleet_totals", "get_node", "list_nodes", "unknown_node"]
+__all__ = ["answer", "explain_node", "fleet_totals", "get_node", "list_nodes", "unknown_node"]
 
 _NAMED_MOST: Final = 20
 _RATIO: Final = 1_000_000
@@ -30,6 +33,23 @@ _REASONS: Final = {
     Freshness.STALE: "its newest sample is late: batch work may only shrink there",
     Freshness.LOST: "no sample has come for so long that its replicas were queued again",
 }
+
+
+def answer(asked: Struct, nodes: Mapping[str, KnownNode], followed: FollowedPolicy, now_ms: int) -> Struct:
+    """The reply to a question about nodes; a Refusal (404) of any other one."""
+    match asked:
+        case ListNodes():
+            return list_nodes(nodes, asked, now_ms)
+        case GetFleet():
+            return fleet_totals(nodes)
+        case GetNode(node=node):
+            return get_node(node, nodes, now_ms)
+        case ExplainAllocatable(node=node):
+            return explain_node(node, nodes, now_ms)
+        case PreviewPolicy():
+            return preview_policy(nodes, asked, followed, now_ms)
+        case _:
+            return Refusal(code=404, field="request", rule="is not answered here", got=type(asked).__name__)
 
 
 def list_nodes(nodes: Mapping[str, KnownNode], asked: ListNodes, now_ms: int) -> NodeList | Refusal:

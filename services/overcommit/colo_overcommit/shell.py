@@ -1,9 +1,14 @@
 """The subscriptions of the overcommit service, and the watch over its bus."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
+import structlog
+from msgspec import Struct
+
+from colo_common.events.effects import Effect
 from colo_common.events.eviction import EvictionFinished, EvictionRequested
 from colo_common.events.external import ClearExternalCapacity, ExternalCapacityChanged, SetExternalCapacity
 from colo_common.events.fleet import GetFleet, GetNode
@@ -13,12 +18,15 @@ from colo_common.events.policy import PolicyChanged, PreviewPolicy
 from colo_common.events.requests import ExplainAllocatable, ListNodes
 from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import RestrictionsChanged
-from colo_common.ports import Bus, Clock
-from colo_common.runtime.core import Core, Loader, Subscription
+from colo_common.model.invalid import InvariantBroken
+from colo_common.ports import Bus, Clock, PortError, Store
+from colo_common.runtime.core import Core, Subscription
 from colo_common.runtime.lease_keeper import LeaseKeeper
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
 from colo_overcommit.fleet_guard import BusReachable
+from colo_overcommit.histories import LoadHistories
+from colo_overcommit.history_store import load_histories
 
 __all__ = ["ANSWERS", "HEARS", "HEARS_RISK", "HEARS_SHARED", "overcommit_service", "watch_bus"]
 
@@ -42,8 +50,9 @@ HEARS_RISK: Final = (
     Subscription(type=EvictionFinished, durable=False),
     Subscription(type=AllocatableChanged, durable=False, replay=True, may_wait_ms=_WAIT_MS),
 )
-#: Where several instances share the work each takes over what the others published last.
+#: Where several instances share the work each takes over what the others published last, and decodes the samples of its own nodes.
 HEARS_SHARED: Final = (
+    Subscription(type=NodeUsageSampled, may_wait_ms=_WAIT_MS, undecoded=True),
     Subscription(type=AllocatableChanged, durable=False, replay=True, may_wait_ms=_WAIT_MS),
     Subscription(type=FreshnessChanged, durable=False, replay=True, may_wait_ms=_WAIT_MS),
 )
@@ -71,16 +80,27 @@ def overcommit_service(
     leases: LeaseKeeper | None = None,
     has_risk: bool = False,
     is_shared: bool = False,
-    load: Loader | None = None,
+    histories: Store | None = None,
 ) -> Service:
     """The service on the given ports; `list_holds` and `watch_bus` belong beside it. `has_risk`: its policy has risk control on.
 
-    `is_shared`: several instances hold a part of the nodes each. `load` reads what an earlier instance stored.
+    `is_shared`: several instances hold a part of the nodes each. `histories` has what instances stored of what they learned.
     """
+
+    async def perform(effect: Effect) -> Sequence[Struct]:
+        if not isinstance(effect, LoadHistories):
+            raise InvariantBroken("overcommit performs no such effect", effect=type(effect).__name__)
+        if histories is None:
+            return ()
+        try:
+            return await load_histories(histories, effect.partitions)
+        except PortError as error:
+            structlog.get_logger("overcommit").warning("histories-not-loaded", error=str(error))
+            return ()
+
     hears = HEARS_RISK if has_risk else HEARS
     if is_shared:
-        known = {subscription.type for subscription in hears}
-        hears = (*hears, *(subscription for subscription in HEARS_SHARED if subscription.type not in known))
+        hears = tuple({each.type: each for each in (*hears, *HEARS_SHARED)}.values())
     return Service(
         name="overcommit",
         core=core,
@@ -94,7 +114,8 @@ def overcommit_service(
         more_problems=more_problems,
         leases=leases,
         ends_with_lease=leases is not None,
-        load=load,
+        load=None if histories is None else partial(load_histories, histories),
+        perform=perform,
     )
 
 

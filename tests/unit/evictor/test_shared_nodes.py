@@ -12,6 +12,10 @@ from colo_common.adapters.store_memory import MemoryStore
 from colo_common.events.effects import Conflict, Publish, Record
 from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.eviction import EvictionFinished, EvictionRequested
+from colo_common.events.node import NodeUsageSampled
+from colo_common.events.registry import event_of
+from colo_common.events.undecoded import Undecoded
+from colo_common.events.wire import encode
 from colo_common.model.partition import PartitionsHeld, partition_of
 from colo_common.model.reasons import EndCause
 from colo_common.ports import StoreConflict
@@ -136,3 +140,25 @@ def test_a_victim_comes_with_its_node_and_is_finished_by_whoever_has_it_then() -
     first.write(7_000)
     assert [type(fact) for fact in first.published].count(EvictionFinished) == 0
     assert first.core.conflicts == 1
+
+
+def test_the_hold_of_a_node_that_comes_begins_with_the_last_sample_before_it_came() -> None:
+    store = MemoryStore()
+    second = Instance(store, 1)
+    node = NODES[0]
+    for at_ms in range(0, 6_000, 1_000):
+        workload = replace(VICTIM, replica=f"{node}/main/0")
+        sample = a_sample(node, seq=1 + at_ms // 1_000, zones=((4000, 60), (4000, 60)), workloads=(workload,))
+        second.tell(Undecoded.of(event_of(NodeUsageSampled).subject.of(node=node), encode(sample)), at_ms)
+        second.write(at_ms)
+    assert second.core.nodes[node].seen == {}
+    second.tell(PartitionsHeld(fences=((0, 2), (1, 1))), 5_500)
+    second.write(5_500)
+    assert second.core.nodes[node].sample_seq == 6
+    assert second.victims() == []
+    hold_ms = second.core.policy.memory_hold_ms
+    for at_ms in (5_000 + hold_ms - 1_000, 5_000 + hold_ms):
+        assert second.victims() == []
+        second.full(node, at_ms)
+        second.write(at_ms)
+    assert second.victims() == [node]

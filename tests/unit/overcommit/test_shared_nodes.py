@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from colo_common.events.effects import Publish, Wake
+import pytest
+from msgspec import structs
+
+from colo_common.events.effects import Publish, Reply, RequestReceived, Wake
 from colo_common.events.fact import Fact
-from colo_common.events.node import AllocatableChanged, FreshnessChanged, LeaseRenewed
+from colo_common.events.fleet import GetNode, NodeDetail
+from colo_common.events.node import AllocatableChanged, FreshnessChanged, LeaseRenewed, NodeUsageSampled
+from colo_common.events.registry import event_of
+from colo_common.events.requests import ListNodes, NodeList
+from colo_common.events.undecoded import Undecoded
+from colo_common.events.wire import encode
 from colo_common.model.freshness import Freshness, FreshnessPolicy
+from colo_common.model.invalid import InvalidInput
 from colo_common.model.partition import PartitionsHeld, partition_of
 from colo_overcommit.core import Event, OvercommitCore
+from colo_overcommit.histories import HistoriesLoaded, LoadHistories
 from colo_overcommit.policy import OvercommitPolicy
 from tests.support.builders import a_node, a_sample
 
@@ -42,8 +52,20 @@ class Two:
         return [
             fact
             for name in NODES.values()
-            for fact in self.hear(a_sample(name, seq=1 + second, zones=zones), second * 1_000)
+            for fact in self.hear(
+                as_it_came(a_sample(name, seq=1 + second, zones=zones, at_ms=second * 1_000)), second * 1_000
+            )
         ]
+
+
+def as_it_came(sample: NodeUsageSampled) -> Undecoded:
+    return Undecoded.of(event_of(NodeUsageSampled).subject.of(node=sample.node), encode(sample))
+
+
+def answer(core: OvercommitCore, body: ListNodes | GetNode, now_ms: int) -> object:
+    (reply,) = core.handle(RequestReceived(request="q", body=body, traceparent=""), now_ms)
+    assert isinstance(reply, Reply)
+    return reply.body
 
 
 def facts(core: OvercommitCore, event: Event, now_ms: int) -> list[Fact]:
@@ -65,6 +87,66 @@ def test_each_node_is_promised_by_one_and_known_to_both() -> None:
     for name in NODES.values():
         assert one.nodes[name].published == other.nodes[name].published is not None
         assert one.nodes[name].freshness is other.nodes[name].freshness is Freshness.FRESH
+
+
+def test_a_sample_of_anothers_node_is_computed_when_somebody_asks_and_counts_as_of_its_arrival() -> None:
+    two = Two()
+    for second in range(4):
+        two.sample(second)
+    one, other = two.cores
+    for core, node in ((one, NODES[1]), (other, NODES[0])):
+        assert core.nodes[node].sample is None
+        assert core.nodes[node].inputs == ()
+    lists = [answer(core, ListNodes(), 5_000) for core in two.cores]
+    assert lists[0] == lists[1]
+    assert isinstance(lists[0], NodeList)
+    assert [row.sample_age_ms for row in lists[0].nodes] == [2_000, 2_000]
+    two.sample(6, cpu_mcpu=5000)
+    details = [answer(core, GetNode(node=NODES[0]), 6_500) for core in two.cores]
+    assert details[0] == details[1]
+    assert isinstance(details[0], NodeDetail)
+    assert details[0].summary.cpu_used_mcpu == 10_000
+    # Whoever asked for it by name is told of all of its samples for a while.
+    for second, is_read in ((66, True), (67, False)):
+        two.sample(second)
+        assert (other.nodes[NODES[0]].unread is None) is is_read
+
+
+def test_a_malformed_sample_of_anothers_node_is_counted_when_it_is_read_and_changes_nothing() -> None:
+    two = Two()
+    for second in range(4):
+        two.sample(second)
+    one = two.cores[0]
+    subject = event_of(NodeUsageSampled).subject.of(node=NODES[1])
+    malformed = Undecoded.of(subject, b"\xc1")
+    assert one.handle(malformed, 4_000) == []
+    with pytest.raises(InvalidInput, match=r"n\d\.usage"):
+        two.cores[1].handle(malformed, 4_000)
+    assert one.dropped.malformed_sample == 0
+    assert isinstance(answer(one, GetNode(node=NODES[1]), 5_000), NodeDetail)
+    assert one.dropped.malformed_sample == 1
+
+
+def test_what_the_last_holder_learned_comes_with_the_node() -> None:
+    two = Two(structs.replace(POLICY, estimator="peak"))
+    holder, next_one = two.cores
+    for second in range(0, 1_200, 10):
+        two.sample(second, cpu_mcpu=4_000 + second)
+    rows = {node: row for node, row in holder.due_histories(1_200_000, 0, 10).items() if row is not None}
+    assert list(rows) == [NODES[0]]
+    (asked,) = [
+        effect
+        for effect in next_one.handle(PartitionsHeld(fences=((0, 2), (1, 1))), 1_200_000)
+        if not isinstance(effect, Publish)
+    ]
+    assert asked == LoadHistories(partitions=(0,))
+    own = next_one.nodes[NODES[1]].history()
+    next_one.handle(HistoriesLoaded(rows={**rows, NODES[1]: b"not asked for"}, partitions=(0,)), 1_200_000)
+    learned, known = holder.nodes[NODES[0]].history(), next_one.nodes[NODES[0]].history()
+    assert learned is not None
+    assert known is not None
+    assert known.zones == learned.zones
+    assert next_one.nodes[NODES[1]].history() == own
 
 
 def test_a_node_that_changes_hands_keeps_its_number_and_its_freshness() -> None:
@@ -104,7 +186,7 @@ def test_what_was_lost_while_nobody_held_it_is_said_by_the_next_holder() -> None
     two.dead.append(two.cores[0])
     survivor = two.cores[1]
     for second in range(4, 30):
-        two.hear(a_sample(NODES[1], seq=1 + second, zones=((4000, 8), (4000, 8))), second * 1_000)
+        two.hear(as_it_came(a_sample(NODES[1], seq=1 + second, zones=((4000, 8), (4000, 8)))), second * 1_000)
         due_ms = survivor.deadline_ms()
         if due_ms is not None and due_ms <= second * 1_000:
             assert facts(survivor, Wake(), second * 1_000) == []

@@ -25,6 +25,7 @@ __all__ = [
     "event_at",
     "event_type",
     "headers_of",
+    "node_at",
 ]
 
 _JSON: Final = msgspec.json.Encoder()
@@ -90,6 +91,14 @@ def decode(subject: str, data: bytes) -> Fact:
 def event_at(subject: str) -> Event:
     """The registry row of a concrete subject. Raises InvalidInput when there is none."""
     return _place(subject)[0]
+
+
+def node_at(subject: str) -> str:
+    """The node that a concrete subject names. Raises InvalidInput when there is no such event, or it is about no single node."""
+    for name, value in _place(subject)[2]:
+        if name == "node":
+            return value
+    raise InvalidInput("subject", "must name a node", subject)
 
 
 def event_type(event: Event) -> str:

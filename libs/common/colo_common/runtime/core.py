@@ -62,6 +62,8 @@ class Subscription(Struct, frozen=True, kw_only=True):
     `may_wait_ms`, on the service's clock, is how long the inbox may hold a message back (at most a real second), behind all others,
     so that many messages are handled, stored and acknowledged together. A report then costs a fraction of what it costs alone.
     Types whose messages should stay in order relative to each other need the same value.
+
+    `undecoded`: the core gets what is said of a node as Undecoded, and decodes what it needs.
     """
 
     type: _FactType
@@ -71,6 +73,7 @@ class Subscription(Struct, frozen=True, kw_only=True):
     since_s: int = 0
     since_most: int = 0
     may_wait_ms: int = 0
+    undecoded: bool = False
 
 
 def source_of(service: str, subscription: Subscription) -> Source:

@@ -10,8 +10,10 @@ from msgspec import Struct
 from prometheus_client import Counter
 
 from colo_common.events.effects import Conflict, Effect, RequestReceived, Wake
+from colo_common.events.fact import Fact
 from colo_common.events.requests import Refusal
-from colo_common.events.wire import decode
+from colo_common.events.undecoded import Undecoded
+from colo_common.events.wire import decode, event_at
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.ports import Clock, Delivery
 from colo_common.runtime.batch import outbox_kind, outgoing_batches_from_effects, unit_of
@@ -55,6 +57,8 @@ class CoreRunner:
         self._perform_many = perform_many
         self.left_over: list[Struct] = []
         self.checks_every_batch = False
+        #: Events about a node that the core gets as they came.
+        self.undecoded: frozenset[type[Fact]] = frozenset()
         self._name = name
         self._core = core
         self._clock = clock
@@ -133,13 +137,18 @@ class CoreRunner:
 
     def _handle_delivery(self, delivery: Delivery, outgoing_batches: list[OutgoingBatch], batch: OutgoingBatch) -> None:
         try:
-            if delivery.fact is None:
-                delivery.fact = decode(delivery.subject, delivery.data)
-            outgoing_batches += self._handle(delivery.fact)
+            outgoing_batches += self._handle(self._event_of(delivery))
         except InvalidInput as error:
             self._give_up(delivery, str(error), batch)
         else:
             batch.done.append(delivery)
+
+    def _event_of(self, delivery: Delivery) -> Struct:
+        if self.undecoded and event_at(delivery.subject).body in self.undecoded:
+            return Undecoded.of(delivery.subject, delivery.data)
+        if delivery.fact is None:
+            delivery.fact = decode(delivery.subject, delivery.data)
+        return delivery.fact
 
     def refuse(self, delivery: Delivery, reason: str) -> OutgoingBatch:
         """The outgoing batch of a message that must not be handled: its dead letter, and its end."""

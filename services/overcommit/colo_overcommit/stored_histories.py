@@ -1,0 +1,95 @@
+"""The histories of estimators between the nodes and the rows of the store: what to go on from, and what is to be stored now."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from colo_overcommit.dropped import Dropped
+from colo_overcommit.estimators.estimator import LAST
+from colo_overcommit.estimators.steps import STEP_MS
+from colo_overcommit.expected_use import ExpectedUse
+from colo_overcommit.histories import KEPT_MS, HistoriesLoaded, NodeHistory, decode_history, encode_history
+from colo_overcommit.known_node import KnownNode
+
+__all__ = ["StoredHistories"]
+
+_ROWS_MOST = 50_000
+
+
+class StoredHistories:
+    """Rows of nodes that are not known yet, and the nodes whose row is to be deleted."""
+
+    def __init__(self, estimator: str, dropped: Dropped) -> None:
+        self._estimator = estimator
+        self._dropped = dropped
+        self._rows: dict[str, NodeHistory] = {}
+        self._expired: dict[str, None] = {}
+
+    def take(
+        self, event: HistoriesLoaded, nodes: Mapping[str, KnownNode], is_asked: Callable[[str], bool], now_ms: int
+    ) -> None:
+        """Go on from the rows of the nodes that are asked for, at once or when one gets known. A bad row is counted."""
+        for name in sorted(event.rows)[:_ROWS_MOST]:
+            if not is_asked(name):
+                continue
+            history = decode_history(event.rows[name])
+            if history is None:
+                self._dropped.unreadable_histories += 1
+            elif now_ms - history.at_ms > KEPT_MS:
+                self._expired[name] = None
+            elif name in nodes:
+                self._go_on_from(nodes[name], history)
+            else:
+                self._rows[name] = history
+
+    def begin(self, name: str, known: KnownNode) -> None:
+        """Let a node that gets known go on from its row, or from nothing."""
+        self._go_on_from(known, self._rows.pop(name, None))
+
+    def forget(self, name: str) -> None:
+        """The node is not known any more: its row is to be deleted."""
+        self._expired[name] = None
+
+    def due(
+        self, nodes: Mapping[str, KnownNode], owns: Callable[[str], bool], now_ms: int, every_ms: int, most: int
+    ) -> dict[str, bytes | None]:
+        """Node -> the row to store now, None to delete it. One that is too large is counted, and tried again with its next step."""
+        found: dict[str, bytes | None] = dict.fromkeys(list(self._expired)[:most])
+        for name, history in _due(nodes, owns, now_ms, every_ms, most):
+            value = encode_history(history)
+            if value is None:
+                self._dropped.large_histories += 1
+                self.stored(name, nodes.get(name), now_ms)
+            else:
+                found[name] = value
+        return found
+
+    def stored(self, name: str, known: KnownNode | None, now_ms: int) -> None:
+        """The row was stored, or deleted, as `due` gave it last."""
+        self._expired.pop(name, None)
+        if known is not None:
+            known.stored_ms, known.stored_step = now_ms, known.learned_ms // STEP_MS
+
+    def _go_on_from(self, known: KnownNode, history: NodeHistory | None) -> None:
+        known.expected = None
+        if self._estimator != LAST:
+            known.expected = ExpectedUse(self._estimator, () if history is None else history.zones)
+        known.prod_peaks = None
+        known.restored = history if history is not None and history.prod is not None else None
+        known.stored_step = 0 if history is None else history.at_ms // STEP_MS
+
+
+def _due(
+    nodes: Mapping[str, KnownNode], owns: Callable[[str], bool], now_ms: int, every_ms: int, most: int
+) -> Iterator[tuple[str, NodeHistory]]:
+    """The histories, at most `most`, of own nodes that have learned a step since they were stored `every_ms` ago or earlier."""
+    found = 0
+    for name, known in nodes.items():
+        if known.learned_ms // STEP_MS <= known.stored_step or 0 <= now_ms - known.stored_ms < every_ms:
+            continue
+        if not owns(name):
+            continue
+        if found == most:
+            return
+        history = known.history()
+        if history is not None:
+            found += 1
+            yield name, history
