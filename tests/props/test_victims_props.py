@@ -17,7 +17,7 @@ from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.pool import pool_of
 from colo_scheduler.cluster.preemptible_index import LEVELS_MOST, Importance, PreemptibleIndex
 from colo_scheduler.cluster.snapshot import View
-from colo_scheduler.placement.fit import NodeFit, fit_node_exactly, needs_search
+from colo_scheduler.placement.fit import NodeFit, fit_node_exactly
 from colo_scheduler.placement.verdicts import judge
 from colo_scheduler.preemption.search import Victims, VictimSearch, importance, take_place_of, victims_on
 from colo_scheduler.requests.request_class import RequestClass, class_of
@@ -81,7 +81,7 @@ def fits(view: View, request: RequestClass, row: int) -> bool:
     """Whether all filters and a closer look let the request onto the node of a trial view."""
     if row not in judge(view, request).rows.tolist():
         return False
-    return not needs_search(view, request) or isinstance(fit_node_exactly(view, row, request), NodeFit)
+    return not view.needs_search(request) or isinstance(fit_node_exactly(view, row, request), NodeFit)
 
 
 def looked_at_all(bench: Bench, request: RequestClass, placements: Mapping[Attempt, Placement]) -> list[Attempt] | None:

@@ -48,6 +48,10 @@ class View:
         pool.sync()
         return pool
 
+    def needs_search(self, request: RequestClass) -> bool:
+        """Whether nodes are fitted exactly, one by one: because of the request, or because of a node's rules for online work."""
+        return request.is_detailed or (request.is_prod and self.inventory_index.strict > 0)
+
     def limits(self, request: RequestClass) -> bool:
         """Whether some node may admit fewer replicas of the kind than fit there."""
         return (self.inventory_index.limited > 0 and not request.is_prod) or self.signals.judges(request)

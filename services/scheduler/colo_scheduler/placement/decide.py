@@ -32,7 +32,7 @@ from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.placement.candidates import Candidate, Candidates, ClassContext, ranked
 from colo_scheduler.placement.choice import Choice
 from colo_scheduler.placement.filters import ORDER, reason_for
-from colo_scheduler.placement.fit import TRIES_MOST, NodeFit, Rejection, fit_node_exactly, needs_search
+from colo_scheduler.placement.fit import TRIES_MOST, NodeFit, Rejection, fit_node_exactly
 from colo_scheduler.placement.scoring import Scoring, Seen, scoring_for
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.requests.queue import RequestQueue
@@ -338,7 +338,7 @@ def turns(queue: RequestQueue, view: View, budget: int, quantum: int) -> Iterato
     one. A request costs 1, and SEARCH_COST where it needs an exact fit, so that other work does not wait for it.
     """
     while budget > 0 and (request := queue.next_class()) is not None:
-        cost = SEARCH_COST if needs_search(view, request) else 1
+        cost = SEARCH_COST if view.needs_search(request) else 1
         placement_requests = queue.take(request, min(max(1, budget // cost), quantum))
         budget -= len(placement_requests) * cost
         yield Turn(request, placement_requests, len(placement_requests) * cost)
@@ -361,7 +361,7 @@ def decide(
     """
     stages = stages or Unwatched()
     wanted = count if request.is_admitted else 0
-    if wanted and needs_search(view, request):
+    if wanted and view.needs_search(request):
         return _one_by_one(view, request, wanted, policy, take, best_rows, stages)
     decision = decide_class(view, request, wanted, policy.weights_of(request), best_rows=best_rows, stages=stages)
     for number, choice in enumerate(decision.choices):

@@ -17,7 +17,7 @@ from colo_scheduler.devices.never import ask_of
 from colo_scheduler.numa.zones import IntArray, cpu_held_together, parts_of_rows
 from colo_scheduler.placement.capacity import layout_shortage, too_large
 from colo_scheduler.placement.filters import PASSES
-from colo_scheduler.placement.fit import TRIES_MOST, NodeFit, Rejection, fit_node_exactly, needs_search
+from colo_scheduler.placement.fit import TRIES_MOST, NodeFit, Rejection, fit_node_exactly
 from colo_scheduler.placement.report import Report, least_busy
 from colo_scheduler.placement.verdicts import Verdicts, judge
 from colo_scheduler.requests.request_class import RequestClass
@@ -39,7 +39,7 @@ def report_of(view: View, request: RequestClass, refused: Mapping[int, Rejection
     if view.node_count == 0:
         return Report(0, (ReasonCount(reason=Reason.NO_NODES, nodes=0),), None)
     verdicts = judge(view, request)
-    if verdicts.numbers[PASSES] and needs_search(view, request):
+    if verdicts.numbers[PASSES] and view.needs_search(request):
         return _closely(view, request, verdicts, refused)
     last = verdicts.refused_last()
     if last is None:

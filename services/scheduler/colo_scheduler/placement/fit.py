@@ -39,7 +39,7 @@ from colo_scheduler.peers.registry import numa_manager
 from colo_scheduler.placement.filters import reason_for
 from colo_scheduler.requests.request_class import RequestClass
 
-__all__ = ["TRIES_MOST", "NodeFit", "Rejection", "Site", "fit_node", "fit_node_exactly", "needs_search"]
+__all__ = ["TRIES_MOST", "NodeFit", "Rejection", "Site", "fit_node", "fit_node_exactly"]
 
 TRIES_MOST: Final = 1_000
 """The most nodes that the exact fit tries for one replica, the best ones; the others are reported as not tried."""
@@ -115,11 +115,6 @@ class _Wish(NamedTuple):
     def cpus(self) -> int:
         """How many CPUs by number the request takes."""
         return self.binding.cpus if self.binding else 0
-
-
-def needs_search(view: View, request: RequestClass) -> bool:
-    """Whether nodes have to be fitted exactly, one by one: because of the request, or because of a node's rules for online work."""
-    return request.is_detailed or (request.is_prod and view.inventory_index.strict > 0)
 
 
 def fit_node_exactly(view: View, row: int, request: RequestClass) -> NodeFit | Rejection:

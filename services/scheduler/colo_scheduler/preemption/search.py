@@ -27,7 +27,7 @@ from colo_scheduler.cluster.pool import RANK_BITS, RANK_MAX, pool_of
 from colo_scheduler.cluster.preemptible_index import Importance, ImportanceLevel, importance_of
 from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.numa.zones import IntArray, Part, ZoneFree, choose_zones
-from colo_scheduler.placement.fit import NodeFit, Site, fit_node, fit_node_exactly, needs_search
+from colo_scheduler.placement.fit import NodeFit, Site, fit_node, fit_node_exactly
 from colo_scheduler.placement.verdicts import open_to
 from colo_scheduler.requests.request_class import RequestClass
 
@@ -80,7 +80,7 @@ class WhatIf:
         self._pool = pool_of(request.band)
         self._row = view.pools[self._pool].rows[row].copy()
         self._inventory_index = view.inventory_index.of(row)
-        self._is_close = needs_search(view, request)
+        self._is_close = view.needs_search(request)
         self._inventory: NodeInventory | None = None
         self._own_cpus = int(view.inventory_index.own_cpus[row])
         self._free_devices = {
@@ -306,7 +306,7 @@ def take_place_of(view: View, request: RequestClass, victims: Victims, attempt: 
     name, row, node = pool_of(request.band), victims.row, view.nodes[victims.row]
     for placement in victims.leaving:
         view.leave(name, row, placement.zones, (placement.replica, placement.attempt))
-    if not needs_search(view, request):
+    if not view.needs_search(request):
         shares = tuple(
             ZoneShare(zone=node.zone_ids[part.slot], cpu_mcpu=part.cpu_mcpu, memory_bytes=part.memory_bytes)
             for part in victims.parts
@@ -330,7 +330,7 @@ def _own(request: RequestClass) -> Importance:
 def _open_to(view: View, request: RequestClass) -> BoolArray:
     """The rows that may take the request if they have free capacity for it: bool, shape (count,)."""
     passing = open_to(view, request).passing
-    return passing & view.inventory_index.agrees[: view.count] if needs_search(view, request) else passing
+    return passing & view.inventory_index.agrees[: view.count] if view.needs_search(request) else passing
 
 
 def _order_of(view: View, victims: Victims) -> _Order:

@@ -26,7 +26,7 @@ from colo_scheduler.cpus.available import satisfies_binding
 from colo_scheduler.cpus.binding import BindPolicy
 from colo_scheduler.numa.zones import ZoneFree, choose_zones
 from colo_scheduler.placement.choice import Choice
-from colo_scheduler.placement.fit import NodeFit, Site, fit_node, fit_node_exactly, needs_search
+from colo_scheduler.placement.fit import NodeFit, Site, fit_node, fit_node_exactly
 from colo_scheduler.placement.verdicts import open_to
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.reservations.fit import NodeRoom, ReservationCapacity
@@ -144,7 +144,7 @@ def _fit(
     by_zone = {room.zone: room for room in rooms}
     cpu = [by_zone[zone].cpu_mcpu for zone in node.zone_ids]
     memory = [by_zone[zone].memory_bytes for zone in node.zone_ids]
-    if not needs_search(view, request):
+    if not view.needs_search(request):
         zones = [ZoneFree(slot, socket, cpu[slot], memory[slot]) for slot, socket in enumerate(node.sockets)]
         parts = choose_zones(request.cpu_mcpu, request.memory_bytes, zones)
         if parts is None:

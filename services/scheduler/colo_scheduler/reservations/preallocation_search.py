@@ -25,7 +25,7 @@ from colo_scheduler.numa.amounts import ZoneAmounts
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.numa.rule import ZoneAssignment, fit_zones
 from colo_scheduler.placement.choice import Choice
-from colo_scheduler.placement.fit import NodeFit, fit_node_exactly, needs_search
+from colo_scheduler.placement.fit import NodeFit, fit_node_exactly
 from colo_scheduler.placement.verdicts import open_to
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.reservations.nominate import pre_allocation_score
@@ -145,7 +145,7 @@ def _sibling(view: View, row: int, rest: RequestClass) -> Choice | None:
     """A place on the node's free capacity for the part that no owner holds."""
     if not rest.cpu_mcpu and not rest.memory_bytes:
         return Choice(row, ())
-    if needs_search(view, rest):
+    if view.needs_search(rest):
         found = fit_node_exactly(view, row, rest)
         return Choice(row, found.shares, found.holding) if isinstance(found, NodeFit) else None
     node, numbers = view.nodes[row], view.pools[pool_of(rest.band)].rows[row]
