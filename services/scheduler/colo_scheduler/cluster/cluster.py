@@ -20,8 +20,7 @@ from colo_common.model.placement import Attempt, ZoneShare
 from colo_common.model.qos import QosClass
 from colo_common.model.restriction import Restrictions
 from colo_scheduler.cluster.batch_capacity import BatchCapacity
-from colo_scheduler.cluster.derived import Derived
-from colo_scheduler.cluster.facts import NodeFacts
+from colo_scheduler.cluster.facts import Derived, NodeFacts
 from colo_scheduler.cluster.holding import Holding
 from colo_scheduler.cluster.inventory import NodeInventory, batch_capacity, reserved_shares
 from colo_scheduler.cluster.inventory_index import InventoryIndex

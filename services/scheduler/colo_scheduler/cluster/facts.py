@@ -3,7 +3,7 @@
 A cache of verdicts on these facts keeps its position in the log and tests again only the rows behind it.
 """
 
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,14 +11,34 @@ import numpy.typing as npt
 from colo_common.events.node import NodeTopologyReported
 from colo_common.model.colocation import admits_batch, admits_online
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.cluster.derived import Derived
 from colo_scheduler.cluster.pool import FloatArray
 from colo_scheduler.devices.layout import NO_DEVICES, DeviceLayout, layout_of
 from colo_scheduler.eligibility.selector import LabelColumns
 from colo_scheduler.eligibility.taints import TAINTS_MAX, TaintColumn
 from colo_scheduler.numa.zones import NO_SOCKET, IntArray
 
-__all__ = ["BoolArray", "NodeFacts"]
+__all__ = ["BoolArray", "Derived", "NodeFacts"]
+
+
+T = TypeVar("T")
+
+
+class Derived:
+    """Caches of the layers above the cluster: at most one object of each type, made without arguments when it is first asked for.
+
+    The cluster stores these objects and does not know their types: a cache belongs to the layer that fills it.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[type, object] = {}
+
+    def of(self, kind: type[T]) -> T:
+        """The object of this type; every call returns the same object."""
+        found = self._kept.get(kind)
+        if not isinstance(found, kind):
+            found = self._kept[kind] = kind()
+        return found
+
 
 BoolArray = npt.NDArray[np.bool_]
 

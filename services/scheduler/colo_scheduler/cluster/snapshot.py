@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from colo_common.model.placement import Attempt, ZoneShare
-from colo_scheduler.cluster.derived import Derived
-from colo_scheduler.cluster.facts import NodeFacts
+from colo_scheduler.cluster.facts import Derived, NodeFacts
 from colo_scheduler.cluster.holding import Holding
 from colo_scheduler.cluster.inventory_index import UNLIMITED, InventoryIndex
 from colo_scheduler.cluster.node import Node, costs_of, move_shares
