@@ -16,8 +16,8 @@ from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.numa.zones import ZoneFree, choose_zones
 from colo_scheduler.placement.candidates import Candidates, ranked
 from colo_scheduler.placement.decide import decide_class
+from colo_scheduler.placement.filters import judge
 from colo_scheduler.placement.scoring import scoring_of
-from colo_scheduler.placement.verdicts import judge
 from colo_scheduler.requests.request_class import RequestClass, class_of
 from colo_scheduler.scorers.weights import ScorerWeights
 from tests.support.builders import GIB, a_node

@@ -16,9 +16,9 @@ from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.numa.zones import IntArray, costs_of_rows
 from colo_scheduler.placement.choice import Choice
 from colo_scheduler.placement.decide import decide
+from colo_scheduler.placement.filters import judge
 from colo_scheduler.placement.fit import NodeFit, fit_node_exactly
 from colo_scheduler.placement.scoring import FitRows, score_rows, scoring_for
-from colo_scheduler.placement.verdicts import judge
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.requests.request_class import RequestClass, class_of
 from colo_scheduler.scorers.weights import ScorerWeights

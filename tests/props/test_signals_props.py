@@ -26,8 +26,8 @@ from colo_scheduler.load.usage import NodeLoad, Sums
 from colo_scheduler.peers.crane.dynamic_loads import DynamicPolicy, Metric, dynamic_score
 from colo_scheduler.placement.candidates import Candidates
 from colo_scheduler.placement.decide import decide_class
+from colo_scheduler.placement.filters import judge
 from colo_scheduler.placement.scoring import scoring_for
-from colo_scheduler.placement.verdicts import judge
 from colo_scheduler.requests.request_class import RequestClass, class_of
 from colo_scheduler.scorers.recent_eviction import EvictionPenaltyPolicy, decayed
 from colo_scheduler.scorers.weights import ScorerWeights

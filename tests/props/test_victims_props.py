@@ -17,8 +17,8 @@ from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.pool import pool_of
 from colo_scheduler.cluster.preemptible_index import LEVELS_MOST, Importance, PreemptibleIndex
 from colo_scheduler.cluster.snapshot import View
+from colo_scheduler.placement.filters import judge
 from colo_scheduler.placement.fit import NodeFit, fit_node_exactly
-from colo_scheduler.placement.verdicts import judge
 from colo_scheduler.preemption.search import Victims, VictimSearch, importance, take_place_of, victims_on
 from colo_scheduler.requests.request_class import RequestClass, class_of
 from tests.props.test_place_props import RULES, Machine, a_machine, batch, online

@@ -7,8 +7,7 @@ from colo_common.model.freshness import Freshness
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import SENTENCES, Reason
 from colo_scheduler.cluster.cluster import Cluster
-from colo_scheduler.placement.filters import ORDER
-from colo_scheduler.placement.verdicts import judge
+from colo_scheduler.placement.filters import ORDER, judge
 from colo_scheduler.requests.request_class import class_of
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.scheduler_story import COMMAND, EITHER, WORK, a_placement_request, an_allocatable

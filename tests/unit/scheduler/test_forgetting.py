@@ -13,7 +13,7 @@ from colo_common.model.reasons import Reason
 from colo_scheduler.eligibility.selector import LabelColumns
 from colo_scheduler.ledger.memory import MemoryLedger
 from colo_scheduler.ledger.port import Hold, LedgerRows, NodeCommit
-from colo_scheduler.placement.verdicts import judge
+from colo_scheduler.placement.filters import judge
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.requests.request_class import class_of
 from tests.support.builders import GIB, a_node, a_placement

@@ -1,6 +1,6 @@
 """The nodes that can take a request, best first, without scoring all of them.
 
-One pass of array operations (`verdicts.py`) finds exactly the nodes that fit, and bounds every sort key from above: the divisions
+One pass of array operations (`filters.py`) finds exactly the nodes that fit, and bounds every sort key from above: the divisions
 of scores become products of 32-bit floats, the number of zones is one or at least two. Nodes are then scored exactly, in plain
 integers, a few at a time in the order of their bounds; a node is the best as soon as its exact key is not below the next bound.
 At 10,000 nodes the pass takes some tens of microseconds, less than keeping any order of the nodes would.
@@ -29,9 +29,8 @@ from colo_scheduler.numa.zones import (
     cost_of,
     split_in_two,
 )
-from colo_scheduler.placement.filters import PASSES
+from colo_scheduler.placement.filters import PASSES, SPARSE, judge, rows_in_one_zone
 from colo_scheduler.placement.scoring import FitRows, Scoring, Seen, score_rows
-from colo_scheduler.placement.verdicts import SPARSE, judge, rows_in_one_zone
 from colo_scheduler.requests.request_class import RequestClass
 
 __all__ = ["Candidate", "Candidates", "Ranked", "ranked"]

@@ -5,7 +5,7 @@ its own node only, so after each choice only the chosen node is scored again, an
 every replica. A request for more than amounts is searched for one replica after the other (`Search`): the exact fit tries nodes in
 the order of their scores until one takes it.
 
-The filters of all nodes at once (`verdicts.py`) come first, so that few exact fits fail. A node that rejected the request stays
+The filters of all nodes at once (`filters.py`) come first, so that few exact fits fail. A node that rejected the request stays
 rejected until an attempt leaves it, so equal replicas do not try it again in one turn. Rejections are kept from decision to
 decision as well, each until its node can hold more: a class that no node takes is decided again whenever any node can hold more;
 the nodes that did not change are not tried again.

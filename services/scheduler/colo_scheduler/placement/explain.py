@@ -16,10 +16,9 @@ from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.devices.never import ask_of
 from colo_scheduler.numa.zones import IntArray, cpu_held_together, parts_of_rows
 from colo_scheduler.placement.capacity import layout_shortage, too_large
-from colo_scheduler.placement.filters import PASSES
+from colo_scheduler.placement.filters import PASSES, Verdicts, judge
 from colo_scheduler.placement.fit import TRIES_MOST, NodeFit, Rejection, fit_node_exactly
 from colo_scheduler.placement.report import Report, least_busy
-from colo_scheduler.placement.verdicts import Verdicts, judge
 from colo_scheduler.requests.request_class import RequestClass
 
 __all__ = ["full_report", "report_of"]

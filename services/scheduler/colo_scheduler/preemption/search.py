@@ -27,8 +27,8 @@ from colo_scheduler.cluster.pool import RANK_BITS, RANK_MAX, pool_of
 from colo_scheduler.cluster.preemptible_index import Importance, ImportanceLevel, importance_of
 from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.numa.zones import IntArray, Part, ZoneFree, choose_zones
+from colo_scheduler.placement.filters import open_to
 from colo_scheduler.placement.fit import NodeFit, Site, fit_node, fit_node_exactly
-from colo_scheduler.placement.verdicts import open_to
 from colo_scheduler.requests.request_class import RequestClass
 
 __all__ = ["NODES_MOST", "VictimSearch", "Victims", "importance", "take_place_of", "victims_on"]

@@ -26,8 +26,8 @@ from colo_scheduler.cpus.available import satisfies_binding
 from colo_scheduler.cpus.binding import BindPolicy
 from colo_scheduler.numa.zones import ZoneFree, choose_zones
 from colo_scheduler.placement.choice import Choice
+from colo_scheduler.placement.filters import open_to
 from colo_scheduler.placement.fit import NodeFit, Site, fit_node, fit_node_exactly
-from colo_scheduler.placement.verdicts import open_to
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.reservations.fit import NodeRoom, ReservationCapacity
 from colo_scheduler.reservations.nominate import node_scores, nominate, score

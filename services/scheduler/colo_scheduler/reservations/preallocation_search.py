@@ -25,8 +25,8 @@ from colo_scheduler.numa.amounts import ZoneAmounts
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.numa.rule import ZoneAssignment, fit_zones
 from colo_scheduler.placement.choice import Choice
+from colo_scheduler.placement.filters import open_to
 from colo_scheduler.placement.fit import NodeFit, fit_node_exactly
-from colo_scheduler.placement.verdicts import open_to
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.reservations.nominate import pre_allocation_score
 from colo_scheduler.reservations.owners import Claimant, Controller, is_owner, job_of
