@@ -3,8 +3,7 @@
 from colo_common.events.effects import Effect, Publish, Wake
 from colo_common.events.job import PlacementsRequested
 from colo_common.events.placement import ApplyPlacements, PlacementsDecided
-from colo_scheduler.commit.held import HeldAttempt
-from colo_scheduler.commit.publish import order
+from colo_scheduler.commit.held import HeldAttempt, order
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger.port import (
     CommitLedger,

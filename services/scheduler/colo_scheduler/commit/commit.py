@@ -22,8 +22,7 @@ from colo_scheduler.cluster.holding import holding_of, published_of
 from colo_scheduler.cluster.node import Node
 from colo_scheduler.cluster.pool import pool_of
 from colo_scheduler.cluster.preemptible_index import Importance, importance_of
-from colo_scheduler.commit.held import HeldAttempt, Over
-from colo_scheduler.commit.publish import publish, released
+from colo_scheduler.commit.held import HeldAttempt, Over, publish, released
 from colo_scheduler.commit.recoveries import Recoveries, Recovery
 from colo_scheduler.commit.redelivery import Redelivery
 from colo_scheduler.ledger.port import (

@@ -6,8 +6,7 @@ from msgspec import Struct
 
 from colo_common.events.effects import Publish
 from colo_common.model.placement import Attempt
-from colo_scheduler.commit.held import HeldAttempt, Over
-from colo_scheduler.commit.publish import order
+from colo_scheduler.commit.held import HeldAttempt, Over, order
 
 __all__ = ["Recoveries", "Recovery"]
 
