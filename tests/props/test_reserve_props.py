@@ -13,8 +13,7 @@ from colo_common.events.requests import CreateReservation, DeleteReservation
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import EndCause
 from colo_common.model.reservation import AllocatePolicy
-from colo_scheduler.ledger.port import Hold, NodeCommit
-from colo_scheduler.ledger.reservation_names import name_of
+from colo_scheduler.ledger.port import Hold, NodeCommit, name_of
 from colo_scheduler.reservations.lifecycle import ReservationPhase
 from colo_scheduler.reservations.reservation import attempt_of
 from tests.support.builders import GIB, a_node, a_placement

@@ -26,8 +26,7 @@ from colo_common.model.reservation import AllocatePolicy
 from colo_scheduler.commit.jobs_asked import AskPending
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger.memory import MemoryLedger
-from colo_scheduler.ledger.port import CommitLedger, LedgerAnswered, NodeRow
-from colo_scheduler.ledger.reservation_names import name_of
+from colo_scheduler.ledger.port import CommitLedger, LedgerAnswered, NodeRow, name_of
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.reservations.remainder import remainder_of
 from tests.support.builders import GIB, a_node

@@ -58,8 +58,8 @@ from colo_scheduler.ledger.port import (
     PutBackRows,
     RefreshLedger,
     ReleaseHolds,
+    name_of,
 )
-from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.placement.choice import Choice
 from colo_scheduler.placement.decide import ClassDecision, Stages, Unwatched, decide, turns
 from colo_scheduler.placement.explain import full_report

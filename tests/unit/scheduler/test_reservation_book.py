@@ -8,7 +8,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import DeviceShare, ZoneHugePages, ZoneShare
 from colo_common.model.reservation import DEFAULT_TTL_MS, AllocatePolicy, ObjectTerm, OwnerTerm
 from colo_common.model.transitions import Fired
-from colo_scheduler.ledger.reservation_names import name_of
+from colo_scheduler.ledger.port import name_of
 from colo_scheduler.reservations.book import KEEP_ENDED_MS, ReservationBook
 from colo_scheduler.reservations.lifecycle import RESERVATION, ReservationPhase
 from colo_scheduler.reservations.reservation import PhaseChanged, attempt_of

@@ -16,7 +16,7 @@ from colo_common.model.topology import NodeTopology
 from colo_scheduler.cluster.node import Node
 from colo_scheduler.cluster.pool import PoolName
 from colo_scheduler.cluster.signal_rules import SignalRules
-from colo_scheduler.ledger.reservation_names import name_of
+from colo_scheduler.ledger.port import name_of
 from colo_scheduler.load.dynamic_rules import METRICS
 from colo_scheduler.load.loads import Loads
 from colo_scheduler.load.rows import BoolArray

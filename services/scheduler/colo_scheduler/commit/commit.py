@@ -40,8 +40,8 @@ from colo_scheduler.ledger.port import (
     NodeCommit,
     NodeRow,
     PutBackRows,
+    name_of,
 )
-from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.placement.choice import Choice
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.requests.queue import RequestQueue

@@ -17,8 +17,7 @@ from colo_common.events.job import PlacementRequest
 from colo_common.events.placement import ApplyPlacements, NodeRelease, PlacementsDecided, PlacementsReleased
 from colo_common.model.placement import Attempt, Placement, attempt_key
 from colo_scheduler.cluster.preemptible_index import Importance
-from colo_scheduler.ledger.port import Released
-from colo_scheduler.ledger.reservation_names import RESERVATION_PREFIX, name_of
+from colo_scheduler.ledger.port import RESERVATION_PREFIX, Released, name_of
 
 __all__ = ["HeldAttempt", "Over", "order", "publish", "released"]
 

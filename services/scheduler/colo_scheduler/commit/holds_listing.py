@@ -10,8 +10,7 @@ from msgspec import Struct
 from colo_common.events.effects import Effect, Reply
 from colo_common.events.requests import HoldEntry, HoldsReply, ListHolds, Refusal
 from colo_scheduler.commit.commit import Commits
-from colo_scheduler.ledger.port import RefreshLedger
-from colo_scheduler.ledger.reservation_names import name_of
+from colo_scheduler.ledger.port import RefreshLedger, name_of
 
 __all__ = ["HoldsListing"]
 

@@ -17,7 +17,7 @@ from colo_common.model.partition import Partitions
 from colo_common.model.placement import Attempt
 from colo_scheduler.commit.held import HeldAttempt, Over
 from colo_scheduler.commit.jobs_asked import AskStarted
-from colo_scheduler.ledger.reservation_names import name_of
+from colo_scheduler.ledger.port import name_of
 
 __all__ = ["PUBLISHED_WITHIN_MS", "Redelivery"]
 

@@ -6,6 +6,9 @@ decision fail. A global index refuses an attempt that is held anywhere, and an a
 
 The row of a node that left for good can be forgotten once it holds nothing. What is left of all of them is one number, the floor:
 no forgotten row had a higher revision, and a node without a row begins there, so that no revision of a name ever comes twice.
+
+A reservation holds its place as an attempt of a replica whose name begins with "reservation:". A job's name has no ":", so no
+replica of a job has such a name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,12 +24,14 @@ from colo_common.model.reasons import Reason
 from colo_common.ports import Leases
 
 __all__ = [
-    "CALL_MAX",
-    "HOLDS_MAX",
     "Attempt",
+    "CALL_MAX",
     "CommitLedger",
     "ConfirmHolds",
     "ForgetRows",
+    "HOLDS_MAX",
+    "Hold",
+    "HoldRefused",
     "HoldsReleased",
     "Ledger",
     "LedgerAnswered",
@@ -41,15 +46,40 @@ __all__ = [
     "NodeRow",
     "PUT_BACK_MAX",
     "PutBackRows",
+    "RESERVATION_PREFIX",
     "RefreshLedger",
     "ReleaseHolds",
     "Released",
-    "Hold",
-    "HoldRefused",
     "check_call",
     "decode_hold",
     "encode_hold",
+    "job_of_reservation",
+    "name_of",
+    "replica_of_reservation",
 ]
+
+
+RESERVATION_PREFIX: Final = "reservation:"
+"""Begins the job name and the replica name of every reservation."""
+_SUFFIX: Final = "/hold/0"
+
+
+def job_of_reservation(name: str) -> str:
+    """The job name under which the reservation of this name asks for a place."""
+    return f"{RESERVATION_PREFIX}{name}"
+
+
+def replica_of_reservation(name: str) -> str:
+    """The replica name under which the reservation of this name holds a place."""
+    return f"{RESERVATION_PREFIX}{name}{_SUFFIX}"
+
+
+def name_of(replica: str) -> str:
+    """The name of the reservation that holds a place under this replica name; "" for a replica of a job."""
+    if replica.startswith(RESERVATION_PREFIX) and replica.endswith(_SUFFIX):
+        return replica[len(RESERVATION_PREFIX) : -len(_SUFFIX)]
+    return ""
+
 
 HOLDS_MAX: Final = 50
 """The most holds in one call: a call of this size keeps the server for about 2 ms."""

@@ -6,7 +6,7 @@ from colo_common.events.job import PlacementRequest
 from colo_common.model.constraints import UNCONSTRAINED, Constraints, CpuPolicy, NumaPolicy
 from colo_common.model.qos import PriorityBand, QosClass, is_legal_pair
 from colo_common.model.reasons import Reason
-from colo_scheduler.ledger.reservation_names import name_of
+from colo_scheduler.ledger.port import name_of
 
 __all__ = ["RequestClass", "class_of"]
 

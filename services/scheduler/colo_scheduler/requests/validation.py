@@ -12,7 +12,7 @@ from colo_common.events.service import DeadLettered
 from colo_common.model.constraints import UNCONSTRAINED
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.place_rules import check_constraints
-from colo_scheduler.ledger.reservation_names import RESERVATION_PREFIX
+from colo_scheduler.ledger.port import RESERVATION_PREFIX
 from colo_scheduler.numa.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES
 
 __all__ = ["InvalidRequest", "check_request", "dead_letters_of", "sorted_out"]

@@ -28,7 +28,7 @@ from colo_common.model.reasons import Reason
 from colo_common.model.reservation import ReservationSpec
 from colo_common.model.reservation_rules import check_reservation
 from colo_common.model.transitions import Fired
-from colo_scheduler.ledger.reservation_names import name_of
+from colo_scheduler.ledger.port import name_of
 from colo_scheduler.reservations.agreement import check_agreement
 from colo_scheduler.reservations.expiry import is_over, last_ms
 from colo_scheduler.reservations.fit import ReservationCapacity, fits_reservation, policies_conflict

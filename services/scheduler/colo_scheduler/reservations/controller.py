@@ -28,8 +28,7 @@ from colo_common.model.reservation import ReservationSpec
 from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.commit.commit import Commits, CommitTurn, load_rows, placement_of
-from colo_scheduler.ledger.port import HoldsReleased, LedgerAnswered, LedgerRows
-from colo_scheduler.ledger.reservation_names import name_of
+from colo_scheduler.ledger.port import HoldsReleased, LedgerAnswered, LedgerRows, name_of
 from colo_scheduler.placement.choice import Choice
 from colo_scheduler.placement.decide import ClassDecision
 from colo_scheduler.placement.report import Report

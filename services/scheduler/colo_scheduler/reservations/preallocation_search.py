@@ -20,7 +20,7 @@ from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.commit.held import HeldAttempt
 from colo_scheduler.cpus.available import satisfies_binding
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy
-from colo_scheduler.ledger.reservation_names import name_of
+from colo_scheduler.ledger.port import name_of
 from colo_scheduler.numa.amounts import ZoneAmounts
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.numa.rule import ZoneAssignment, fit_zones

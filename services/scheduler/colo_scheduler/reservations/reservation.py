@@ -9,7 +9,7 @@ from colo_common.model.placement import Attempt, Placement
 from colo_common.model.reservation import AllocatePolicy, ReservationSpec
 from colo_common.model.resource_list import CPU, MEMORY
 from colo_common.model.workload import RunSpec
-from colo_scheduler.ledger.reservation_names import job_of_reservation, replica_of_reservation
+from colo_scheduler.ledger.port import job_of_reservation, replica_of_reservation
 from colo_scheduler.reservations.amounts import total_of
 from colo_scheduler.reservations.fit import ReservationCapacity, restricted_names
 from colo_scheduler.reservations.lifecycle import ReservationPhase
