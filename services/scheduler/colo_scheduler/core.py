@@ -71,8 +71,7 @@ from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.preemption.proposals import Proposals
 from colo_scheduler.requests.paused import PausedRequests
 from colo_scheduler.requests.queue import RequestQueue
-from colo_scheduler.requests.request_class import RequestClass
-from colo_scheduler.requests.validation import InvalidRequest, dead_letters_of, sorted_out
+from colo_scheduler.requests.request_class import InvalidRequest, RequestClass, dead_letters_of, sorted_out
 from colo_scheduler.reservations.api import ReservationAnswers, is_reservation_request
 from colo_scheduler.reservations.controller import ReservationController
 from colo_scheduler.reservations.rows import JobsOver, ReservationsLoaded

@@ -17,8 +17,7 @@ from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.placement.decide import ClassDecision, ScoreHistory, ScoreSnapshot
 from colo_scheduler.placement.report import Report
 from colo_scheduler.policy import SchedulerPolicy
-from colo_scheduler.requests.request_class import RequestClass, class_of
-from colo_scheduler.requests.validation import InvalidRequest
+from colo_scheduler.requests.request_class import InvalidRequest, RequestClass, class_of
 
 __all__ = ["Decisions", "Records", "RejectionThrottle"]
 
