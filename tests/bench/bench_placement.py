@@ -53,8 +53,7 @@ from colo_scheduler.ledger.port import (
 from colo_scheduler.ledger.redis import RedisLedger
 from colo_scheduler.main import collect_rarely
 from colo_scheduler.policy import SchedulerPolicy
-from colo_scheduler.shell import SchedulerShell
-from colo_scheduler.tracing import StageTimes
+from colo_scheduler.shell import SchedulerShell, StageTimes
 from tests.bench.openb import MACHINE, ZONE_CPUS, ZONE_GIB
 from tests.support.builders import GIB, a_node
 from tests.support.bus_memory import MemoryBus

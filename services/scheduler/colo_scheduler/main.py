@@ -25,8 +25,7 @@ from colo_scheduler.ledger.port import Ledger
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.reservations.api import QUESTIONS
 from colo_scheduler.settings import SchedulerSettings
-from colo_scheduler.shell import HEARS, HEARS_SHARED, SchedulerShell
-from colo_scheduler.tracing import StageTimes
+from colo_scheduler.shell import HEARS, HEARS_SHARED, SchedulerShell, StageTimes
 
 __all__ = ["NAME", "build", "collect_rarely", "main", "scheduler_service"]
 

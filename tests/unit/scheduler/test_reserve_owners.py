@@ -13,7 +13,7 @@ from colo_common.model.reasons import Reason
 from colo_common.model.reservation import OwnerTerm
 from colo_common.model.workload import JobSpec, ResourceRequest, TaskSpec
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.tracing import StageTimes
+from colo_scheduler.shell import StageTimes
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.reserve_story import ReservingBench, a_claim
 from tests.support.scheduler_story import EITHER, an_allocatable
