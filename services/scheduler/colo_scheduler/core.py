@@ -274,14 +274,14 @@ class SchedulerCore:
         good, bad = sorted_out(placement_requests)
         effects = self._refuse([each for each in bad if self.shards.owns(each.placement_request.job)], now_ms)
         over, held, queue = self._over, self.commits.held, self.queue
-        job, is_own = "", self.shards.owns("")
+        job, is_own, is_restricted = "", self.shards.owns(""), len(self.cluster.restrictions) > 0
         for placement_request in good:
             attempt = (placement_request.replica, placement_request.attempt)
             if placement_request.job != job:
                 job, is_own = placement_request.job, self.shards.owns(placement_request.job)
             if not is_own:
                 self.counts["wants_of_others"] += 1
-            elif self.paused.holds_back(placement_request, self.cluster.restrictions):
+            elif is_restricted and self.paused.holds_back(placement_request, self.cluster.restrictions):
                 pass
             elif attempt in held:
                 self.counts["wants_repeated"] += 1
@@ -384,10 +384,22 @@ class SchedulerCore:
         self._soon_ms = now_ms + 1
         if not self.commits.is_loaded:
             return []
-        records, effects = ([], []) if self.reserve.is_empty else self.reserve.wake(now_ms)
+        records, effects = self._due_reservations(now_ms)
         if records:
             return records
+        effects += self._due_before(now_ms)
+        effects += self._decide(now_ms)
+        effects += self._due_after(now_ms)
+        return effects
+
+    def _due_reservations(self, now_ms: int) -> tuple[list[Effect], list[Effect]]:
+        """What reservations have to do now: Records, with the facts that depend on them; then all other effects."""
+        return ([], []) if self.reserve.is_empty else self.reserve.wake(now_ms)
+
+    def _due_before(self, now_ms: int) -> list[Effect]:
+        """The work that is due now and may change what is decided: requests and nodes that count again, holds that end."""
         forgotten = self._forgetting.wake(now_ms)
+        effects: list[Effect] = []
         if self.cluster.restrictions.expire(now_ms):
             effects += self._restricted(now_ms)
         self.queue.wake_due(now_ms)
@@ -399,9 +411,11 @@ class SchedulerCore:
         if self._refresh_at_ms is not None and now_ms >= self._refresh_at_ms:
             self._refresh_at_ms = self._next_refresh(now_ms)
             effects.append(RefreshLedger())
-        effects.extend(self._decide(now_ms))
-        effects.extend(self._asking.wake(now_ms))
-        effects.extend(self.commits.look_up(now_ms))
+        return effects
+
+    def _due_after(self, now_ms: int) -> list[Effect]:
+        """The work that is due now and waits for decisions: questions to the jobs service, searches for victims, plans."""
+        effects = [*self._asking.wake(now_ms), *self.commits.look_up(now_ms)]
         if self.queue.next_class() is None and not len(self._plans):
             effects.extend(self._proposals.step(now_ms))
         effects.extend(self._plans.step(partial(self._plan_input, now_ms)))
@@ -438,9 +452,9 @@ class SchedulerCore:
         self, view: View, request: RequestClass, placement_requests: list[PlacementRequest]
     ) -> list[Effect]:
         """Decide these requests of one class: place the requests that fit a node, and let the others wait."""
-        if self.reserve.has_places and not request.reserves:
+        if self.reserve.book.has_places and not request.reserves:
             placement_requests = self._serve_owners(view, request, placement_requests)
-        asked = self.reserve.narrowed(request)
+        asked = self.reserve.narrowed(request) if request.reserves else request
         turn = self.commits.turn(request, view.now_ms)
 
         def take(number: int, choice: Choice) -> None:
@@ -448,7 +462,8 @@ class SchedulerCore:
 
         policy, count = self.policy, len(placement_requests)
         decision = decide(view, asked, count, policy, take, best_rows=policy.score_rows, stages=self._stages)
-        decision = self.reserve.chosen(view, asked, placement_requests, decision, turn)
+        if request.reserves:
+            decision = self.reserve.chosen(view, asked, placement_requests, decision, turn)
         placed = len(turn.placements)
         if placed:
             self._stages.decided(placement_requests[:placed])
@@ -538,5 +553,5 @@ class SchedulerCore:
     def _plan_input(self, now_ms: int) -> PlanInput:
         """The state that a plan starting now is computed from."""
         placements = {attempt: held.placement for attempt, held in self.commits.held.items() if not name_of(attempt[0])}
-        reserved = self.reserve.places.fork() if self.reserve.has_places else None
+        reserved = self.reserve.places.fork() if self.reserve.book.has_places else None
         return PlanInput(self.cluster.trial(now_ms), placements, len(self.queue), reserved)

@@ -23,7 +23,7 @@ class PausedRequests:
 
     def holds_back(self, placement_request: PlacementRequest, restrictions: Restrictions) -> bool:
         """Whether the request belongs to a paused job or queue; it then waits here."""
-        if not len(restrictions) or restrictions.pause_of(placement_request.job, placement_request.queue) is None:
+        if restrictions.pause_of(placement_request.job, placement_request.queue) is None:
             return False
         if len(self._requests) < self._limit:
             self._requests[(placement_request.replica, placement_request.attempt)] = placement_request

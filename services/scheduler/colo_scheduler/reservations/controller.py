@@ -117,11 +117,6 @@ class ReservationController:
         return not (is_reading or self._versions or is_under_way or len(self.book))
 
     @property
-    def has_places(self) -> bool:
-        """Whether a reservation holds a place that owners may use."""
-        return self.book.has_places
-
-    @property
     def has_pending_output(self) -> bool:
         """Whether the next Wake has something to write, publish or read."""
         return bool(self._unwritten or self._redelivery or self._unread or self._unloaded or self._has_news)
@@ -190,10 +185,8 @@ class ReservationController:
     ) -> ClassDecision:
         """The decision on a class, completed for reservations: a reservation's replica may be placed over running owners.
 
-        `request` is the class that `narrowed` returned. A class of other replicas is returned unchanged.
+        `request` is the class of a reservation's replica, as `narrowed` returned it.
         """
-        if not request.reserves:
-            return decision
         if not decision.choices and (over := self._take_over(view, request, placement_requests[0], turn)) is not None:
             decision = decision._replace(choices=(over,))
         if decision.choices:
