@@ -162,7 +162,8 @@ def a_full_fleet(fleet: list[Machine], wanted: list[tuple[Any, int]], deleted: s
     bench = Bench()
     for number, machine in enumerate(fleet):
         bench.tell(a_node(f"n{number}", machine.topology, is_online=True, rules=machine.rules))
-        bench.tell(an_allocatable(f"n{number}", [(2500, 5 * GIB)] * len(machine.topology.zones)))
+        zones = len(machine.topology.zones)
+        bench.tell(an_allocatable(f"n{number}", [(2500, 5 * GIB)] * zones, mid=[(1500, 3 * GIB)] * zones))
     for at in range(0, len(wanted), 5):
         numbered = list(enumerate(wanted))[at : at + 5]
         bench.say(

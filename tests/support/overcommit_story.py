@@ -216,9 +216,10 @@ class OvercommitStory:
     def do_sample(self, args: Args) -> str:
         """node zones=mcpu,mcpu gib=N,N batch=mcpu lse=mcpu: a second later; batch work and LSE work (web/main/0) run in zone 0.
 
-        ls= is what LS work (web/main/1) uses in zone 1, with 1 GiB.
+        ls= is what LS work (web/main/1) uses in zone 1, with 1 GiB; mid= what one of the mid tier (web/mid/0) uses in zone 0, which
+        runs in the tree of batch work.
         """
-        args.only("zones", "gib", "batch", "lse", "ls", "seq")
+        args.only("zones", "gib", "batch", "lse", "ls", "mid", "seq")
         self._now_ms += 1_000
         self._seq += 1
         cpu = [int(word) for word in args.text("zones").split(",")]
@@ -231,6 +232,8 @@ class OvercommitStory:
         if "ls" in args.named:
             shared = a_batch_workload("web/main/1", mcpu=args.number("ls"), gib=1, zones=(1,))
             workloads = (*workloads, replace(shared, qos=QosClass.LS, band=PriorityBand.PROD))
+        if "mid" in args.named:
+            workloads = (*workloads, a_batch_workload("web/mid/0", mcpu=args.number("mid"), gib=1))
         sample = a_sample(
             args.word(0),
             seq=args.number("seq", self._seq),
@@ -250,8 +253,8 @@ class OvercommitStory:
         return shown
 
     def do_place(self, args: Args) -> str:
-        """node replica mcpu= gib= zone= qos=; every class but BE in the band prod"""
-        args.only("mcpu", "gib", "zone", "qos")
+        """node replica mcpu= gib= zone= qos= band=; without a band every class but BE in the band prod"""
+        args.only("mcpu", "gib", "zone", "qos", "band")
         qos = QosClass(args.text("qos", "BE"))
         placement = a_placement(
             args.word(1),
@@ -260,7 +263,7 @@ class OvercommitStory:
             gib=args.number("gib", 1),
             zone=args.number("zone", 0),
         )
-        band = default_band(qos)
+        band = PriorityBand(args.text("band", default_band(qos).value))
         return self._tell(decided(replace(placement, qos=qos, band=band)))
 
     def do_restrict(self, args: Args) -> str:

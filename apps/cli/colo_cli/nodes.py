@@ -36,7 +36,8 @@ __all__ = ["node", "nodes"]
 
 _COLUMNS: Final = (
     "NODE", "STATE", "AGE>", "CPU>", "USED>", "BATCH>", "PROMISED>", "HELD>", "FREE>", "+HEADROOM>", "MEM>",
-    "+MEM PROMISED>", "+MEM HELD>", "+MEM HEADROOM>", "WHY NOT MORE", "+LABELS",
+    "+MEM PROMISED>", "+MEM HELD>", "+MEM HEADROOM>", "+MID>", "+MID HELD>", "+MID MEM>", "+MID MEM HELD>", "WHY NOT MORE",
+    "+LABELS",
 )  # fmt: skip
 _REPLICAS_SHOWN: Final = 50
 _KNOBS_SHOWN: Final = 20
@@ -96,8 +97,21 @@ def _node_row(node: "NodeSummary") -> list[str]:
         bytes_text(node.batch_memory_bytes),
         bytes_text(node.held_memory_bytes),
         _signed_bytes(node.headroom_memory_bytes),
+        *_mid_cells(node),
         node.reason,
         ",".join(f"{key}={value}" for key, value in sorted(node.labels.items())),
+    ]
+
+
+def _mid_cells(node: "NodeSummary") -> list[str]:
+    """What the mid tier gets and what of it is held: CPU, then memory; "-" where it is off."""
+    if node.mid_cpu_mcpu is None or node.mid_memory_bytes is None:
+        return ["-"] * 4
+    return [
+        _short_cpu(node.mid_cpu_mcpu),
+        _short_cpu(node.mid_held_cpu_mcpu),
+        bytes_text(node.mid_memory_bytes),
+        bytes_text(node.mid_held_memory_bytes),
     ]
 
 
@@ -204,7 +218,10 @@ def _print_zones(reply: "NodeReply") -> None:
     columns = ["ZONE", "CPUS", "USED>", "PROMISED>", "HELD>", "HEADROOM>", "MEM USED>", "MEM PROMISED>", "MEM HELD>"]
     print_table(columns, rows, "no zones")
     if node.mid_cpu_mcpu is not None:
-        print_text(f"mid tier: {cpu_text(node.mid_cpu_mcpu)} CPU, {bytes_text(node.mid_memory_bytes or 0)}")
+        print_text(
+            f"mid tier: {cpu_text(node.mid_cpu_mcpu)} CPU, {bytes_text(node.mid_memory_bytes or 0)}; held"
+            f" {cpu_text(node.mid_held_cpu_mcpu)} CPU, {bytes_text(node.mid_held_memory_bytes)}"
+        )
     for each in reply.node.external:
         print_text(external_line(each, reply.node.now_ms))
 

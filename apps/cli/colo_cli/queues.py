@@ -15,7 +15,16 @@ if TYPE_CHECKING:
 
 __all__ = ["queues", "tenants"]
 
-_USE: Final = ("CPU HELD>", "MEM HELD>", "CPU WAITING>", "+MEM WAITING>", "+ONLINE CPU>", "+ONLINE MEM>")
+_USE: Final = (
+    "CPU HELD>",
+    "MEM HELD>",
+    "CPU WAITING>",
+    "+MEM WAITING>",
+    "+ONLINE CPU>",
+    "+ONLINE MEM>",
+    "+MID CPU>",
+    "+MID MEM>",
+)
 _QUEUE_COLUMNS: Final = ("QUEUE", "JOBS>", "WAITING>", "OLDEST>", "RUNNING>", *_USE, "+MAY WAIT>")
 _TENANT_COLUMNS: Final = ("TENANT", "JOBS>", "WAITING>", "RUNNING>", *_USE, "+QUEUES")
 
@@ -98,6 +107,8 @@ def _use(one: "QueueSummary | TenantSummary", fleet: "FleetTotals | None") -> li
         bytes_text(one.waiting_memory_bytes),
         cpu_text(one.online_cpu_mcpu),
         bytes_text(one.online_memory_bytes),
+        cpu_text(one.mid_cpu_mcpu),
+        bytes_text(one.mid_memory_bytes),
     ]
 
 

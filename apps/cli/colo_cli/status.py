@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from colo_cli.client import Client
-from colo_cli.output import Output, bytes_text, cpu_text, fitted, painted, print_data, share_text, span_text
+from colo_cli.output import Output, bytes_text, counted, cpu_text, fitted, painted, print_data, share_text, span_text
 from colo_cli.services import service_rows
 from colo_cli.watching import Watch, watched
 
@@ -112,6 +112,13 @@ def _fleet_lines(status: "StatusReply") -> Iterator[tuple[str, str]]:
                 f"{name:<{_LABEL}}{text(capacity)}{unit}, {share_text(used, capacity)} used; batch is promised {text(promised)},"
                 f" holds {share_text(held, promised)}"
             ),
+            "",
+        )
+    if fleet.mid_nodes:
+        yield (
+            f"{'mid tier':<{_LABEL}}{cpu_text(fleet.mid_cpu_mcpu)} CPU and {bytes_text(fleet.mid_memory_bytes)} on"
+            f" {counted(fleet.mid_nodes, 'node')}, holds {share_text(fleet.mid_held_cpu_mcpu, fleet.mid_cpu_mcpu)} and"
+            f" {share_text(fleet.mid_held_memory_bytes, fleet.mid_memory_bytes)}",
             "",
         )
     if fleet.overdrawn_nodes:

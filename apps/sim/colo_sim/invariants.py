@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from colo_common.events.enforcement import PlacementRefused, ReplicaEnded, ReplicaStarted
@@ -28,7 +28,7 @@ from colo_common.model.reasons import Reason
 from colo_evictor.policy import EvictorPolicy
 from colo_executor.suppress import bounds_mcpu
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.ledger.port import NodeAnswer
+from colo_scheduler.ledger.port import Hold, NodeAnswer
 from colo_sim.moves import ReplicaMoves
 from colo_sim.online_rules import check_online
 from colo_sim.world_ledger import WorldLedger
@@ -249,28 +249,43 @@ class InvariantChecker:
             known = core.cluster.node(answer.node)
             if known.allocatable is None or known.freshness is not Freshness.FRESH:
                 raise InvariantBroken("something was placed on a node that is not fresh", node=answer.node)
-            promised = {zone.zone: zone for zone in known.allocatable.zones}
             (row,) = [row for row in self._ledger.all_rows() if row.node == answer.node]
             if known.topology is not None:
                 placements = [reservation.placement for reservation in row.holds]
                 self.counts["online_held"] += check_online(answer.node, known.topology, placements)
-            # Online work takes of the machine itself, not of what batch work is promised.
-            batch = [r for r in row.holds if r.placement.band is not PriorityBand.PROD]
-            if self.has_lost_releases:
-                batch = [r for r in batch if r.attempt not in self._over]
-            new = {share.zone for r in batch if r.attempt in accepted for share in r.placement.zones}
-            for zone in sorted(new):
-                shares = [s for r in batch for s in r.placement.zones if s.zone == zone]
-                cpu_mcpu = sum(share.cpu_mcpu for share in shares)
-                memory_bytes = sum(share.memory_bytes for share in shares)
-                if cpu_mcpu > promised[zone].batch_cpu_mcpu or memory_bytes > promised[zone].batch_memory_bytes:
-                    raise InvariantBroken(
-                        "more is held than may be promised",
-                        node=answer.node,
-                        zone=promised[zone],
-                        cpu_mcpu=cpu_mcpu,
-                        memory_bytes=memory_bytes,
-                    )
+            # Online work takes of the machine itself, not of what other work is promised.
+            self._check_promised(
+                answer.node,
+                {zone.zone: (zone.batch_cpu_mcpu, zone.batch_memory_bytes) for zone in known.allocatable.zones},
+                [r for r in row.holds if r.placement.band in (PriorityBand.BATCH, PriorityBand.FREE)],
+                accepted,
+            )
+            self._check_promised(
+                answer.node,
+                {zone.zone: (zone.cpu_mcpu, zone.memory_bytes) for zone in known.allocatable.mid},
+                [r for r in row.holds if r.placement.band is PriorityBand.MID],
+                accepted,
+            )
+
+    def _check_promised(
+        self, node: str, promised: Mapping[int, tuple[int, int]], holds: Sequence[Hold], accepted: Collection[Attempt]
+    ) -> None:
+        """Where something was added, a tier holds no more than it is promised: mcpu and bytes of each zone."""
+        if self.has_lost_releases:
+            holds = [r for r in holds if r.attempt not in self._over]
+        new = {share.zone for r in holds if r.attempt in accepted for share in r.placement.zones}
+        for zone in sorted(new):
+            shares = [s for r in holds for s in r.placement.zones if s.zone == zone]
+            held = (sum(share.cpu_mcpu for share in shares), sum(share.memory_bytes for share in shares))
+            if any(more > most for more, most in zip(held, promised.get(zone, (0, 0)), strict=True)):
+                raise InvariantBroken(
+                    "more is held than may be promised",
+                    node=node,
+                    zone=zone,
+                    promised=promised.get(zone),
+                    cpu_mcpu=held[0],
+                    memory_bytes=held[1],
+                )
 
     # ------------------------------------------------------------ machines
 

@@ -7,12 +7,11 @@ from colo_common.events.eviction import VictimRank
 from colo_common.events.node import WorkloadUsage
 from colo_common.events.requests import HoldEntry
 from colo_common.model.placement import attempt_key
-from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import Reason
+from colo_evictor.watched import BATCH_BANDS
 
 __all__ = ["rank_victims"]
 
-_BAND_ORDER: Final = {PriorityBand.FREE: 0, PriorityBand.BATCH: 1}
 _Why = Literal["", "band", "priority", "use", "name"]
 # What the sort key of a candidate consists of, in order.
 _COMPARED: Final[tuple[_Why, ...]] = ("band", "priority", "use", "name")
@@ -25,22 +24,25 @@ def rank_victims(
     reason: Reason,
     now_ms: int,
 ) -> tuple[VictimRank, ...]:
-    """Rank the batch and free replicas of a sample without the `terminating` ones (attempt keys): free first, lower priority first.
+    """Rank the replicas of a sample that are no online work, without the `terminating` ones (attempt keys).
 
-    `used` is memory for the memory watermark and CPU otherwise. Online work is never in the list.
+    The band decides first: free, batch, then mid, which leaves when nothing else is left to leave; within it the lower priority.
+    The band is that of the placement, because a node shows only in which tree a replica runs. `used` is memory for the memory
+    watermark and CPU otherwise. Online work is never in the list.
     """
     excluded = set(terminating)
     by_memory = reason is Reason.MEMORY_WATERMARK
     rows = []
     for workload in workloads:
         key = attempt_key(workload.replica, workload.attempt)
-        if not workload.replica or workload.band not in _BAND_ORDER or key in excluded:
-            continue
         placement = placed.get(key)
+        band = workload.band if placement is None else placement.band
+        if not workload.replica or band not in BATCH_BANDS or key in excluded:
+            continue
         used = workload.memory_used_bytes if by_memory else workload.cpu_used_mcpu
         priority = placement.priority if placement else 0
-        order = (_BAND_ORDER[workload.band], priority, -used, workload.replica)
-        rows.append((order, workload, placement, used))
+        order = (BATCH_BANDS.index(band), priority, -used, workload.replica)
+        rows.append((order, workload, placement, band, used))
     rows.sort(key=lambda row: row[0])
     return tuple(
         VictimRank(
@@ -49,11 +51,11 @@ def rank_victims(
             priority=order[1],
             used=used,
             unit="bytes" if by_memory else "mcpu",
-            band=workload.band,
+            band=band,
             placed_ms=max(now_ms - placement.decided_at_ms, 0) if placement and placement.decided_at_ms else None,
             behind=_behind(rows[0][0], order),
         )
-        for order, workload, placement, used in rows
+        for order, workload, placement, band, used in rows
     )
 
 

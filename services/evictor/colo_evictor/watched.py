@@ -19,7 +19,8 @@ from colo_evictor.signals import Signal
 __all__ = ["BATCH_BANDS", "TerminatingReplica", "EvictorRow", "WatchedNode"]
 
 _ENDS_KEPT: Final = 100
-BATCH_BANDS: Final = (PriorityBand.BATCH, PriorityBand.FREE)
+BATCH_BANDS: Final = (PriorityBand.FREE, PriorityBand.BATCH, PriorityBand.MID)
+"""The bands of work that runs on what online work leaves, in the order in which it has to leave."""
 
 
 class TerminatingReplica(Struct, frozen=True, kw_only=True):
@@ -81,7 +82,7 @@ class WatchedNode(Struct, kw_only=True):
             del self.ends[next(iter(self.ends))]
 
     def batch_cpu(self, sample: NodeUsageSampled, restrictions: Restrictions) -> tuple[int, int]:
-        """CPU (mcpu) that the batch and free replicas of the sample request and use together.
+        """CPU (mcpu) that the replicas of BATCH_BANDS in the sample request and use together.
 
         A replica counts with both or with neither: one that terminates, is not in the sample yet, or has no known placement is
         left out, and so is one that operators suspended: it gets no CPU because it shall get none. Online work counts with neither,

@@ -15,6 +15,7 @@ from colo_executor.order import KnobWrite
 
 __all__ = [
     "BATCH",
+    "MID_FACTOR",
     "DesiredPolicy",
     "MachineFacts",
     "exclusive_batch_cpus",
@@ -25,12 +26,16 @@ __all__ = [
     "most_memory_bytes",
     "replica_knobs",
     "replica_quota_us",
+    "replica_weight",
     "replica_sets",
     "tier_knobs",
 ]
 
 BATCH: Final = "batch"
 """The group of the batch tier, below the executor's own: it carries the ceiling, and replicas are its children."""
+
+MID_FACTOR: Final = 16
+"""Work of the mid tier runs in the batch tier, below all online work, with so many times the weight that its request would have."""
 
 _NO_CPUS: Final = CpuSet()
 
@@ -89,7 +94,7 @@ def replica_knobs(
     ceiling_mcpu: int | None,
     others: CpuSet = _NO_CPUS,
 ) -> tuple[KnobWrite, ...]:
-    """Knobs of one replica's group: sets, weight by request within the tier, limits of memory and CPU, processes.
+    """Knobs of one replica's group: sets, weight within the tier (`replica_weight`), limits of memory and CPU, processes.
 
     `others` are CPUs that other batch replicas have alone. Without a limit of CPU a replica has no quota of its own and may use
     idle CPU up to the tier's ceiling.
@@ -98,7 +103,7 @@ def replica_knobs(
     writes = [
         KnobWrite(path=path, knob=Knob.CPUSET_CPUS, value=cpus.format()),
         KnobWrite(path=path, knob=Knob.CPUSET_MEMS, value=mems.format()),
-        KnobWrite(path=path, knob=Knob.CPU_WEIGHT, value=weight_v1(placement.cpu_mcpu)),
+        KnobWrite(path=path, knob=Knob.CPU_WEIGHT, value=replica_weight(placement)),
         KnobWrite(path=path, knob=Knob.MEMORY_LIMIT, value=most_memory_bytes(placement)),
         KnobWrite(path=path, knob=Knob.OOM_GROUP, value=1),
         KnobWrite(path=path, knob=Knob.PIDS_LIMIT, value=policy.pids_most),
@@ -109,6 +114,15 @@ def replica_knobs(
         writes.append(KnobWrite(path=path, knob=Knob.CPU_PERIOD, value=PERIOD_US))
         writes.append(KnobWrite(path=path, knob=Knob.CPU_QUOTA, value=quota))
     return tuple(write for write in writes if write.knob in machine.has)
+
+
+def replica_weight(placement: Placement) -> int:
+    """The weight of a replica within the batch tier, by its request, in v1's scale; MID_FACTOR times that for the band mid.
+
+    What the ceiling or the lease takes from the tier is so taken from batch work first.
+    """
+    factor = MID_FACTOR if placement.band is PriorityBand.MID else 1
+    return weight_v1(placement.cpu_mcpu * factor)
 
 
 def huge_page_knobs(

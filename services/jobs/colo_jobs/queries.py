@@ -133,6 +133,8 @@ def list_queues(index: Index, request: ListQueues, now_ms: int) -> QueueList | R
             waiting_memory_bytes=use.waiting_memory_bytes,
             online_cpu_mcpu=use.online_cpu_mcpu,
             online_memory_bytes=use.online_memory_bytes,
+            mid_cpu_mcpu=use.mid_cpu_mcpu,
+            mid_memory_bytes=use.mid_memory_bytes,
         )
 
     names = sorted(index.queues)

@@ -26,7 +26,9 @@ NODE_REPLICAS_MAX: Final = 1_000
 
 
 class Use(Struct, kw_only=True):
-    """Sums over jobs that have not ended. Work of band prod holds nothing of the batch allocatable: it is counted as online."""
+    """Sums over jobs that have not ended. Work of the bands prod and mid holds nothing of the batch allocatable: the one is counted
+    as online, the other as mid.
+    """
 
     jobs: int = 0
     waiting: int = 0
@@ -37,6 +39,8 @@ class Use(Struct, kw_only=True):
     waiting_memory_bytes: int = 0
     online_cpu_mcpu: int = 0
     online_memory_bytes: int = 0
+    mid_cpu_mcpu: int = 0
+    mid_memory_bytes: int = 0
     queues: set[str] = field(default_factory=set)
 
     def add(self, job: Job) -> None:
@@ -53,6 +57,9 @@ class Use(Struct, kw_only=True):
             if job.spec.band is PriorityBand.PROD:
                 self.online_cpu_mcpu += holding * cpu_mcpu
                 self.online_memory_bytes += holding * memory_bytes
+            elif job.spec.band is PriorityBand.MID:
+                self.mid_cpu_mcpu += holding * cpu_mcpu
+                self.mid_memory_bytes += holding * memory_bytes
             else:
                 self.held_cpu_mcpu += holding * cpu_mcpu
                 self.held_memory_bytes += holding * memory_bytes
@@ -94,6 +101,8 @@ def _tenant_of(item: tuple[str, Use]) -> TenantSummary:
         waiting_memory_bytes=use.waiting_memory_bytes,
         online_cpu_mcpu=use.online_cpu_mcpu,
         online_memory_bytes=use.online_memory_bytes,
+        mid_cpu_mcpu=use.mid_cpu_mcpu,
+        mid_memory_bytes=use.mid_memory_bytes,
         queues=tuple(sorted(use.queues)),
     )
 

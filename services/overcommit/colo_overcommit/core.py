@@ -43,17 +43,17 @@ from colo_overcommit.explain_mid import recompute_mid
 from colo_overcommit.external import bounds_with, unexpired, with_external
 from colo_overcommit.fleet_guard import NO_GUARD, BusReachable, FleetGuard, GuardPolicy
 from colo_overcommit.followed_policy import FollowedPolicy
-from colo_overcommit.held_by_batch import HeldByBatch
+from colo_overcommit.held_by_batch import HeldByBatch, with_bands
 from colo_overcommit.histories import (
     HistoriesLoaded,
     LoadHistories,
 )
 from colo_overcommit.hysteresis import has_load_moved, moves_between, should_publish
 from colo_overcommit.known_node import KnownNode
-from colo_overcommit.mid import MidInputs, has_mid_moved, mid_inputs, mid_of_zones
+from colo_overcommit.mid import has_mid_moved, mid_of_zones, only_held_mid
+from colo_overcommit.mid_of_node import mid_of_node
 from colo_overcommit.online_charge import charges_by_zone
 from colo_overcommit.policy import MidMode, OvercommitPolicy
-from colo_overcommit.prod_peaks import ProdPeaks, ProdUse
 from colo_overcommit.promises import JudgedPromises, promises_of
 from colo_overcommit.queries import answer, unknown_node
 from colo_overcommit.reserved import reserved_by_zone
@@ -297,6 +297,7 @@ class OvercommitCore:
         topology = known.topology
         if topology is None:
             return ()
+        sample = with_bands(sample, known.held)
         self._restrict(sample.node, known)
         policy = known.policy or self.policy
         inputs = zone_inputs(
@@ -330,26 +331,9 @@ class OvercommitCore:
             known.external, known.is_changed = external, True
         if external:
             inputs = with_external(inputs, external)
-        known.mid_inputs = self._mid(known, sample, inputs, policy)
+        known.mid_inputs = mid_of_node(known, sample, inputs, policy)
         known.accept(sample, inputs, now_ms)
         return inputs
-
-    def _mid(
-        self, known: KnownNode, sample: NodeUsageSampled, inputs: tuple[ZoneInputs, ...], policy: OvercommitPolicy
-    ) -> tuple[MidInputs, ...]:
-        """The terms of the mid tier, () where it is off."""
-        if policy.mid_mode == MidMode.OFF:
-            known.prod_peaks = None
-            return ()
-        used = [(zone.cpu_used_mcpu, zone.memory_used_bytes) for zone in sample.zones]
-        if policy.mid_mode == MidMode.STATIC:
-            return mid_inputs(inputs, used, (ProdUse(),) * len(inputs), policy)
-        if known.prod_peaks is None:
-            known.prod_peaks = ProdPeaks(known.restored.prod if known.restored is not None else None)
-            known.restored = None
-        known.learned_ms = sample.at_ms
-        prod = known.prod_peaks.learn(known.held, inputs, sample.workloads, sample.at_ms)
-        return mid_inputs(inputs, used, prod, policy)
 
     def _promise(self, known: KnownNode, now_ms: int) -> None:
         """Note what is promised from now on, to be judged by later samples."""
@@ -515,7 +499,9 @@ class OvercommitCore:
         possible_mcpu = known.possible_mcpu = sum([zone.batch_cpu_mcpu for zone in zones])
         last = known.published
         moves = moves_between(last.zones if last else (), zones, inputs)
-        mid_terms = known.mid_inputs if known.freshness is Freshness.FRESH else ()
+        mid_terms = known.mid_inputs
+        if known.freshness is not Freshness.FRESH:
+            mid_terms = only_held_mid(inputs, known.held.mid_by_zone())
         mid = mid_of_zones(mid_terms)
         was_fresh = last is not None and last.freshness is known.freshness
         fall_at_ms, sample, topology = known.last_fall_at_ms, known.sample, known.topology

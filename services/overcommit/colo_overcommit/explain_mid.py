@@ -10,17 +10,19 @@ from colo_overcommit.mid import MidInputs, MidResource, mid_of_zones
 __all__ = ["MID_FORMULA", "recompute_mid", "terms_of_mid"]
 
 MID_FORMULA: Final = (
-    "mid = min(floor(capacity * mid_static_pct / 100), most) where there is a static share, else min(max(min(reclaimable, "
+    "mid = max(mid_held, mid_raw); "
+    "mid_raw = min(floor(capacity * mid_static_pct / 100), most) where there is a static share, else min(max(min(reclaimable, "
     "capacity - mid_used), 0) + floor(max(capacity - mid_reserved - mid_prod_requested, 0) * mid_unallocated_pct / 100), most); "
     "reclaimable = max(mid_prod_measured - ceil(mid_prod_peak * (100 + mid_margin_pct) / 100), 0), 0 without a peak; "
     "most = floor(capacity * mid_most_pct / 100)"
 )
 _OFTEN: Final = {
     "most_pct": "policy, the largest share of a zone that the mid tier may get",
+    "held": "placements of the mid tier",
 }
 _STATIC: Final = {"static_pct": "policy, the mid tier is a share of the machine"}
 _RECLAIMABLE: Final = {
-    "used": "sample: what all work uses",
+    "used": "sample: what all work but the mid tier's uses",
     "reserved": "the larger of system_used and reserved",
     "prod_requested": "placements of online work, and the use of online work without a known request",
     "prod_measured": "placements of LS work that was measured for two hours",
@@ -31,7 +33,7 @@ _RECLAIMABLE: Final = {
 
 
 def terms_of_mid(zones: Iterable[MidInputs]) -> Iterator[Term]:
-    """The terms of each zone, named "cpu_mid_used"; without a peak, or outside its mode, a term is left out."""
+    """The terms of each zone, named "cpu_mid_used"; without a peak, outside its mode, or with nothing held, a term is left out."""
     for zone in zones:
         yield from _terms(zone.zone, "cpu", "mcpu", zone.cpu)
         yield from _terms(zone.zone, "memory", "bytes", zone.memory)
@@ -41,7 +43,7 @@ def _terms(zone: int, prefix: str, unit: Literal["mcpu", "bytes"], resource: Mid
     named = _OFTEN | (_STATIC if resource.static_pct is not None else _RECLAIMABLE)
     for field, source in named.items():
         value = getattr(resource, field)
-        if value is not None:
+        if value is not None and (value or field != "held"):
             yield Term(
                 name=f"{prefix}_mid_{field}",
                 value=value,

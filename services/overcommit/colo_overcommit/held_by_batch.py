@@ -1,23 +1,32 @@
-"""The holds of placed work on a node, summed by zone: batch work and exclusive (LSE) work separately."""
+"""The holds of placed work on a node, summed by zone: batch work, the mid tier and exclusive (LSE) work separately."""
 
 from collections.abc import Collection, Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
+from colo_common.events.node import NodeUsageSampled
 from colo_common.model.dropped_attempts import DroppedAttempts
 from colo_common.model.placement import ZoneShare, attempt_key
 from colo_common.model.qos import PriorityBand, QosClass
 
-__all__ = ["HeldByBatch", "OnlineHold"]
+__all__ = ["HeldByBatch", "OnlineHold", "with_bands"]
 
 
 class OnlineHold(NamedTuple):
-    """What one attempt of online work holds. `is_new`: it was placed before our eyes, at `taken_ms`, and not read from a list."""
+    """What one attempt of online work or of the mid tier holds.
+
+    `is_new`: it was placed before our eyes, at `taken_ms`, and not read from a list.
+    """
 
     key: str
     shares: tuple[ZoneShare, ...]
     taken_ms: int
     is_new: bool
     is_exclusive: bool
+
+
+_CHARGED: Final = (PriorityBand.PROD, PriorityBand.MID)
 
 
 class _Sums:
@@ -34,10 +43,11 @@ class _Sums:
 
 
 class HeldByBatch:
-    """The zone shares of each attempt. `by_zone` sums those of batch work, `exclusive_by_zone` those of LSE work.
+    """The zone shares of each attempt. `by_zone` sums those of batch work, `mid_by_zone` those of the mid tier, `exclusive_by_zone`
+    those of LSE work.
 
-    Taking the same attempt twice, or dropping an unknown one, changes nothing. Online work (band prod) is in neither sum, unless
-    it is LSE: its measured usage counts instead. Of LSE work the request counts, because no other work may run on its idle CPUs.
+    Taking the same attempt twice, or dropping an unknown one, changes nothing. Online work (band prod) is in no sum, unless it is
+    LSE: its measured usage counts instead. Of LSE work the request counts, because no other work may run on its idle CPUs.
 
     A dropped attempt is not taken again (the last 1,000 are remembered): an attempt holds once, and messages come out of order.
     """
@@ -47,10 +57,12 @@ class HeldByBatch:
         self._taken_ms: dict[str, int] = {}
         self._dropped = DroppedAttempts()
         self._batch = _Sums()
+        self._mid = _Sums()
         self._lse = _Sums()
         self._sums_of: dict[str, _Sums] = {}
-        # The result of `by_zone`, computed when a sum changes, because every sample reads it.
+        # The results of `by_zone` and `mid_by_zone`, computed when a sum changes, because every sample reads them.
         self._by_zone: dict[int, ZoneShare] = {}
+        self._mid_by_zone: dict[int, ZoneShare] = {}
         self._online: dict[str, bool] = {}
         self.has_exclusive = False
         """Whether LSE work holds, or ever held, something here."""
@@ -75,12 +87,17 @@ class HeldByBatch:
         if key not in self._attempts and key not in self._dropped:
             self._attempts[key] = shares
             self._taken_ms[key] = now_ms
-            if band is PriorityBand.PROD and not is_reservation:
+            if band in _CHARGED and not is_reservation:
                 self._online[key] = is_new
-            sums = self._batch if band is not PriorityBand.PROD else self._lse if qos is QosClass.LSE else None
+            sums = self._sums_for(qos, band)
             if sums is not None:
                 self._sums_of[key] = sums
                 self._add(sums, shares, 1)
+
+    def _sums_for(self, qos: QosClass, band: PriorityBand) -> _Sums | None:
+        if band is PriorityBand.PROD:
+            return self._lse if qos is QosClass.LSE else None
+        return self._mid if band is PriorityBand.MID else self._batch
 
     def put(
         self,
@@ -114,6 +131,10 @@ class HeldByBatch:
         """Zone -> sum of batch work's shares, for zones with a hold. Callers must not change the dict."""
         return self._by_zone
 
+    def mid_by_zone(self) -> dict[int, ZoneShare]:
+        """Zone -> sum of the mid tier's shares, for zones with a hold. Callers must not change the dict."""
+        return self._mid_by_zone
+
     def exclusive_by_zone(self) -> dict[int, int]:
         """Zone -> CPU that LSE work holds (mcpu), for zones with a hold."""
         if not self.has_exclusive:
@@ -121,13 +142,17 @@ class HeldByBatch:
         return {zone: mcpu for zone, mcpu in sorted(self._lse.mcpu.items()) if mcpu}
 
     @property
-    def has_online(self) -> bool:
-        """Whether online work that colo placed holds something here."""
+    def has_charged(self) -> bool:
+        """Whether online work that colo placed, or work of the mid tier, holds something here."""
         return bool(self._online)
 
-    def online(self, since_ms: int | None = None) -> Iterator[OnlineHold]:
-        """The holds of online work, in the order in which they came; with `since_ms` the new ones that came after it, and those
-        that nobody can have measured yet are among them.
+    def online(self) -> Iterator[OnlineHold]:
+        """The holds of online work, in the order in which they came."""
+        return (each for each in self.charged() if self._sums_of.get(each.key) is not self._mid)
+
+    def charged(self, since_ms: int | None = None) -> Iterator[OnlineHold]:
+        """The holds of online work and of the mid tier, in the order in which they came; with `since_ms` the new ones that came
+        after it, and those that nobody can have measured yet are among them.
         """
         for key, is_new in self._online.items():
             taken_ms = self._taken_ms[key]
@@ -143,6 +168,10 @@ class HeldByBatch:
         """Whether the attempt is LSE work that holds something."""
         return self._sums_of.get(attempt_key(replica, attempt)) is self._lse
 
+    def is_mid(self, replica: str, attempt: int) -> bool:
+        """Whether the attempt is work of the mid tier that holds something."""
+        return self._sums_of.get(attempt_key(replica, attempt)) is self._mid
+
     @property
     def attempts(self) -> tuple[str, ...]:
         """The keys of all attempts with a hold."""
@@ -157,6 +186,16 @@ class HeldByBatch:
     def memory_bytes(self) -> int:
         """Memory that batch work holds in all zones."""
         return sum(self._batch.bytes.values())
+
+    @property
+    def mid_cpu_mcpu(self) -> int:
+        """CPU that work of the mid tier holds in all zones."""
+        return sum(self._mid.mcpu.values())
+
+    @property
+    def mid_memory_bytes(self) -> int:
+        """Memory that work of the mid tier holds in all zones."""
+        return sum(self._mid.bytes.values())
 
     def __len__(self) -> int:
         return len(self._attempts)
@@ -175,8 +214,27 @@ class HeldByBatch:
             self.has_exclusive = True
             return
         mcpu, memory = sums.mcpu, sums.bytes
-        self._by_zone = {
+        by_zone = {
             zone: ZoneShare(zone=zone, cpu_mcpu=mcpu[zone], memory_bytes=memory[zone])
             for zone in sorted(mcpu)
             if mcpu[zone] or memory[zone]
         }
+        if sums is self._mid:
+            self._mid_by_zone = by_zone
+        else:
+            self._by_zone = by_zone
+
+
+def with_bands(sample: NodeUsageSampled, held: HeldByBatch) -> NodeUsageSampled:
+    """The sample with the band of work of the mid tier as its placement says it: a node shows only in which tree a replica runs."""
+    if not held.mid_by_zone():
+        return sample
+    return replace(
+        sample,
+        workloads=tuple(
+            replace(work, band=PriorityBand.MID)
+            if work.replica and work.band is not PriorityBand.MID and held.is_mid(work.replica, work.attempt)
+            else work
+            for work in sample.workloads
+        ),
+    )

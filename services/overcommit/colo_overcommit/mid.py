@@ -1,28 +1,37 @@
 """The mid tier: CPU and memory for work between online and batch work, beside what batch work is promised.
 
 Source: the mid formula of koordinator-sh/koordinator (pkg/slo-controller/noderesource/plugins/midresource), for each zone; the
-value of a node is the sum of its zones. Shares of a capacity round down; peaks, margins and reservations round up.
+value of a node is the sum of its zones. Shares of a capacity round down; peaks, margins and reservations round up. Unlike there the
+use of the tier's own work does not make the tier smaller, and no less is published than its work holds.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 from msgspec import Struct
 
-from colo_common.events.node import ZoneMid
+from colo_common.events.node import WorkloadUsage, ZoneMid
+from colo_common.model.placement import ZoneShare
 from colo_common.model.quantity import ceil_div
 from colo_overcommit.allocatable import Limit, Resource, ZoneInputs
+from colo_overcommit.held_by_batch import HeldByBatch
 from colo_overcommit.policy import MidMode, OvercommitPolicy
 from colo_overcommit.prod_peaks import ProdUse
 
-__all__ = ["MidInputs", "MidResource", "has_mid_moved", "mid_inputs", "mid_of_zones"]
+__all__ = ["MidInputs", "MidResource", "has_mid_moved", "mid_inputs", "mid_of_zones", "mid_use", "only_held_mid"]
+
+
+_NOTHING_HELD: Final[Mapping[int, ZoneShare]] = MappingProxyType({})
 
 
 class MidResource(Struct, frozen=True, kw_only=True):
     """The terms of the mid tier for one resource of one zone, all in one unit: mcpu or bytes.
 
-    `static_pct` None: the tier gets what online work gives back. `used` is the use of all work, `reserved` what the system uses or
-    what is kept for it, `prod_requested` what all online work requests. `prod_measured` is the part of that which was measured for
-    long enough, `prod_peak` what that work is expected to use, None while it is not known. No more than `most_pct` is given.
+    `static_pct` None: the tier gets what online work gives back. `used` is the use of all work but the tier's, `reserved` what the
+    system uses or what is kept for it, `prod_requested` what all online work requests. `prod_measured` is the part of that which
+    was measured for long enough, `prod_peak` what that work is expected to use, None while it is not known. No more than `most_pct`
+    is given. `held` is what work of the tier holds, no more than the capacity.
     """
 
     capacity: int
@@ -35,6 +44,7 @@ class MidResource(Struct, frozen=True, kw_only=True):
     prod_peak: int | None = None
     margin_pct: int = 0
     unallocated_pct: int = 0
+    held: int = 0
 
     @property
     def prod_reclaimable(self) -> int:
@@ -45,6 +55,11 @@ class MidResource(Struct, frozen=True, kw_only=True):
 
     @property
     def allocatable(self) -> int:
+        """`raw`, but never below what work of the tier holds."""
+        return max(self.raw, self.held)
+
+    @property
+    def raw(self) -> int:
         """With a static_pct: min(floor(capacity * static_pct / 100), most). Else min(max(min(prod_reclaimable, capacity - used), 0)
         + floor(max(capacity - reserved - prod_requested, 0) * unallocated_pct / 100), most), where most is
         floor(capacity * most_pct / 100).
@@ -66,21 +81,66 @@ class MidInputs(Struct, frozen=True, kw_only=True):
 
 
 def mid_inputs(
-    inputs: Iterable[ZoneInputs], used: Sequence[tuple[int, int]], prod: Sequence[ProdUse], policy: OvercommitPolicy
+    inputs: Sequence[ZoneInputs],
+    used: Sequence[tuple[int, int]],
+    prod: Sequence[ProdUse],
+    policy: OvercommitPolicy,
+    held: Mapping[int, ZoneShare] = _NOTHING_HELD,
 ) -> tuple[MidInputs, ...]:
-    """The terms of every zone, in the order of `inputs`; () where the tier is off, and where no batch work is admitted either.
+    """The terms of every zone, in the order of `inputs`; where the tier is off, and where no batch work is admitted either, those
+    of what is held and no more.
 
-    `used` has mcpu and bytes that all work of the zone uses, `prod` its online work.
+    `used` has mcpu and bytes that work of the zone uses, without that of the tier, `prod` its online work.
     """
-    if policy.mid_mode == MidMode.OFF:
-        return ()
+    if policy.mid_mode == MidMode.OFF or any(zone.limit != Limit.POLICY for zone in inputs):
+        return only_held_mid(inputs, held)
     zones = []
     for zone, (mcpu, size), online in zip(inputs, used, prod, strict=True):
-        if zone.limit != Limit.POLICY:
-            return ()
-        cpu, memory = _resource(zone.cpu, mcpu, online, 0, policy), _resource(zone.memory, size, online, 1, policy)
+        own_mcpu, own_bytes = _held(held, zone)
+        cpu = _resource(zone.cpu, mcpu, online, 0, policy, own_mcpu)
+        memory = _resource(zone.memory, size, online, 1, policy, own_bytes)
         zones.append(MidInputs(zone=zone.zone, cpu=cpu, memory=memory))
     return tuple(zones)
+
+
+def only_held_mid(inputs: Iterable[ZoneInputs], held: Mapping[int, ZoneShare]) -> tuple[MidInputs, ...]:
+    """The terms of a tier that gets nothing more than its work holds; () where that is nothing."""
+    if not held:
+        return ()
+    zones = []
+    for zone in inputs:
+        mcpu, size = _held(held, zone)
+        cpu = MidResource(capacity=zone.cpu.capacity, most_pct=0, static_pct=0, held=mcpu)
+        memory = MidResource(capacity=zone.memory.capacity, most_pct=0, static_pct=0, held=size)
+        zones.append(MidInputs(zone=zone.zone, cpu=cpu, memory=memory))
+    return tuple(zones)
+
+
+def mid_use(
+    held: HeldByBatch, workloads: Iterable[WorkloadUsage], zones: Sequence[int]
+) -> Mapping[int, tuple[int, int]]:
+    """Zone -> mcpu and bytes that work of the tier uses; {} without such work.
+
+    A workload's use is divided evenly over the zones it may use, rounded down: less use makes the tier smaller.
+    """
+    if not held.mid_by_zone():
+        return {}
+    used = dict.fromkeys(zones, (0, 0))
+    for work in workloads:
+        if not work.replica or not held.is_mid(work.replica, work.attempt):
+            continue
+        homes = [zone for zone in work.zones if zone in used] or zones
+        for zone in homes:
+            mcpu, size = used[zone]
+            used[zone] = (mcpu + work.cpu_used_mcpu // len(homes), size + work.memory_used_bytes // len(homes))
+    return used
+
+
+def _held(held: Mapping[int, ZoneShare], zone: ZoneInputs) -> tuple[int, int]:
+    share = held.get(zone.zone)
+    if share is None:
+        return 0, 0
+    return min(share.cpu_mcpu, zone.cpu.capacity), min(share.memory_bytes, zone.memory.capacity)
 
 
 def mid_of_zones(inputs: Iterable[MidInputs]) -> tuple[ZoneMid, ...]:
@@ -109,11 +169,13 @@ def has_mid_moved(
     return False
 
 
-def _resource(batch: Resource, used: int, online: ProdUse, index: int, policy: OvercommitPolicy) -> MidResource:
+def _resource(
+    batch: Resource, used: int, online: ProdUse, index: int, policy: OvercommitPolicy, held: int
+) -> MidResource:
     most_pct = (policy.mid_cpu_most_pct, policy.mid_memory_most_pct)[index]
     if policy.mid_mode == MidMode.STATIC:
         static_pct = (policy.mid_static_cpu_pct, policy.mid_static_memory_pct)[index]
-        return MidResource(capacity=batch.capacity, most_pct=most_pct, static_pct=static_pct)
+        return MidResource(capacity=batch.capacity, most_pct=most_pct, static_pct=static_pct, held=held)
     return MidResource(
         capacity=batch.capacity,
         most_pct=most_pct,
@@ -124,4 +186,5 @@ def _resource(batch: Resource, used: int, online: ProdUse, index: int, policy: O
         prod_peak=online.peak[index],
         margin_pct=policy.mid_margin_pct,
         unallocated_pct=policy.mid_unallocated_pct,
+        held=held,
     )

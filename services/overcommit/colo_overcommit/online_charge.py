@@ -62,13 +62,15 @@ def charges_by_zone(
     ramp_ms: int,
     now_ms: int,
 ) -> Mapping[int, OnlineCharge]:
-    """Zone -> what placed online work adds there; {} without any. A replica's use is divided evenly over the zones in which it
-    holds something, rounded down, so that the charge is rather too large. The CPU of LSE work is charged by its request already.
+    """Zone -> what placed online work and the mid tier add there; {} without any.
+
+    A replica's use is divided evenly over the zones in which it holds something, rounded down, so that the charge is rather too
+    large. The CPU of LSE work is charged by its request already.
     """
-    if not held.has_online:
+    if not held.has_charged:
         return {}
     is_by_usage = cpu_policy == memory_policy == CalculatePolicy.USAGE
-    online = list(held.online(None if not is_by_usage else now_ms - ramp_ms))
+    online = list(held.charged(None if not is_by_usage else now_ms - ramp_ms))
     if not online:
         return {}
     used = {attempt_key(work.replica, work.attempt): work for work in workloads if work.replica}

@@ -5,6 +5,7 @@ peak. Here the pods of a zone are predicted together, so that peaks at different
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from msgspec import Struct
@@ -24,6 +25,9 @@ __all__ = ["MEASURED_AFTER_MS", "ProdPeaks", "ProdUse"]
 
 MEASURED_AFTER_MS: Final = 24 * STEP_MS
 """So long a replica is measured before its request may be given back: the estimator has not seen enough of it before."""
+
+
+_NO_MID: Final[Mapping[int, tuple[int, int]]] = MappingProxyType({})
 
 
 class ProdUse(Struct, frozen=True, kw_only=True):
@@ -66,9 +70,17 @@ class ProdPeaks:
         return ProdHistory(zones=tuple(zones), since_ms=self._since_ms)
 
     def learn(
-        self, held: HeldByBatch, inputs: Sequence[ZoneInputs], workloads: Iterable[WorkloadUsage], at_ms: int
+        self,
+        held: HeldByBatch,
+        inputs: Sequence[ZoneInputs],
+        workloads: Iterable[WorkloadUsage],
+        at_ms: int,
+        mid_used: Mapping[int, tuple[int, int]] = _NO_MID,
     ) -> tuple[ProdUse, ...]:
-        """Take a sample, and return the online work of each zone. A replica's use is divided evenly over its zones, rounded up."""
+        """Take a sample, and return the online work of each zone. A replica's use is divided evenly over its zones, rounded up.
+
+        `mid_used` is what work of the mid tier uses by zone, in mcpu and bytes: it is no online work.
+        """
         used = {attempt_key(work.replica, work.attempt): work for work in workloads if work.replica}
         self._since(held, used, at_ms)
         sums = {zone.zone: _Sums() for zone in inputs}
@@ -82,7 +94,7 @@ class ProdPeaks:
                 since_ms = self._since_ms.get(hold.key)
                 is_measured = since_ms is not None and at_ms - since_ms >= MEASURED_AFTER_MS
                 sums[share.zone].add(requested, part, gives_back=since_ms is not None, is_measured=is_measured)
-        return tuple(self._of_zone(zone, sums[zone.zone], at_ms) for zone in inputs)
+        return tuple(self._of_zone(zone, sums[zone.zone], mid_used.get(zone.zone, (0, 0)), at_ms) for zone in inputs)
 
     def _since(self, held: HeldByBatch, used: Mapping[str, WorkloadUsage], at_ms: int) -> None:
         keys = {hold.key for hold in held.online()}
@@ -93,13 +105,13 @@ class ProdPeaks:
             if key in known or (key in used and used[key].qos is QosClass.LS)
         }
 
-    def _of_zone(self, zone: ZoneInputs, sums: "_Sums", at_ms: int) -> ProdUse:
+    def _of_zone(self, zone: ZoneInputs, sums: "_Sums", mid_used: tuple[int, int], at_ms: int) -> ProdUse:
         pair = self._zones.setdefault(zone.zone, (PeakEstimator(), PeakEstimator()))
         for estimator, value in zip(pair, sums.shared, strict=True):
             estimator.add(at_ms, value)
         unknown = (
-            max(zone.cpu.online_used - sums.placed[0], 0),
-            max(zone.memory.online_used - sums.placed[1], 0),
+            max(zone.cpu.online_used - sums.placed[0] - mid_used[0], 0),
+            max(zone.memory.online_used - sums.placed[1] - mid_used[1], 0),
         )
         return ProdUse(
             requested=(sums.requested[0] + unknown[0], sums.requested[1] + unknown[1]),

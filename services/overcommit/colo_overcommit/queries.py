@@ -84,7 +84,7 @@ def fleet_totals(nodes: Mapping[str, KnownNode]) -> FleetTotals:
     sums = [0] * 8
     overdrawn: list[OverdrawnNode] = []
     late: list[str] = []
-    mid_nodes = mid_mcpu = mid_bytes = 0
+    mid_nodes = mid_mcpu = mid_bytes = mid_held_mcpu = mid_held_bytes = 0
     for name in sorted(nodes):
         known = nodes[name]
         summary = _summary(name, known, 0)
@@ -94,6 +94,8 @@ def fleet_totals(nodes: Mapping[str, KnownNode]) -> FleetTotals:
         mid_nodes += summary.mid_cpu_mcpu is not None
         mid_mcpu += summary.mid_cpu_mcpu or 0
         mid_bytes += summary.mid_memory_bytes or 0
+        mid_held_mcpu += summary.mid_held_cpu_mcpu
+        mid_held_bytes += summary.mid_held_memory_bytes
         if known.freshness in _LATE:
             late.append(name)
         for number, value in enumerate(
@@ -132,6 +134,8 @@ def fleet_totals(nodes: Mapping[str, KnownNode]) -> FleetTotals:
         mid_nodes=mid_nodes,
         mid_cpu_mcpu=mid_mcpu,
         mid_memory_bytes=mid_bytes,
+        mid_held_cpu_mcpu=mid_held_mcpu,
+        mid_held_memory_bytes=mid_held_bytes,
     )
 
 
@@ -261,6 +265,8 @@ def _summary(name: str, known: KnownNode, now_ms: int) -> NodeSummary | None:
         labels=dict(known.labels),
         mid_cpu_mcpu=sum(zone.cpu_mcpu for zone in mid) if mid else None,
         mid_memory_bytes=sum(zone.memory_bytes for zone in mid) if mid else None,
+        mid_held_cpu_mcpu=known.held.mid_cpu_mcpu,
+        mid_held_memory_bytes=known.held.mid_memory_bytes,
     )
 
 

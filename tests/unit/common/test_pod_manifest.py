@@ -93,6 +93,21 @@ def test_a_pod_with_all_that_is_understood() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", [None, "koord-mid", "system-node-critical"])
+def test_mid_resources_are_requested_by_work_of_the_band_mid(name: str | None) -> None:
+    pod = a_pod(resources=requests(**{"kubernetes.io/mid-cpu": "1500", "kubernetes.io/mid-memory": "1Gi"}))
+    pod["spec"] |= {} if name is None else {"priorityClassName": name}
+    spec = read_job(pod).spec
+    assert (spec.band, spec.qos, spec.tasks[0].request.cpu_mcpu) == (PriorityBand.MID, QosClass.BE, 1500)
+    pod["spec"]["priorityClassName"] = "koord-batch"
+    with pytest.raises(InvalidInput) as refused:
+        read_job(pod)
+    assert (refused.value.field, refused.value.rule) == (
+        "spec.priorityClassName",
+        "must be koord-mid: the pod requests mid resources",
+    )
+
+
 def changed(qos: str, change: Any) -> dict[str, Any]:
     pod = four_pods()[qos]
     change(pod["spec"]["template"]["spec"]["containers"][0]["resources"], pod)

@@ -5,8 +5,9 @@ from msgspec.structs import replace
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import ZoneShare
-from colo_executor.desired import DesiredPolicy, MachineFacts, replica_knobs, tier_knobs
-from colo_executor.knobs import UNLIMITED, Knob
+from colo_common.model.qos import PriorityBand
+from colo_executor.desired import MID_FACTOR, DesiredPolicy, MachineFacts, replica_knobs, tier_knobs
+from colo_executor.knobs import UNLIMITED, WEIGHT_MOST, Knob
 from tests.support.builders import GIB, a_placement
 
 ALL = frozenset(Knob)
@@ -59,6 +60,20 @@ def test_a_replica_has_weight_and_memory_of_its_request_and_no_quota():
     assert writes[Knob.CPU_WEIGHT] == 1_024
     assert writes[Knob.MEMORY_LIMIT] == GIB
     assert Knob.CPU_QUOTA not in writes
+
+
+def test_work_of_the_mid_tier_outweighs_batch_work_of_its_size_and_no_online_work():
+    def weight(band, mcpu):
+        placement = replace(a_placement(mcpu=mcpu), band=band)
+        writes = replica_knobs(DesiredPolicy(), MACHINE, placement, "batch/x", 500)
+        return {write.knob: write.value for write in writes}[Knob.CPU_WEIGHT]
+
+    assert weight(PriorityBand.MID, 1_000) == MID_FACTOR * weight(PriorityBand.BATCH, 1_000) == 16_384
+    # A replica on its way out is not starved by it, and the kernel takes the value.
+    assert weight(PriorityBand.MID, 64_000) <= WEIGHT_MOST
+    # The tier gives way to online work as before, whatever runs in it.
+    top = [write for write in tier_knobs(DesiredPolicy(), MACHINE, None) if write.path == ""]
+    assert {write.knob: write.value for write in top}[Knob.CPU_WEIGHT] == 2
 
 
 @pytest.mark.parametrize(("ceiling", "quota"), [(None, 100_000), (4_000, 100_000), (500, 50_000)])

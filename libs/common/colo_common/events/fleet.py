@@ -51,7 +51,7 @@ class FleetTotals(Struct, frozen=True, kw_only=True):
     work holds more than could be promised by the newest sample (a negative headroom): `overdrawn` names at most 20 such nodes, the
     one with most CPU first, and `overdrawn_*` are the sums over all of them. `late` names at most 20 stale or lost nodes.
 
-    `mid_*` is what the mid tier gets on `mid_nodes` nodes.
+    `mid_*` is what the mid tier gets on `mid_nodes` nodes, and `mid_held_*` what placements hold of it.
     """
 
     nodes: dict[str, int]
@@ -71,6 +71,8 @@ class FleetTotals(Struct, frozen=True, kw_only=True):
     mid_nodes: int = 0
     mid_cpu_mcpu: int = 0
     mid_memory_bytes: int = 0
+    mid_held_cpu_mcpu: int = 0
+    mid_held_memory_bytes: int = 0
 
 
 class GetNode(Struct, frozen=True, kw_only=True):
@@ -163,8 +165,9 @@ class ListTenants(Struct, frozen=True, kw_only=True):
 class TenantSummary(Struct, frozen=True, kw_only=True):
     """What the jobs of a tenant hold and wait for now. Jobs without a tenant belong to "default".
 
-    `held_*` is what placed replicas of bands below prod have requested: the part of the batch allocatable that the tenant has.
-    `online_*` is the same of band prod, which takes nothing from that allocatable. `waiting_*` is requested by waiting replicas.
+    `held_*` is what placed replicas of the bands batch and free have requested: the part of the batch allocatable that the tenant
+    has. `online_*` is the same of band prod and `mid_*` of band mid, which take nothing from that allocatable. `waiting_*` is
+    requested by waiting replicas.
     """
 
     tenant: str
@@ -177,6 +180,8 @@ class TenantSummary(Struct, frozen=True, kw_only=True):
     waiting_memory_bytes: int = 0
     online_cpu_mcpu: int = 0
     online_memory_bytes: int = 0
+    mid_cpu_mcpu: int = 0
+    mid_memory_bytes: int = 0
     queues: tuple[str, ...] = ()
 
 

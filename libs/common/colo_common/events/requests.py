@@ -220,7 +220,8 @@ class QueueSummary(Struct, frozen=True, kw_only=True):
     """A queue's counts now. `capacity` is the most replicas that may wait; a job beyond that is refused (429).
 
     `oldest_wait_ms` is the wait of the replica that has waited longest, 0 when none waits. `jobs` have not ended. `held_*` is what
-    placed replicas of bands below prod have requested, `waiting_*` what waiting replicas of all bands request.
+    placed replicas of the bands batch and free have requested, `online_*` those of prod, `mid_*` those of mid, `waiting_*` what
+    waiting replicas of all bands request.
     """
 
     queue: str
@@ -235,6 +236,8 @@ class QueueSummary(Struct, frozen=True, kw_only=True):
     waiting_memory_bytes: int = 0
     online_cpu_mcpu: int = 0
     online_memory_bytes: int = 0
+    mid_cpu_mcpu: int = 0
+    mid_memory_bytes: int = 0
 
 
 class QueueList(Struct, frozen=True, kw_only=True):
@@ -283,7 +286,8 @@ class NodeSummary(Struct, frozen=True, kw_only=True):
     placements hold; `batch_cpu_used_mcpu` is the measured usage of batch work. Usage is that of the newest sample, 0 before the
     first; `sample_age_ms` is the time since the sample was received, None before the first. `headroom_*` is what could be promised
     beyond what is held; negative: batch work holds more than could be promised now. `reason` says in words why the node promises
-    nothing more, "" when it does. `mid_*` is what the mid tier gets, None where it is off.
+    nothing more, "" when it does. `mid_*` is what the mid tier gets, None where it
+    is off, and `mid_held_*` the part that placements hold.
     """
 
     node: str
@@ -305,6 +309,8 @@ class NodeSummary(Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     mid_cpu_mcpu: int | None = None
     mid_memory_bytes: int | None = None
+    mid_held_cpu_mcpu: int = 0
+    mid_held_memory_bytes: int = 0
 
 
 class NodeList(Struct, frozen=True, kw_only=True):

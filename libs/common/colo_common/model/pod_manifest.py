@@ -109,7 +109,7 @@ def job_of_manifest(mapping: Mapping[str, Any]) -> ManifestJob:
     labels = _labels(meta) | (_labels(pod_meta) if pod_meta is not meta else {})
     qos = _qos(labels.pop(QOS_LABEL, None), pod_meta, pod, notes)
     job: dict[str, Any] = {"name": meta.take("name"), "qos": qos.value, "labels": labels, "tasks": [task]}
-    if (band := _band(pod, notes)) is not None:
+    if (band := _band(pod, qos, notes)) is not None:
         job["band"] = band.value
     place: dict[str, Any] = {}
     _containers(pod, qos, task, place, fields, notes)
@@ -148,13 +148,24 @@ def _qos(label: str | None, meta: _Part, pod: _Part, notes: list[tuple[str, str]
     return qos
 
 
-def _band(pod: _Part, notes: list[tuple[str, str]]) -> PriorityBand | None:
-    name = pod.take("priorityClassName")
-    if name is None:
-        return None
+def _band(pod: _Part, qos: QosClass, notes: list[tuple[str, str]]) -> PriorityBand | None:
+    """The band of the priority class. Mid resources are requested by work of the band mid alone, which needs no class then."""
+    name, where = pod.take("priorityClassName"), pod.at("priorityClassName")
+    asks_mid = "kubernetes.io/mid-" in json.dumps(pod.left.get("containers"), default=str)
     if isinstance(name, str) and name.startswith("koord-"):
-        return parse_band(name, pod.at("priorityClassName"))
-    notes.append((pod.at("priorityClassName"), f"{name} is not a class of colo; the band follows from the QoS class"))
+        band = parse_band(name, where)
+        if asks_mid and band is not PriorityBand.MID:
+            raise InvalidInput(where, "must be koord-mid: the pod requests mid resources", name)
+        return band
+    if name is not None:
+        notes.append(
+            (
+                where,
+                f"{name} is not a class of colo; the band follows from the {'resources' if asks_mid else 'QoS class'}",
+            )
+        )
+    if asks_mid and qos in (QosClass.LS, QosClass.BE):
+        return PriorityBand.MID
     return None
 
 

@@ -32,6 +32,7 @@ def class_of(name: str) -> tuple[QosClass, str] | None:
 def placement_in(tree: CgroupTree, group: str, token: str, qos: QosClass) -> Placement | None:
     """The placement as far as the kernel shows it: request by weight and memory limit, own CPUs and zones by the sets.
 
+    Work of the mid tier shows no difference to batch work, and a request of MID_FACTOR times its own.
     None when the token names no attempt. What cannot be read counts as 1, and a limit of memory that there is not as well.
     """
     named = parse_replica_token(token)
