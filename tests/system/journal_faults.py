@@ -30,6 +30,7 @@ from colo_executor import journal
 from colo_executor.cgroup import CgroupTree
 from colo_executor.kept_cpus import KeptCpus
 from colo_executor.local import RememberEnd, RememberPlacement, ReplicaLaunched, SignalReplica, StopIntent
+from colo_executor.located_devices import DeviceAddress
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from tests.support.builders import a_placement
@@ -75,6 +76,7 @@ async def story(runtime: ProcessRuntime, marks: Path) -> None:
         launched = await runtime.launch(placement, 1)
         assert isinstance(launched, ReplicaLaunched), launched
     await runtime.keep_cpus(KeptCpus(pinned=CpuSet.from_iterable([0])))
+    await runtime.locate_devices((DeviceAddress(kind="gpu", device=0, address="0000:01:00.0"),))
     intent = StopIntent(cause=EndCause.STOPPED, reason=Reason.CANCELLED, kill_at_ms=600_000, grace_ms=600_000)
     await runtime.signal(SignalReplica(replica="job/main/0", attempt=1, signal="term", intent=intent))
     await runtime.remember(RememberPlacement(placement=replace(placements(marks)[0], attempt=2)))

@@ -149,7 +149,15 @@ def read_devices(
         pcie = "" if bridge is None else bridge[1]
         labels = _labels(root, texts)
         devices.append(
-            Device(kind=one.kind, device=number, zone=zone, memory_bytes=memory_bytes, pcie=pcie, labels=labels)
+            Device(
+                kind=one.kind,
+                device=number,
+                zone=zone,
+                memory_bytes=memory_bytes,
+                pcie=pcie,
+                labels=labels,
+                address=one.address,
+            )
         )
     return tuple(sorted(devices, key=lambda device: (device.kind, device.device)))
 

@@ -29,6 +29,7 @@ from colo_executor.local import (
     KeepCpus,
     LaunchFailed,
     LaunchReplica,
+    LocateDevices,
     NoteViolation,
     RememberEnd,
     RememberPlacement,
@@ -39,6 +40,7 @@ from colo_executor.local import (
     SignalReplica,
     StopIntent,
 )
+from colo_executor.located_devices import DeviceAddress, located_devices
 from colo_executor.online import is_online, not_admitted
 from colo_executor.suspension import Suspension
 
@@ -101,6 +103,7 @@ class Executor:
         self.waiting: dict[str, Placement] = {}
         self._generations: dict[type[Fact], int] = {}
         self._kept: KeptCpus | None = None
+        self._devices: tuple[DeviceAddress, ...] = ()
         self.ended = Ended(policy.ended_kept)
         self.suspension = Suspension(node)
         self._drifts = DriftReporter(node)
@@ -179,15 +182,19 @@ class Executor:
                 raise InvariantBroken("an attempt stops without a cause", replica=replica)
 
     def _reported(self, report: NodeTopologyReported) -> list[Effect]:
-        """Keep the CPUs that the collector says are kept, when they are others than before."""
+        """Keep the CPUs that the collector says are kept, and locate its devices, when they are others than before."""
         if report.node != self.node:
             return []
-        kept = kept_of(report)
+        kept, devices = kept_of(report), located_devices(report)
         self._mode = report.rules.colocation_mode
-        if kept == self._kept:
-            return []
-        self._kept = kept
-        return [KeepCpus(kept=kept)]
+        effects: list[Effect] = []
+        if devices != self._devices:
+            self._devices = devices
+            effects.append(LocateDevices(devices=devices))
+        if kept != self._kept:
+            self._kept = kept
+            effects.append(KeepCpus(kept=kept))
+        return effects
 
     def _has_batch(self) -> bool:
         return self._only_observes or any(not is_online(attempt.placement) for attempt in self.active.values())

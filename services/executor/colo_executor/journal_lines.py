@@ -10,6 +10,7 @@ from colo_common.events.enforcement import PlacementRefused, ReplicaEnded
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.restriction import Restriction
 from colo_executor.local import StopIntent
+from colo_executor.located_devices import DeviceAddress
 
 __all__ = [
     "Accepted",
@@ -20,6 +21,7 @@ __all__ = [
     "JournalState",
     "KeptCpusEntry",
     "Launched",
+    "LocatedDevices",
     "PreImage",
     "RefusedEntry",
     "Restricted",
@@ -102,6 +104,12 @@ class KeptCpusEntry(Struct, frozen=True, kw_only=True, tag="kept-cpus"):
     pinned: str
 
 
+class LocatedDevices(Struct, frozen=True, kw_only=True, tag="located-devices"):
+    """Where the devices of the node are, in place of those of an earlier entry."""
+
+    devices: tuple[DeviceAddress, ...]
+
+
 Entry = (
     Booted
     | PreImage
@@ -113,6 +121,7 @@ Entry = (
     | RefusedEntry
     | Restricted
     | KeptCpusEntry
+    | LocatedDevices
 )
 
 _ENCODER = msgspec.json.Encoder()
@@ -165,6 +174,7 @@ class JournalState:
         self.ended: dict[str, EndedEntry | RefusedEntry] = {}
         self.restricted = Restricted(revision=0, restrictions=())
         self.kept_cpus = KeptCpusEntry(withheld="", pinned="")
+        self.located = LocatedDevices(devices=())
         self._kept = kept
         for entry in entries:
             self.add(entry)
@@ -194,6 +204,8 @@ class JournalState:
                 self.restricted = entry
             case KeptCpusEntry():
                 self.kept_cpus = entry
+            case LocatedDevices():
+                self.located = entry
             case EndedEntry() | RefusedEntry():
                 self._end(attempt_key(entry.fact.replica, entry.fact.attempt), entry)
 
@@ -213,6 +225,8 @@ def compacted(state: JournalState) -> list[Entry]:
         entries.append(state.restricted)
     if state.kept_cpus.withheld or state.kept_cpus.pinned:
         entries.append(state.kept_cpus)
+    if state.located.devices:
+        entries.append(state.located)
     entries += [Created(path=path) for path in state.created]
     entries += [PreImage(path=path, value=value) for path, value in state.pre_images.items()]
     entries += state.ended.values()

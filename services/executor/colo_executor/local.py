@@ -10,6 +10,7 @@ from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.restriction import Restriction
 from colo_common.model.slo import OnlineViolation
 from colo_executor.kept_cpus import KeptCpus
+from colo_executor.located_devices import DeviceAddress
 from colo_executor.stall import OnlineStalls
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "KeepCpus",
     "LaunchFailed",
     "LaunchReplica",
+    "LocateDevices",
     "NoteViolation",
     "RememberEnd",
     "RememberPlacement",
@@ -205,6 +207,12 @@ class KeepCpus(Struct, frozen=True, kw_only=True):
     """Effect: give these CPUs of the node to nobody from now on, and journal them. What cannot be written is tried again."""
 
     kept: KeptCpus
+
+
+class LocateDevices(Struct, frozen=True, kw_only=True):
+    """Effect: find the files of the node's devices there from now on, and journal it."""
+
+    devices: tuple[DeviceAddress, ...]
 
 
 class LaunchFailed(Struct, frozen=True, kw_only=True):

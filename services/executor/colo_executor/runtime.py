@@ -20,6 +20,7 @@ from colo_executor.local import (
     SignalReplica,
     SuspendReplicas,
 )
+from colo_executor.located_devices import DeviceAddress
 
 __all__ = ["Runtime"]
 
@@ -56,6 +57,10 @@ class Runtime(Protocol):
 
     async def suspend(self, effect: SuspendReplicas) -> ReplicasSuspended:
         """Freeze the attempts or let them run again; one that has exited is no error."""
+        ...
+
+    async def locate_devices(self, devices: tuple[DeviceAddress, ...]) -> None:
+        """Find the files of devices there from now on."""
         ...
 
     async def keep_cpus(self, kept: KeptCpus) -> str:

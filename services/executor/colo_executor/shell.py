@@ -28,6 +28,7 @@ from colo_executor.local import (
     KeepCpus,
     LaunchFailed,
     LaunchReplica,
+    LocateDevices,
     NoteViolation,
     RememberEnd,
     RememberPlacement,
@@ -177,6 +178,8 @@ class ExecutorShell:
                 return [await self._suspend(effect)]
             case KeepCpus():
                 await self._keep_cpus(effect)
+            case LocateDevices():
+                await self._runtime.locate_devices(effect.devices)
             case RememberPlacement() | RememberEnd() | RememberRestrictions():
                 await self._runtime.remember(effect)
             case RenewLease() | NoteViolation():

@@ -29,6 +29,7 @@ from colo_executor.local import (
     SignalReplica,
     SuspendReplicas,
 )
+from colo_executor.located_devices import DeviceAddress
 from colo_executor.online import is_online
 
 __all__ = [
@@ -245,6 +246,9 @@ class SimulatedRuntime:
             if attempt_key(replica, attempt) in self.journal.launched:
                 self._machine.suspend_replica(replica, is_suspended=effect.is_suspended)
         return ReplicasSuspended(attempts=effect.attempts, is_suspended=effect.is_suspended)
+
+    async def locate_devices(self, devices: tuple[DeviceAddress, ...]) -> None:
+        """A simulated device has no files."""
 
     async def keep_cpus(self, kept: KeptCpus) -> str:
         """Do nothing: the scheduler keeps work off them, and a simulated machine has no pools."""

@@ -25,6 +25,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
+from colo_common.model.topology import Device
 from colo_executor.core import ExecutorPolicy
 from colo_executor.local import (
     Adopted,
@@ -36,6 +37,7 @@ from colo_executor.local import (
     KeepCpus,
     LaunchFailed,
     LaunchReplica,
+    LocateDevices,
     RememberEnd,
     RememberPlacement,
     RememberRestrictions,
@@ -242,7 +244,7 @@ class Conversation:
 
     def _report(self, args: Args) -> NodeTopologyReported:
         """The collector's report; `node` is another one's."""
-        args.only("node", "pinned", "reserved", "system", "mode")
+        args.only("node", "pinned", "reserved", "system", "mode", "gpus")
         pinned = args.text("pinned", "")
         rules = NodeRules(
             reserved_cpus=args.text("reserved", ""),
@@ -251,7 +253,12 @@ class Conversation:
             kubelet_pinned_cpus=pinned,
             colocation_mode="vm" if args.text("mode", "container") == "vm" else "container",
         )
-        return a_node(args.text("node", NODE), rules=rules)
+        report = a_node(args.text("node", NODE), rules=rules)
+        buses = [bus for bus in args.text("gpus", "").split(",") if bus]
+        gpus = tuple(
+            Device(kind="gpu", device=number, zone=0, address=f"0000:{bus}:00.0") for number, bus in enumerate(buses)
+        )
+        return replace(report, topology=replace(report.topology, devices=gpus))
 
     def _suspended(self, args: Args, *, is_suspended: bool) -> ReplicasSuspended:
         """The result of suspending or resuming; `failed` names the one that the kernel refused."""
@@ -326,6 +333,9 @@ def _line(effect) -> str:
             return f"remember restrictions {effect.revision} {table}".rstrip()
         case KeepCpus():
             return f"keep withheld={effect.kept.withheld} pinned={effect.kept.pinned}"
+        case LocateDevices():
+            places = " ".join(f"{each.kind}:{each.device}={each.address}" for each in effect.devices)
+            return f"locate {places}".rstrip()
         case SetCeiling():
             return f"set ceiling {effect.ceiling_mcpu}"
         case _:

@@ -48,11 +48,11 @@ def test_numbers_follow_the_address_and_kinds_are_counted_apart() -> None:
     devices = read_devices(
         texts, {f"{PCI_ROOT}/0000:81:00.0": "../../devices/pci0000:80/x/0000:81:00.0"}, (0, 1), refused
     )
-    assert [(one.kind, one.device, one.zone, one.pcie) for one in devices] == [
-        ("gpu", 0, 1, ""),
-        ("gpu", 1, 1, "pci0000:80"),
-        ("nic", 0, 0, ""),
-        ("nic", 1, 0, ""),
+    assert [(one.kind, one.device, one.zone, one.pcie, one.address) for one in devices] == [
+        ("gpu", 0, 1, "", "0000:0a:00.0"),
+        ("gpu", 1, 1, "pci0000:80", "0000:81:00.0"),
+        ("nic", 0, 0, "", "0000:0b:00.1"),
+        ("nic", 1, 0, "", "10000:01:00.0"),
     ]
     assert refused == []
 
@@ -111,7 +111,8 @@ def test_numbers_follow_the_address_and_kinds_are_counted_apart() -> None:
 )
 def test_a_device_is_of_the_kind_of_its_class(files: dict[str, str], device: Device | None) -> None:
     refused: list[str] = []
-    assert read_devices(a_bus(_0000_01_00_0=files), {}, (0, 1), refused) == (() if device is None else (device,))
+    found = () if device is None else (replace(device, address="0000:01:00.0"),)
+    assert read_devices(a_bus(_0000_01_00_0=files), {}, (0, 1), refused) == found
     assert refused == []
 
 

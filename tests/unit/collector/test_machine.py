@@ -342,8 +342,10 @@ def test_devices_and_huge_pages_are_found_and_absurd_files_are_named(tmp_path: P
     observation = bench.observe()
     assert observation.topology_read is not None
     assert observation.topology_read.topology.devices == (
-        Device(kind="gpu", device=0, zone=1, pcie="pci0000:80", labels=(("model", "H100"), ("vendor", "10de"))),
-        Device(kind="nic", device=0, zone=0, pcie="pci0000:00", labels=(("vendor", "8086"),)),
+        Device(
+            kind="gpu", device=0, zone=1, pcie="pci0000:80", labels=(("model", "H100"), ("vendor", "10de")), address=gpu
+        ),
+        Device(kind="nic", device=0, zone=0, pcie="pci0000:00", labels=(("vendor", "8086"),), address=card),
     )
     assert observation.topology_read.topology.gpu_partitions == (DevicePartition(devices=(0,)),)
     assert "gpu_partitions names the GPUs 0-1, which the machine lacks in part; it is left out" in observation.assumed

@@ -69,6 +69,8 @@ class Zone(Struct, frozen=True, kw_only=True):
 class Device(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One device; `device` is its number among the devices of its kind. `pcie` is the name of its PCIe root, "" when not known.
 
+    `address` is its place on the PCI bus ("0000:3b:00.0"), by which its node finds its files, "" when not known.
+
     `labels` are pairs, sorted by name: `vendor` and `product` from the PCI bus, and the operator's labels.
     """
 
@@ -79,6 +81,7 @@ class Device(Struct, frozen=True, kw_only=True, omit_defaults=True):
     pcie: str = ""
     is_healthy: bool = True
     labels: tuple[tuple[str, str], ...] = ()
+    address: str = ""
 
 
 class DevicePartition(Struct, frozen=True, kw_only=True, omit_defaults=True):

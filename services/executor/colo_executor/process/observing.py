@@ -29,6 +29,7 @@ from colo_executor.local import (
     SignalReplica,
     SuspendReplicas,
 )
+from colo_executor.located_devices import DeviceAddress
 from colo_executor.online import (
     CpusRefused,
     given_cpus,
@@ -72,6 +73,7 @@ class ObservingRuntime:
         self._policy = policy
         self._admits_online = admits_online
         self._kept = KeptCpus(withheld=withheld)
+        self._devices: tuple[DeviceAddress, ...] = ()
         self._tree = self._open(policy.subtree)
         self._online = self._open(f"{policy.subtree}{ONLINE_SUFFIX}")
         self._unmanaged = UnmanagedTier(policy.unmanaged, self._open)
@@ -136,6 +138,10 @@ class ObservingRuntime:
     async def suspend(self, effect: SuspendReplicas) -> ReplicasSuspended:
         """Nothing runs that could be suspended."""
         return ReplicasSuspended(attempts=effect.attempts, is_suspended=effect.is_suspended)
+
+    async def locate_devices(self, devices: tuple[DeviceAddress, ...]) -> None:
+        """Find the files of devices there from now on."""
+        self._devices = devices
 
     async def keep_cpus(self, kept: KeptCpus) -> str:
         """Leave these CPUs out of both pools from now on."""
@@ -237,7 +243,11 @@ class ObservingRuntime:
             group, pool = group_of(token), self._pool(machine)
             check_given(placement, pool, ())
             writes = replica_knobs(desired, pool, placement, group, self._ceiling_mcpu)
-            return self._tree, group, (*writes, *device_knobs(self._policy, machine.has, placement, group))
+            return (
+                self._tree,
+                group,
+                (*writes, *device_knobs(self._policy, machine.has, placement, group, self._devices)),
+            )
         if not self._admits_online:
             raise CgroupError("the operator of this node admits no online work (setting online)")
         group = online_group(placement.qos, token)

@@ -27,6 +27,7 @@ from colo_executor.journal_lines import (
     EndedEntry,
     KeptCpusEntry,
     Launched,
+    LocatedDevices,
     RefusedEntry,
     Restricted,
     Stopping,
@@ -50,6 +51,7 @@ from colo_executor.local import (
     StopIntent,
     SuspendReplicas,
 )
+from colo_executor.located_devices import DeviceAddress
 from colo_executor.online import CpusRefused, is_online, online_group
 from colo_executor.process.boot_time import by_this_clock, with_boot_time
 from colo_executor.process.ending import Ending, RunningAttempt
@@ -376,6 +378,13 @@ class ProcessRuntime:
     async def suspend(self, effect: SuspendReplicas) -> ReplicasSuspended:
         """Freeze the control groups of the attempts, or thaw them. Without a freezer, SIGSTOP or SIGCONT to every process."""
         return await asyncio.to_thread(self._suspend, effect)
+
+    async def locate_devices(self, devices: tuple[DeviceAddress, ...]) -> None:
+        """Find the files of devices there from now on, and journal it."""
+        self._tier.located = devices
+        entry = LocatedDevices(devices=devices)
+        if entry != self._journal.state.located:
+            await asyncio.to_thread(self._journal.note, entry)
 
     async def keep_cpus(self, kept: KeptCpus) -> str:
         """Write both pools without these CPUs, and journal them."""

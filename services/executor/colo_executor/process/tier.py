@@ -31,6 +31,7 @@ from colo_executor.journal import JournalFile
 from colo_executor.journal_lines import Created, PreImage
 from colo_executor.knobs import PERIOD_US, UNLIMITED, WEIGHT_MOST, Knob, quota_us
 from colo_executor.local import CeilingRefused, CeilingWritten, Drift
+from colo_executor.located_devices import DeviceAddress
 from colo_executor.order import KnobWrite, cpuset_writes, ordered_writes, quota_writes
 from colo_executor.process.device_files import device_knobs
 from colo_executor.process.found import class_of
@@ -72,6 +73,7 @@ class Tier:
         self._limits: dict[str, int] = {}
         self.machine: MachineFacts | None = None
         self.ceiling_mcpu: int | None = None
+        self.located: tuple[DeviceAddress, ...] = journal.state.located.devices
         self.tree = self.open(policy.subtree)
         self._lock_fd = self.tree.lock()
         self.online_tree = self.open(f"{policy.subtree}{ONLINE_SUFFIX}")
@@ -182,7 +184,7 @@ class Tier:
                 self.tree.make(group)
                 others = self._others(group)
                 writes = replica_knobs(self._desired, machine, placement, group, self.ceiling_mcpu, others)
-                devices = device_knobs(self._policy, machine.has, placement, group)
+                devices = device_knobs(self._policy, machine.has, placement, group, self.located)
                 knobs = tuple(self.tree.write(write) for write in (*writes, *devices))
             except (CgroupError, OSError):
                 del self._placements[group]
