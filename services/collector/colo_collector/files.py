@@ -26,6 +26,9 @@ _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 _MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ESRCH})
 _OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 _ONE_PIECE: Final = 1_024
+_MOST_OF_A_PAGE: Final = 3_072
+_PAGE: Final = 4_096
+"""Asked for first: room for the longest text would have to be cleared for every counter of three digits."""
 _DESCRIPTORS_SPARED: Final = 128
 """Descriptors that this reader leaves for the sockets and logs of its process."""
 
@@ -51,6 +54,20 @@ class Gathered(Struct, frozen=True, kw_only=True):
         return self.finished_ns - self.started_ns
 
 
+class _Kept(Struct, kw_only=True):
+    """A file that stays open. `inode` is None where every reading must ask for it; `asked_bytes` is what one answer fits into.
+
+    `is_whole`: one answer was all of it, as that of every counter is, so that one answer is enough from then on.
+    `batch` is the number of the last batch that read it.
+    """
+
+    descriptor: int
+    inode: int | None
+    asked_bytes: int
+    is_whole: bool
+    batch: int
+
+
 class FileReader:
     """Reads text files below `root`, which stands for "/". Not for use by two threads at once.
 
@@ -68,10 +85,8 @@ class FileReader:
         self._root = root.rstrip("/")
         self._limit_bytes = limit_bytes
         self._descriptors_max = descriptors_max
-        self._held: OrderedDict[str, int] = OrderedDict()
+        self._held: OrderedDict[str, _Kept] = OrderedDict()
         self._batch = 0
-        self._read_in: dict[str, int] = {}
-        self._kernel_inodes: dict[str, int] = {}
         self._at: tuple[str, int] | None = None
         self._is_abandoned = False
 
@@ -85,8 +100,8 @@ class FileReader:
 
     def __del__(self) -> None:
         # As a file object does: nobody closes files that only a forgotten reader knew.
-        for descriptor in getattr(self, "_held", {}).values():
-            os.close(descriptor)
+        for kept in getattr(self, "_held", {}).values():
+            os.close(kept.descriptor)
 
     @property
     def reading(self) -> tuple[str, int] | None:
@@ -222,36 +237,38 @@ class FileReader:
 
     def _content(self, path: str, keep: bool) -> tuple[bytes, int]:
         """The content up to one byte more than the limit, and the inode. Raises OSError as the kernel gives it."""
-        descriptor = self._held.get(path)
-        if descriptor is not None:
-            with contextlib.suppress(OSError):
-                known = self._kernel_inodes.get(path)
-                if known is None:
-                    status = os.fstat(descriptor)
-                    known = status.st_ino if status.st_nlink else None
-                if known is not None:
+        kept = self._held.get(path)
+        if kept is not None:
+            try:
+                inode = kept.inode if kept.inode is not None else _linked_inode(kept.descriptor)
+                if inode is not None:
                     self._held.move_to_end(path)
-                    self._read_in[path] = self._batch
-                    return self._bytes(descriptor), known
+                    kept.batch = self._batch
+                    return self._bytes_of(kept), inode
+            except OSError:
+                pass
             # The file behind the descriptor was deleted; another file may have its name now.
             self._drop(path)
         descriptor = self._open(path)
         try:
-            content = self._bytes(descriptor)
+            content, is_whole = self._bytes(descriptor)
             status = os.fstat(descriptor)
-            inode = status.st_ino
         except BaseException:
             os.close(descriptor)
             raise
         if keep and not self._is_abandoned and self._has_place():
-            self._held[path] = descriptor
-            self._read_in[path] = self._batch
-            if content and not status.st_size:
-                # Content without a size is a control group's or the kernel's: once removed, its read fails (ENODEV) by itself.
-                self._kernel_inodes[path] = inode
+            # Content without a size is a control group's or the kernel's: once removed, its read fails (ENODEV) by itself.
+            is_kernels = bool(content) and not status.st_size
+            self._held[path] = _Kept(
+                descriptor=descriptor,
+                inode=status.st_ino if is_kernels else None,
+                asked_bytes=min(_PAGE, self._limit_bytes + 1),
+                is_whole=is_whole,
+                batch=self._batch,
+            )
         else:
             os.close(descriptor)
-        return content, inode
+        return content, status.st_ino
 
     def _has_place(self) -> bool:
         """Whether one more file may stay open. At the limit, closes the least recently read file unless the last batch read it.
@@ -262,7 +279,7 @@ class FileReader:
         if len(self._held) < self._descriptors_max:
             return True
         oldest = next(iter(self._held), None)
-        if oldest is None or self._read_in[oldest] >= self._batch - 1:
+        if oldest is None or self._held[oldest].batch >= self._batch - 1:
             return False
         self._drop(oldest)
         return True
@@ -278,15 +295,28 @@ class FileReader:
         self.close()
         return os.open(real, _FLAGS)
 
-    def _bytes(self, descriptor: int) -> bytes:
-        """The content from its start, at most one byte more than the limit.
+    def _bytes_of(self, kept: _Kept) -> bytes:
+        """The content of a file that stays open. Reading on to an empty answer would have the kernel make the whole text again.
+
+        A file that has grown to most of a page is looked at anew: a list would come in pieces from there on.
+        """
+        if not kept.is_whole:
+            return self._bytes(kept.descriptor)[0]
+        content = os.pread(kept.descriptor, kept.asked_bytes, 0)
+        if len(content) > _MOST_OF_A_PAGE and kept.asked_bytes == _PAGE:
+            content, kept.is_whole = self._bytes(kept.descriptor)
+            kept.asked_bytes = self._limit_bytes + 1
+        return content
+
+    def _bytes(self, descriptor: int) -> tuple[bytes, bool]:
+        """The content from its start, at most one byte more than the limit, and whether it came in one answer.
 
         The kernel may answer in pieces (seq_file returns whole records that fit its page), so only an empty answer is the end; but
         a quarter of a page that ends with a line is whole, because no file read here has a record of three quarters.
         """
         content = os.pread(descriptor, self._limit_bytes + 1, 0)
         if not content or (len(content) <= _ONE_PIECE and content.endswith(b"\n")):
-            return content
+            return content, True
         pieces = [content]
         size = len(content)
         while size <= self._limit_bytes:
@@ -295,7 +325,7 @@ class FileReader:
                 break
             pieces.append(piece)
             size += len(piece)
-        return content if len(pieces) == 1 else b"".join(pieces)
+        return (content, True) if len(pieces) == 1 else (b"".join(pieces), False)
 
     def _real(self, path: str) -> str:
         if not path.startswith("/") or "\0" in path or ".." in path.split("/"):
@@ -303,12 +333,16 @@ class FileReader:
         return self._root + path
 
     def _drop(self, path: str) -> None:
-        descriptor = self._held.pop(path, None)
-        self._read_in.pop(path, None)
-        self._kernel_inodes.pop(path, None)
-        if descriptor is not None:
+        kept = self._held.pop(path, None)
+        if kept is not None:
             with contextlib.suppress(OSError):
-                os.close(descriptor)
+                os.close(kept.descriptor)
+
+
+def _linked_inode(descriptor: int) -> int | None:
+    """The inode of an open file, None once it was deleted."""
+    status = os.fstat(descriptor)
+    return status.st_ino if status.st_nlink else None
 
 
 def _descriptor_limit() -> int:
