@@ -8,6 +8,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct, structs
@@ -104,6 +105,17 @@ class BoundedReader:
     def list_directories(self, path: str, limit: int = 10_000) -> tuple[str, ...]:
         """As FileReader.list_directories."""
         return self._ask(path, lambda reader: reader.list_directories(path, limit), ())
+
+    def list_each(self, paths: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """As FileReader.list_each, with one question to the thread; a directory that hangs is empty until it returns."""
+        self._returned()
+        unknown: dict[str, tuple[str, ...]] = {}
+        for _ in range(self._retries + 1):
+            wanted = [path for path in paths if path not in self._hung]
+            found = self._ask("", partial(FileReader.list_each, paths=wanted), unknown)
+            if len(found) == len(set(wanted)):
+                break
+        return {path: found.get(path, ()) for path in paths}
 
     def list_trees(self, paths: Sequence[str], *, depth: int, most: int) -> dict[str, tuple[str, ...]]:
         """As FileReader.list_trees."""

@@ -30,7 +30,7 @@ from colo_collector.parse_tasks import TaskTimes, parse_involuntary_switches, pa
 from colo_collector.stall import Resource
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["DetailFiles", "DetailTexts", "Due", "detail_files", "gather_details", "read_details"]
+__all__ = ["Batch", "DetailFiles", "DetailTexts", "Due", "detail_files", "gather_details", "read_details"]
 
 TASKS_A_PERIOD: Final = 256
 """Threads whose times are read in one period; the workload that would exceed it is measured by its first threads."""
@@ -42,7 +42,9 @@ _RESOURCES: Final[tuple[Resource, ...]] = ("cpu", "memory", "io")
 _Value = TypeVar("_Value")
 
 
-class _Batch(Protocol):
+class Batch(Protocol):
+    """The texts of one batch of files, None for one that is missing, and the inodes of those that are there."""
+
     @property
     def texts(self) -> Mapping[str, str | None]: ...
     @property
@@ -56,11 +58,14 @@ class DetailSource(Protocol):
 
     def list_directories(self, path: str, limit: int = ...) -> tuple[str, ...]: ...
     def list_trees(self, paths: Sequence[str], *, depth: int, most: int) -> dict[str, tuple[str, ...]]: ...
-    def read_all(self, paths: Sequence[str], *, keep: bool = ...) -> _Batch: ...
+    def read_all(self, paths: Sequence[str], *, keep: bool = ...) -> Batch: ...
 
 
 class DetailFiles(Struct, frozen=True, kw_only=True):
-    """The files of one workload's turn; "" where the machine lacks the controller. `directory` has its groups."""
+    """The files of one workload's turn; "" where the machine lacks the controller. `directory` has its groups.
+
+    `memory_stat` and `cpu_stat` come with the counters of the sample.
+    """
 
     memory_stat: str = ""
     numa_stat: str = ""
@@ -72,9 +77,9 @@ class DetailFiles(Struct, frozen=True, kw_only=True):
     directory: str = ""
     task_list: str = "tasks"
 
-    def all(self) -> tuple[str, ...]:
-        """Every file, without those that the machine lacks."""
-        named = (self.memory_stat, self.numa_stat, self.events, self.cpu_stat, self.tasks, self.io)
+    def own(self) -> tuple[str, ...]:
+        """Every file that is read for the turn alone, without those that the machine lacks."""
+        named = (self.numa_stat, self.events, self.tasks, self.io)
         return tuple(path for path in (*named, *(path for _, path in self.pressure)) if path)
 
 
@@ -89,8 +94,8 @@ class DetailTexts(Struct, frozen=True, kw_only=True):
     """What was read for those whose turn it is: their files, the files of their threads, and the threads by workload."""
 
     due: tuple[Due, ...]
-    batch: _Batch
-    times: _Batch
+    batch: Batch
+    times: Batch
     tasks: Mapping[str, Sequence[int]]
     faults: tuple[str, ...] = ()
 
@@ -127,7 +132,7 @@ def gather_details(reader: DetailSource, due: Iterable[Due]) -> DetailTexts:
     """Read the files of every workload that is due. Parses no more than it takes to know the threads."""
     listed = tuple(due)
     faults: list[str] = []
-    paths = [path for one in listed for path in one.files.all()]
+    paths = [path for one in listed for path in one.files.own()]
     directories = [one.files.directory for one in listed if one.files.directory]
     trees = reader.list_trees(directories, depth=_DEPTH_MAX, most=_GROUPS_MAX)
     lists = {
@@ -146,15 +151,19 @@ def gather_details(reader: DetailSource, due: Iterable[Due]) -> DetailTexts:
 
 
 def read_details(
-    texts: DetailTexts, throttled_us: Mapping[str, int], ticks: MachineCpuTicks | None, faults: list[str]
+    texts: DetailTexts,
+    counters: Batch,
+    throttled_us: Mapping[str, int],
+    ticks: MachineCpuTicks | None,
+    faults: list[str],
 ) -> dict[str, DetailReading]:
     """The reading of every workload that is due and has a throttled time in the sample of the same pass.
 
-    A malformed file costs its values only; `faults` gets a sentence for each.
+    `counters` has the files of that sample. A malformed file costs its values only; `faults` gets a sentence for each.
     """
     faults += texts.faults
     return {
-        one.workload.name: _reading(one, texts, throttled_us[one.workload.name], ticks, faults)
+        one.workload.name: _reading(one, texts, counters, throttled_us[one.workload.name], ticks, faults)
         for one in texts.due
         if one.workload.name in throttled_us
     }
@@ -187,13 +196,24 @@ def _share(tasks: dict[str, list[int]]) -> dict[str, list[int]]:
 
 
 def _reading(
-    one: Due, found: DetailTexts, throttled_us: int, ticks: MachineCpuTicks | None, faults: list[str]
+    one: Due,
+    found: DetailTexts,
+    counters: Batch,
+    throttled_us: int,
+    ticks: MachineCpuTicks | None,
+    faults: list[str],
 ) -> DetailReading:
-    files, texts, name = one.files, found.batch.texts, one.workload.name
+    files, name = one.files, one.workload.name
+
+    def text_of(path: str) -> str | None:
+        # Those of the sample first: most of the files are its.
+        text = counters.texts.get(path)
+        return found.batch.texts.get(path) if text is None else text
+
     times, tasks = found.times, found.tasks[name]
 
     def value(path: str, parse: Callable[[str, str], _Value], unknown: _Value) -> _Value:
-        text = texts.get(path) if path else None
+        text = text_of(path) if path else None
         if not text:
             return unknown
         try:
@@ -213,7 +233,7 @@ def _reading(
     io = value(files.io, parse_block_io, io)
     return DetailReading(
         at_ns=times.started_ns,
-        identity=found.batch.inodes.get(files.cpu_stat, 0),
+        identity=counters.inodes.get(files.cpu_stat, 0),
         memory=value(files.memory_stat, parse_memory_split, MemorySplit()),
         numa_bytes=value(files.numa_stat, parse_numa_stat, ()),
         events=value(files.events, parse_memory_events, MemoryEvents()),

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from colo_collector.hierarchy import Hierarchy
+from colo_collector.kernel_text import cpu_list
 from colo_collector.parse_cgroup import cpuset_of_group, group_files
 from colo_collector.sample import WatchedGroup
 from colo_common.model.cpuset import CpuSet
@@ -196,7 +197,7 @@ def allowed_by(
     by_mems = [zone.zone for zone in topology.zones if zone.zone in mems]
     if not cpus:
         return cpus, tuple(by_mems)
-    by_cpus = [zone.zone for zone in topology.zones if not CpuSet.parse(zone.cpus).is_disjoint(cpus)]
+    by_cpus = [zone.zone for zone in topology.zones if not cpu_list("topology.zones", zone.cpus).is_disjoint(cpus)]
     both = [zone for zone in by_cpus if zone in by_mems]
     return cpus, tuple(both or by_cpus)
 

@@ -183,6 +183,19 @@ class FileReader:
             return ()
         return tuple(sorted(found))
 
+    def list_each(self, paths: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """The directories in each of these directories, as `list_directories` tells them."""
+        found = {}
+        try:
+            for path in paths:
+                if self._is_abandoned:
+                    break
+                self._at = (path, time.monotonic_ns())
+                found[path] = self.list_directories(path)
+        finally:
+            self._at = None
+        return found
+
     def list_trees(self, paths: Sequence[str], *, depth: int, most: int) -> dict[str, tuple[str, ...]]:
         """Each directory with those below it, as paths, the nearest first, down to `depth` levels and at most `most`."""
         found: dict[str, tuple[str, ...]] = {}

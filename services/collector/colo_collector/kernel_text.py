@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
-from colo_common.model.cpuset import CpuSet
+from colo_common.model.cpuset import CpuSet, InvalidCpuList
 from colo_common.model.invalid import InvalidInput
 
 __all__ = [
@@ -29,6 +30,7 @@ COUNTER_MAX: Final = 2**64 - 1
 """The largest counter: the kernel's counters are at most a u64."""
 
 _LINES_MAX: Final = 100_000
+_LISTS_REMEMBERED: Final = 256
 _PLAIN_DIGITS: Final = 19
 """Every number of so many digits is below 2**64."""
 
@@ -104,7 +106,16 @@ def cpu_list(path: str, text: str) -> CpuSet:
 
     Raises InvalidInput that names the file, for text that CpuSet.parse refuses.
     """
-    return CpuSet.parse(text.strip(), where(path, 1))
+    try:
+        return _known_list(text.strip())
+    except InvalidCpuList:
+        return CpuSet.parse(text.strip(), where(path, 1))
+
+
+@lru_cache(maxsize=_LISTS_REMEMBERED)
+def _known_list(text: str) -> CpuSet:
+    """The same few lists come for every group and zone, every period."""
+    return CpuSet.parse(text)
 
 
 def has_capability(status: str, number: int) -> bool:

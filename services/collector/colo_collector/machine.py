@@ -45,10 +45,10 @@ from colo_collector.kubelet import pinned_cpus
 from colo_collector.measure import Turned, measure
 from colo_collector.memory_events import MemoryEventsRead
 from colo_collector.node_detail import NODE_PATHS, NodeReading, node_detail_between, read_node
-from colo_collector.pods import Pod, container_workloads, pod_workloads, without_nested
+from colo_collector.pods import CONTAINER_ROOTS, Pod, container_workloads, pod_workloads, without_nested
 from colo_collector.readings import PressureRaised, SampleRead, Skip, TopologyRead, Unreadable
 from colo_collector.rules import fitting_rules, labelled_rules
-from colo_collector.sample import Sample, WatchedGroup, read_sample, sample_paths
+from colo_collector.sample import STAT_PATH, Sample, WatchedGroup, read_sample, sample_paths
 from colo_collector.topology import read_topology, topology_paths
 from colo_collector.usage import Unknown
 from colo_collector.usage_windows import UsageWindows
@@ -173,6 +173,8 @@ class Machine:
         self._hierarchy = Hierarchy(version="none")
         self._capabilities: tuple[Capability, ...] | None = None
         self._groups: dict[str, _Group] = {}
+        # The files of a sample, until groups or zones change.
+        self._sample_paths: tuple[str, ...] | None = None
         self._previous: Sample | None = None
         self._cpuset_rounds = 0
         self._is_host_mounted = is_host_mounted
@@ -270,7 +272,7 @@ class Machine:
         faults += [f"{path}: is larger than can be read" for path in gathered.cut]
         faults += current.faults
         faults += self._missing(current)
-        turned = self._take_turns(dear, current, gathered.texts.get("/proc/stat"), faults)
+        turned = self._take_turns(dear, current, gathered, faults)
         measurement = measure(
             self._previous,
             current,
@@ -300,8 +302,11 @@ class Machine:
 
         A batch that took much longer than this machine's batches do is read again, once: its counters are of different moments.
         """
-        zones = [] if self._topology_read is None else [zone.zone for zone in self._topology_read.topology.zones]
-        paths = (*sample_paths((group.watched for group in self._groups.values()), zones), *_ONLINE_PATHS)
+        paths = self._sample_paths
+        if paths is None:
+            zones = [zone.zone for zone in self._topology().zones]
+            paths = (*sample_paths((group.watched for group in self._groups.values()), zones), *_ONLINE_PATHS)
+            self._sample_paths = paths
         at_ms = self._clock.now_ms()
         gathered = self._reader.read_all(paths)
         usual_ns = int(statistics.median(self._spreads_ns)) if self._spreads_ns else 0
@@ -320,17 +325,23 @@ class Machine:
         caches = self._caches.take(self._reader, faults) if has_monitors else ()
         return _Dear(details=details, node=node, caches=caches, devices=self._device_use.take(self._reader, faults))
 
-    def _take_turns(self, dear: _Dear, current: Sample, stat: str | None, faults: list[str]) -> Turned:
+    def _take_turns(self, dear: _Dear, current: Sample, gathered: Gathered, faults: list[str]) -> Turned:
         """What was gathered in the pass of this sample, joined with its counters."""
         details = self._turns.take(
             dear.details,
             {group.workload.name: group.workload for group in self._groups.values()},
             current,
+            gathered,
             cpus_of={name: group.cpus for name, group in self._groups.items()},
             zones_of={name: group.zones for name, group in self._groups.items()},
             faults=faults,
         )
-        node = read_node({**dear.node.texts, "/proc/stat": stat}, dear.node.cut, faults, network=self._network_path)
+        node = read_node(
+            {**dear.node.texts, STAT_PATH: gathered.texts.get(STAT_PATH)},
+            dear.node.cut,
+            faults,
+            network=self._network_path,
+        )
         detail = node_detail_between(self._node_reading, node, dear.caches, dear.devices)
         self._node_reading = node
         return Turned(
@@ -370,6 +381,7 @@ class Machine:
         if topology_read != self._topology_read:
             self._topology_read = topology_read
             self._assumed = tuple(assumed)
+            self._sample_paths = None
         for group in self._groups.values():
             # The zones of every group follow from the topology and must be read again.
             group.cpuset_reads = 0
@@ -437,40 +449,51 @@ class Machine:
 
     def _find_groups(self) -> None:
         """Bring the watched groups up to date; the files of deleted groups are closed."""
-        batch = self._names(batch_directory(self._hierarchy, self._subtree))
-        online = self._names(online_directory(self._hierarchy, self._subtree))
-        replicas = (*batch_workloads(batch, self._subtree), *online_workloads(online, self._subtree))
-        wanted = {one.name: one for one in (*replicas, *self._online, *self._of_others())}
+        batch = batch_directory(self._hierarchy, self._subtree)
+        online = online_directory(self._hierarchy, self._subtree)
+        roots = [*self._pod_roots, *(CONTAINER_ROOTS if self._has_containers else ())]
+        # In one question to the reading thread: each costs two turns of the scheduler.
+        listed = self._reader.list_each([path for path in (batch, online, *map(self._accounted, roots)) if path])
+        replicas = (
+            *batch_workloads(listed.get(batch, ()), self._subtree),
+            *online_workloads(listed.get(online, ()), self._subtree),
+        )
+        wanted = {one.name: one for one in (*replicas, *self._online, *self._of_others(listed))}
         for name in [name for name in self._groups if name not in wanted]:
             self._reader.forget(self._groups.pop(name).watched.files.sampled())
+            self._sample_paths = None
         for name, workload in wanted.items():
             if name in self._groups and self._groups[name].workload.path == workload.path:
                 # What a kubelet says of a pod may change; its counters go on.
                 self._groups[name].workload = workload
             else:
+                self._sample_paths = None
                 self._groups[name] = _Group(
                     workload=workload,
                     watched=watched_group(self._hierarchy, workload),
                     cpuset=cpuset_files(self._hierarchy, workload),
                 )
 
-    def _of_others(self) -> tuple[Workload, ...]:
-        """Pods and containers that colo did not start, without those that the operator listed or that lie in listed groups."""
+    def _accounted(self, path: str) -> str:
+        """The directory of a group under the controller that accounts CPU, "" without one."""
         mount = self._hierarchy.controller("cpuacct")
-        if mount is None or not (self._pod_roots or self._has_containers):
-            return ()
-        base = mount.mount_point.rstrip("/")
+        return "" if mount is None else f"{mount.mount_point.rstrip('/')}{path}"
 
-        def children(path: str) -> tuple[str, ...]:
-            return self._reader.list_directories(f"{base}{path}")
+    def _of_others(self, listed: Mapping[str, Sequence[str]]) -> tuple[Workload, ...]:
+        """Pods and containers that colo did not start, without those that the operator listed or that lie in listed groups.
+
+        `listed` are the directories that were listed already.
+        """
+
+        def children(path: str) -> Sequence[str]:
+            directory = self._accounted(path)
+            known = listed.get(directory) if directory else ()
+            return self._reader.list_directories(directory) if known is None else known
 
         found = pod_workloads(children, self._pod_roots, self._pods)
         if self._has_containers:
             found += container_workloads(children)
         return without_nested(found, self._online)
-
-    def _names(self, directory: str) -> tuple[str, ...]:
-        return self._reader.list_directories(directory) if directory else ()
 
     def _read_cpusets(self, faults: list[str]) -> None:
         """Read the zones of new groups, and of the older groups whose turn it is."""

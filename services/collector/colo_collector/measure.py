@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, structs
 
 from colo_collector.discover import Workload
+from colo_collector.kernel_text import cpu_list
 from colo_collector.readings import SampleRead, Skip, Unreadable
 from colo_collector.sample import Sample
 from colo_collector.stall import pressure_readings, stalls_between
@@ -21,7 +22,6 @@ from colo_common.events.node import (
     WorkloadUsage,
     ZoneUsage,
 )
-from colo_common.model.cpuset import CpuSet
 from colo_common.model.qos import ONLINE_CLASSES, QosClass
 from colo_common.model.stall import RunTimes, StallShare, stall_share, waited_share
 from colo_common.model.topology import NodeTopology
@@ -76,7 +76,7 @@ def measure(
     rates = rates_between(
         None if previous is None else previous.reading,
         current.reading,
-        {zone.zone: CpuSet.parse(zone.cpus) for zone in topology.zones},
+        {zone.zone: cpu_list("topology.zones", zone.cpus) for zone in topology.zones},
         user_hz=user_hz,
     )
     unknown = _unknown(rates)

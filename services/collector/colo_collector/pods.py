@@ -16,7 +16,15 @@ from colo_collector.discover import Workload
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import PriorityBand, QosClass, default_band
 
-__all__ = ["POD_ROOTS", "Pod", "check_pod_roots", "container_workloads", "pod_workloads", "without_nested"]
+__all__ = [
+    "CONTAINER_ROOTS",
+    "POD_ROOTS",
+    "Pod",
+    "check_pod_roots",
+    "container_workloads",
+    "pod_workloads",
+    "without_nested",
+]
 
 POD_ROOTS: Final = (
     "/kubepods",
@@ -40,6 +48,7 @@ _ENGINE_ROOTS: Final = (
     ("/default", "containerd"),
 )
 """Where engines make the groups of containers that no kubelet started: their own tree, or a scope of systemd."""
+CONTAINER_ROOTS: Final = tuple(root for root, _ in _ENGINE_ROOTS)
 _SHORT_ID: Final = 12
 
 PodTree = Literal["guaranteed", "burstable", "besteffort"]

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from colo_collector.detail import DetailReading, detail_between, is_too_early, run_times_between
 from colo_collector.detail_reader import (
+    Batch,
     DetailFiles,
     DetailSource,
     DetailTexts,
@@ -96,17 +97,18 @@ class WorkloadTurns:
         texts: DetailTexts | None,
         workloads: Mapping[str, Workload],
         sample: Sample,
+        counters: Batch,
         *,
         cpus_of: Mapping[str, CpuSet],
         zones_of: Mapping[str, tuple[int, ...]],
         faults: list[str],
     ) -> dict[str, WorkloadDetail]:
-        """The details of those whose turn it was, as far as they are in the sample of the same pass."""
+        """The details of those whose turn it was, as far as they are in the sample of the same pass, whose files `counters` has."""
         throttled_us = {group.workload: group.throttled_us for group in sample.reading.groups}
         self._forget(workloads)
         if texts is None:
             return {}
-        readings = read_details(texts, throttled_us, sample.reading.ticks, faults)
+        readings = read_details(texts, counters, throttled_us, sample.reading.ticks, faults)
         for name, reading in readings.items():
             self._count(workloads[name], reading.events, reading.identity, reading.at_ns)
         return {

@@ -145,11 +145,15 @@ class HangingReader(FileReader):
 
     hanging: dict[str, threading.Event] = {}
 
-    def _bytes(self, descriptor: int) -> bytes:
-        at = self.reading
-        if at is not None and at[0] in self.hanging:
-            self.hanging[at[0]].wait()
-        return super()._bytes(descriptor)
+    def _content(self, path: str, keep: bool) -> tuple[bytes, int]:
+        if path in self.hanging:
+            self.hanging[path].wait()
+        return super()._content(path, keep)
+
+    def list_directories(self, path: str, limit: int = 10_000) -> tuple[str, ...]:
+        if path in self.hanging:
+            self.hanging[path].wait()
+        return super().list_directories(path, limit)
 
 
 def test_a_read_that_hangs_is_given_up_delays_nothing_and_is_read_again_when_it_returns(tmp_path: Path) -> None:
@@ -191,10 +195,29 @@ class PausedReader(FileReader):
         self.is_looked_at.set()
         return at
 
-    def _bytes(self, descriptor: int) -> bytes:
+    def _content(self, path: str, keep: bool) -> tuple[bytes, int]:
         PausedReader.paused_ns = 3_600_000_000_000
         self.is_looked_at.wait()
-        return super()._bytes(descriptor)
+        return super()._content(path, keep)
+
+
+def test_a_directory_that_hangs_is_empty_and_those_beside_it_are_listed(tmp_path: Path) -> None:
+    for name in ("a/one", "b/two", "c/three"):
+        (tmp_path / name).mkdir(parents=True)
+    released = threading.Event()
+    HangingReader.hanging = {"/b": released}
+    reader = BoundedReader(lambda: HangingReader(str(tmp_path)), deadline_ms=600)
+    try:
+        wanted = ("/a", "/b", "/c", "/missing")
+        assert reader.list_each(wanted) == {"/a": ("one",), "/b": (), "/c": ("three",), "/missing": ()}
+        assert reader.hung == ("/b",)
+        HangingReader.hanging = {}
+        released.set()
+        eventually_blocking(lambda: not reader.hung, "the listing returns")
+        assert reader.list_each(wanted)["/b"] == ("two",)
+    finally:
+        released.set()
+        reader.close()
 
 
 def test_a_machine_that_stood_still_gives_no_read_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
