@@ -91,9 +91,11 @@ def flat_keyed(path: str, text: str) -> dict[str, int]:
 
 def line_value(path: str, text: str, key: str) -> int | None:
     """The number of one key, None without it. Searches the text: parsing all forty lines of 250 groups a second costs more."""
-    begin = 0 if text.startswith(f"{key} ") else text.find(f"\n{key} ") + 1
-    if begin == 0 and not text.startswith(f"{key} "):
-        return None
+    begin = 0
+    if not (text.startswith(key) and text.startswith(" ", len(key))):
+        begin = text.find(f"\n{key} ") + 1
+        if begin == 0:
+            return None
     end = text.find("\n", begin)
     word = text[begin + len(key) + 1 : len(text) if end < 0 else end]
     if _is_plain(word):

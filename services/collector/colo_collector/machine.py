@@ -173,6 +173,7 @@ class Machine:
         self._hierarchy = Hierarchy(version="none")
         self._capabilities: tuple[Capability, ...] | None = None
         self._groups: dict[str, _Group] = {}
+        self._workloads: Mapping[str, Workload] = {}
         # The files of a sample, until groups or zones change.
         self._sample_paths: tuple[str, ...] | None = None
         self._previous: Sample | None = None
@@ -214,8 +215,7 @@ class Machine:
         if not workloads:
             return tuple(raised)
         with self._turn:
-            known = {group.workload.name: group.workload for group in self._groups.values()}
-            self._turns.read_events(self._reader, workloads, known)
+            self._turns.read_events(self._reader, workloads, self._workloads)
             return (*raised, *self._turns.memory_events())
 
     def kernel_groups(self, request: str) -> GroupsRead:
@@ -278,7 +278,7 @@ class Machine:
             current,
             at_ms=at_ms,
             topology=self._topology(),
-            workloads=[group.workload for group in self._groups.values()],
+            workloads=self._workloads,
             zones_of={name: group.zones for name, group in self._groups.items()},
             user_hz=self._user_hz,
             turned=turned,
@@ -318,8 +318,7 @@ class Machine:
 
     def _gather_dear(self, faults: list[str]) -> _Dear:
         """Read what is too dear for every period, of those whose turn it is, and the files of the node beside its counters."""
-        workloads = {group.workload.name: group.workload for group in self._groups.values()}
-        details = self._turns.gather(self._reader, self._hierarchy, workloads)
+        details = self._turns.gather(self._reader, self._hierarchy, self._workloads)
         node = self._reader.read_all((*NODE_PATHS, self._network_path), keep=False)
         has_monitors = any(one.name == "resctrl-monitor" and one.present for one in self._capabilities or ())
         caches = self._caches.take(self._reader, faults) if has_monitors else ()
@@ -329,11 +328,10 @@ class Machine:
         """What was gathered in the pass of this sample, joined with its counters."""
         details = self._turns.take(
             dear.details,
-            {group.workload.name: group.workload for group in self._groups.values()},
+            self._workloads,
             current,
             gathered,
-            cpus_of={name: group.cpus for name, group in self._groups.items()},
-            zones_of={name: group.zones for name, group in self._groups.items()},
+            allowed=lambda name: (self._groups[name].cpus, self._groups[name].zones),
             faults=faults,
         )
         node = read_node(
@@ -459,6 +457,7 @@ class Machine:
             *online_workloads(listed.get(online, ()), self._subtree),
         )
         wanted = {one.name: one for one in (*replicas, *self._online, *self._of_others(listed))}
+        self._workloads = wanted
         for name in [name for name in self._groups if name not in wanted]:
             self._reader.forget(self._groups.pop(name).watched.files.sampled())
             self._sample_paths = None

@@ -58,12 +58,12 @@ def measure(
     *,
     at_ms: int,
     topology: NodeTopology,
-    workloads: Sequence[Workload],
+    workloads: Mapping[str, Workload],
     zones_of: Mapping[str, tuple[int, ...]],
     user_hz: int = 100,
     turned: Turned = Turned(),
 ) -> Measurement:
-    """The sample between two readings. `zones_of` has the zones that the cpuset of each workload allows.
+    """The sample between two readings. `workloads` are known by name, `zones_of` has the zones that the cpuset of each allows.
 
     A rate of the machine or a zone that is unknown makes the whole sample Unreadable: nothing in a sample is a guess. What is
     unknown beside them is named in `missing` and costs only itself: the stolen time, a workload without a rate (new, replaced), a
@@ -224,17 +224,16 @@ class _Sum(Struct, kw_only=True):
 def _workloads(
     rates: MachineRates,
     current: Sample,
-    workloads: Sequence[Workload],
+    workloads: Mapping[str, Workload],
     zones_of: Mapping[str, tuple[int, ...]],
     turned: Turned,
 ) -> tuple[tuple[WorkloadUsage, ...], tuple[tuple[str, Unknown], ...], tuple[ClassUsage, ...]]:
     """The workloads whose rate is known, those left out, both in ascending name, and the sums of the classes."""
-    by_name = {workload.name: workload for workload in workloads}
     listed: list[WorkloadUsage] = []
     left_out: list[tuple[str, Unknown]] = []
     sums: dict[QosClass, _Sum] = {}
     for rate in rates.groups:
-        workload = by_name.get(rate.workload)
+        workload = workloads.get(rate.workload)
         if workload is None or rate.used.unknown is Unknown.ABSENT:
             continue
         if rate.used.mcpu is None:

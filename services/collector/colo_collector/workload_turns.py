@@ -6,7 +6,7 @@ A turn's numbers are of the pass in which they were read; only a stall is carrie
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -99,22 +99,22 @@ class WorkloadTurns:
         sample: Sample,
         counters: Batch,
         *,
-        cpus_of: Mapping[str, CpuSet],
-        zones_of: Mapping[str, tuple[int, ...]],
+        allowed: Callable[[str], tuple[CpuSet, tuple[int, ...]]],
         faults: list[str],
     ) -> dict[str, WorkloadDetail]:
-        """The details of those whose turn it was, as far as they are in the sample of the same pass, whose files `counters` has."""
-        throttled_us = {group.workload: group.throttled_us for group in sample.reading.groups}
+        """The details of those whose turn it was, as far as they are in the sample of the same pass, whose files `counters` has.
+
+        `allowed` tells the CPUs and zones that a workload may use.
+        """
         self._forget(workloads)
         if texts is None:
             return {}
+        due = {one.workload.name for one in texts.due}
+        throttled_us = {group.workload: group.throttled_us for group in sample.reading.groups if group.workload in due}
         readings = read_details(texts, counters, throttled_us, sample.reading.ticks, faults)
         for name, reading in readings.items():
             self._count(workloads[name], reading.events, reading.identity, reading.at_ns)
-        return {
-            name: self._judged(name, reading, cpus_of.get(name, CpuSet()), zones_of.get(name, ()))
-            for name, reading in readings.items()
-        }
+        return {name: self._judged(name, reading, *allowed(name)) for name, reading in readings.items()}
 
     def event_files(self) -> dict[str, str]:
         """The files whose change the kernel tells of by itself: memory.events of v2, of every workload that had a turn."""

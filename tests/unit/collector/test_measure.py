@@ -71,6 +71,7 @@ def measure_samples(previous: Sample | None, current: Sample, **changes: Any) ->
         "zones_of": {"web": (0, 1), "job/main/0#2": (1,)},
         **changes,
     }
+    given_["workloads"] = {workload.name: workload for workload in given_["workloads"]}
     return measure(previous, current, **given_)
 
 
