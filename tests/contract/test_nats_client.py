@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import trustme
 
 from colo_common.adapters.nats_client import ColoClient
 from tests.support.waiting import eventually
@@ -13,9 +17,26 @@ INFO = b'INFO {"server_id":"x","version":"2.15.0","proto":1,"max_payload":104857
 
 
 @asynccontextmanager
+async def server_of(
+    read: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]],
+) -> AsyncIterator[str]:
+    """The "host:port" of a server that serves each connection by `read`, which returns when the client has closed it."""
+    connections: set[asyncio.Task[None]] = set()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.add(asyncio.get_running_loop().create_task(read(reader, writer)))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    try:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        await asyncio.gather(*connections)
+
+
+@asynccontextmanager
 async def listening_server(lines: list[bytes]) -> AsyncIterator[str]:
     """The address of a server that answers pings and keeps what it read."""
-    connections: set[asyncio.Task[None]] = set()
 
     async def read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(INFO)
@@ -25,15 +46,8 @@ async def listening_server(lines: list[bytes]) -> AsyncIterator[str]:
                 writer.write(b"PONG\r\n")
         writer.close()
 
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connections.add(asyncio.get_running_loop().create_task(read(reader, writer)))
-
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    try:
-        yield f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
-        await asyncio.gather(*connections)
+    async with server_of(read) as address:
+        yield f"nats://{address}"
 
 
 async def test_the_ping_of_a_flush_comes_after_what_was_said_before_it() -> None:
@@ -57,3 +71,60 @@ async def test_the_ping_of_a_flush_comes_after_what_was_said_before_it() -> None
         b"x",
         b"PING",
     ]
+
+
+@asynccontextmanager
+async def tls_server(context: ssl.SSLContext, raw: bytearray) -> AsyncIterator[str]:
+    """The address of a server that speaks TLS, answers pings, and keeps the bytes as they came over the wire."""
+
+    async def read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = context.wrap_bio(incoming, outgoing, server_side=True)
+        writer.write(INFO.replace(b'"headers"', b'"tls_required":true,"headers"'))
+        is_open = has_ended = False
+        while not has_ended and (data := await reader.read(65_536)):
+            raw.extend(data)
+            incoming.write(data)
+            with suppress(ssl.SSLWantReadError):
+                if not is_open:
+                    tls.do_handshake()
+                    is_open = True
+                while text := tls.read(65_536):
+                    if text.endswith(b"PING\r\n"):
+                        tls.write(b"PONG\r\n")
+                has_ended = True
+            writer.write(outgoing.read())
+        writer.close()
+
+    async with server_of(read) as address:
+        yield f"tls://{address}"
+
+
+def data_records(raw: bytes | bytearray) -> int:
+    """How many records of TLS 1.2 carry data."""
+    count = at = 0
+    while at < len(raw):
+        count += raw[at] == 23
+        at += 5 + int.from_bytes(raw[at + 3 : at + 5], "big")
+    return count
+
+
+async def test_what_is_published_together_is_one_record_of_tls() -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    # In TLS 1.3 the end of the handshake looks like data.
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    raw = bytearray()
+    async with tls_server(context, raw) as url:
+        client = ColoClient()
+        await client.connect(url, allow_reconnect=False, tls=trusting)
+        await client.flush()
+        before = data_records(raw)
+        for _ in range(20):
+            await client.publish("colo.v1.tlm.x", b"x" * 100)
+        await client.flush()
+        assert data_records(raw) - before == 2, "the messages, and the ping of the flush"
+        await client.close()

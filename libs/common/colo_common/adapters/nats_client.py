@@ -1,10 +1,12 @@
 """The library's client, which comes back after the server refused its credentials, and whose flush keeps its promise."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 import nats.aio.client
 import nats.errors
+from nats.aio.transport import TcpTransport
 
 __all__ = ["ColoClient"]
 
@@ -16,6 +18,19 @@ _REFUSED: Final = (
 )
 
 
+class _JoinedTransport(TcpTransport):
+    """A connection that writes in one piece what waits together: under TLS the loop makes a record of each piece, which costs both
+    ends.
+    """
+
+    def __init__(self, connected: TcpTransport) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        vars(self).update(vars(connected))
+
+    def writelines(self, payload: Sequence[bytes]) -> None:
+        self.write(b"".join(payload))  # type: ignore[no-untyped-call]
+
+
 class ColoClient(nats.aio.client.Client):
     """Where the library closes for good when a server stops to accept its credentials, this one connects again: an administrator
     may have put new ones in their place, and an agent must go on to protect its node.
@@ -23,6 +38,11 @@ class ColoClient(nats.aio.client.Client):
     `flush` returns when the server has read everything that was said before it. The library writes the ping of a flush ahead of the
     commands that wait to be written, so that the answer says nothing about a subscription that was made just before.
     """
+
+    async def _connect_to_server(self, s: nats.aio.client.Srv) -> None:
+        await super()._connect_to_server(s)
+        if type(self._transport) is TcpTransport:
+            self._transport = _JoinedTransport(self._transport)
 
     async def _send_ping(self, future: asyncio.Future[bool] | None = None) -> None:
         if self.is_connected and self._transport is not None and self._pending:
