@@ -85,7 +85,7 @@ async def tls_server(context: ssl.SSLContext, raw: bytearray) -> AsyncIterator[s
         while not has_ended and (data := await reader.read(65_536)):
             raw.extend(data)
             incoming.write(data)
-            with suppress(ssl.SSLWantReadError):
+            with suppress(ssl.SSLError):  # nothing more can be read now
                 if not is_open:
                     tls.do_handshake()
                     is_open = True
