@@ -16,7 +16,7 @@ from colo_common.adapters.store_memory import MemoryStore
 from colo_common.adapters.store_redis import RedisStore
 from colo_common.events.effects import Write
 from colo_common.model.partition import Fence
-from colo_common.ports import Fenced, FencedStore, Leases, Refused, StoreConflict
+from colo_common.ports import Fenced, FencedStore, Leases, OtherPartitions, Refused, StoreConflict
 from tests.support.waiting import LIMIT_S, eventually
 
 MINUTE_MS = 60_000
@@ -101,6 +101,30 @@ async def test_instances_with_another_number_of_partitions_are_refused_and_chang
     # Alone, and after a restart with other settings, it may have another number.
     await leases.renew("one", 0, 8)
     assert len(await leases.renew("two", MINUTE_MS, 4)) == 4
+
+
+@pytest.mark.parametrize(("old", "new"), [(1, 4), (4, 1), (4, 6), (6, 4)])
+async def test_another_number_of_partitions_counts_when_the_last_of_the_old_one_left_and_ends_all_its_fences(
+    place: Place, old: int, new: int
+) -> None:
+    leases = place.leases
+    before = await leases.renew("one", MINUTE_MS, old)
+    assert len(before) == old
+    with pytest.raises(
+        OtherPartitions, match=f"partitions must be {old}, as the other instances have it, and not {new}"
+    ):
+        await leases.renew("two", MINUTE_MS, new)
+    assert await leases.renew("one", 0, old) == ()
+    after = await leases.renew("two", MINUTE_MS, new)
+    assert [partition for partition, _ in after] == list(range(new))
+    assert min(fence for _, fence in after) > max(fence for _, fence in before)
+    # One that did not notice writes nothing, also under what has no place in the new number.
+    for fence in before:
+        with pytest.raises(Fenced):
+            await place.store.write_fenced(place.write("a", 0), place.service, (fence,))
+    with pytest.raises(OtherPartitions):
+        await leases.renew("one", MINUTE_MS, old, before)
+    await place.store.write_fenced(place.write("a", 0), place.service, after)
 
 
 async def test_a_write_under_the_newest_fence_is_made_and_one_under_an_older_writes_nothing(place: Place) -> None:

@@ -236,6 +236,26 @@ def test_one_that_stands_by_is_ready_while_another_one_serves_and_takes_over_whe
     run_virtual(story())
 
 
+def test_one_that_stood_still_while_the_number_of_partitions_changed_learns_that_it_holds_nothing() -> None:
+    async def story() -> None:
+        clock = VirtualClock(START_MS)
+        leases = MemoryLeases(clock.now_ms)
+        old, new = (LeaseKeeper(leases, str(count), count, TTL_MS, stays_when_away=True) for count in (1, 4))
+        await old.renew()
+        old.term = old.held
+        await new.renew()
+        assert (new.held, new.waits_for_others, new.problem) == ((), True, "")
+        await asyncio.sleep(TTL_MS / 1_000 + 1)
+        await new.renew()
+        assert len(new.held) == 4
+        assert not new.waits_for_others
+        with pytest.raises(Fenced):
+            await old.confirm()
+        assert (old.held, old.waits_for_others, old.problem) == ((), True, "")
+
+    run_virtual(story())
+
+
 def test_orders_name_the_fence_of_the_term() -> None:
     order = EvictReplica(
         node="n1", generation=7, eviction="ev-1", replica="j/t/0", attempt=1, grace_ms=0, reason=Reason.NODE_DRAINED

@@ -81,7 +81,7 @@ def pending_work(world: SimCluster) -> list[str]:
 def _unshared(world: SimCluster) -> Iterator[str]:
     """Partitions that not just one instance holds."""
     for service, cores in (("overcommit", world.overcommit_cores), ("evictor", world.evictor_cores)):
-        for partition in range(world.settings.partitions):
+        for partition in range(world.partitions[service]):
             holders = [key for key, core in cores.items() if core.partitions.holds(partition)]
             if len(holders) != 1:
                 yield f"{service}: {holders} hold partition {partition}"

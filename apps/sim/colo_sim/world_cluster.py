@@ -66,7 +66,13 @@ class SimCluster:
         self.invariant_checker = InvariantChecker(self.nodes, self.ledger, evictor_policy)
         self.bus.stored = self.invariant_checker.stored
         self._router = RequestRouter(self.event_queue, self.chance)
-        judge, store, shards = self.invariant_checker, self.store, settings.shards
+        judge, store = self.invariant_checker, self.store
+        #: The number of partitions, by service; an instance takes it at its start. 0: the service is not shared.
+        self.partitions = {
+            "scheduler": settings.shards,
+            "overcommit": settings.partitions,
+            "evictor": settings.partitions,
+        }
         self.jobs = self._process(
             "jobs", lambda boot, connection, metrics: world_roles.jobs(boot, connection, store, metrics)
         )
@@ -74,7 +80,7 @@ class SimCluster:
             self._process(
                 key,
                 lambda boot, connection, metrics: scheduler(
-                    boot, connection, self.ledger, metrics, judge.committed, shards
+                    boot, connection, self.ledger, metrics, judge.committed, self.partitions["scheduler"]
                 ),
             )
             for key in _names("scheduler", settings.schedulers)
@@ -169,35 +175,39 @@ class SimCluster:
         )
 
     def _overcommits(self) -> tuple[SimProcess[OvercommitCore], ...]:
-        judge, sharing = self.invariant_checker, self._sharing("overcommit")
+        judge, leases = self.invariant_checker, self._leases("overcommit")
         return tuple(
             self._process(
                 key,
                 lambda boot, connection, metrics: world_roles.overcommit(
-                    boot, connection, metrics, judge.promised, sharing
+                    boot, connection, metrics, judge.promised, self._sharing("overcommit", leases)
                 ),
             )
             for key in _names("overcommit", self.settings.sharers)
         )
 
     def _evictors(self, policy: EvictorPolicy) -> tuple[SimProcess[EvictorCore], ...]:
-        store, sharing = self.store, self._sharing("evictor")
+        store, leases = self.store, self._leases("evictor")
         return tuple(
             self._process(
                 key,
                 lambda boot, connection, metrics: world_roles.evictor(
-                    boot, connection, store, metrics, policy, sharing
+                    boot, connection, store, metrics, policy, self._sharing("evictor", leases)
                 ),
             )
             for key in _names("evictor", self.settings.sharers)
         )
 
-    def _sharing(self, service: str) -> Sharing | None:
-        """How the instances of a service share its work; None for one that is alone."""
-        if not self.settings.partitions:
-            return None
-        leases = self.store.leases[service] = MemoryLeases(lambda: self.event_queue.now_ms)
-        return Sharing(self.settings.partitions, leases, self.store)
+    def _leases(self, service: str) -> MemoryLeases:
+        leases = MemoryLeases(lambda: self.event_queue.now_ms)
+        if self.partitions[service]:
+            self.store.leases[service] = leases
+        return leases
+
+    def _sharing(self, service: str, leases: MemoryLeases) -> Sharing | None:
+        """How an instance that starts now shares the work of its service; None for one that is alone."""
+        partitions = self.partitions[service]
+        return Sharing(partitions, leases, self.store) if partitions else None
 
     def _add_node(self, name: str, number: int) -> None:
         settings, spec, judge = self.settings, self.settings.spec, self.invariant_checker

@@ -28,6 +28,7 @@ __all__ = [
     "FencedStore",
     "Leases",
     "Missed",
+    "OtherPartitions",
     "Outgoing",
     "PoisonMessage",
     "PortError",
@@ -61,6 +62,15 @@ class Unavailable(PortError):
 
 class Refused(PortError):
     """The server refused the call (rights, a configuration that it lacks). The same call helps only once somebody changed that."""
+
+
+class OtherPartitions(Refused):
+    """The live instances of a service have another number of partitions: who asked holds nothing while they live."""
+
+    def __init__(self, others: int, own: int) -> None:
+        super().__init__(
+            f"lease partitions: partitions must be {others}, as the other instances have it, and not {own}"
+        )
 
 
 class PoisonMessage(Refused):
@@ -377,8 +387,9 @@ class Leases(Protocol):
         """Renew the owner's partitions and take free ones, up to its fair share of all that are alive; those it holds afterwards.
 
         A lease lasts `ttl_ms` from now; a partition is free without a holder, or when its holder did not renew it in time. One that
-        changes hands gets a higher fence. `ttl_ms` 0 gives everything up. Refused when the live instances have another number of
-        partitions. `held` is what the owner holds: a store that lost this gives it back under the same fences.
+        changes hands gets a higher fence. `ttl_ms` 0 gives everything up. `held` is what the owner holds: a store that lost this
+        gives it back under the same fences. Raises OtherPartitions while live instances have another number of partitions; once the
+        last one of them has left, the others' number counts, and no fence of before is valid any more.
         """
         ...
 

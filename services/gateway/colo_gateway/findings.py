@@ -68,7 +68,12 @@ def _of_service(entry: ServiceEntry) -> list[Finding]:
     found = []
     if not entry.is_ready:
         found.append(Finding(what=f"{entry.service} is not ready: {entry.why}", do="colo get services"))
-    total = max((one.partitions for one in entry.instances), default=0)
+    numbers = sorted({one.partitions for one in entry.instances if one.partitions})
+    if len(numbers) > 1:
+        what = f"instances of {entry.service} are set to {' and '.join(map(str, numbers))} partitions"
+        found.append(Finding(what=f"{what}: those that hold none wait until the others leave", do="colo get services"))
+    serving = [one for one in entry.instances if one.held] or entry.instances
+    total = max((one.partitions for one in serving), default=0)
     orphans = total - len({partition for one in entry.instances for partition in one.held})
     if orphans > 0:
         what = f"{orphans} of {total} partitions of {entry.service} have no owner"

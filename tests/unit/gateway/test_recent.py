@@ -117,6 +117,14 @@ def test_work_that_nobody_holds_is_a_finding() -> None:
     assert found.what == "8 of 16 partitions of scheduler have no owner"
 
 
+def test_two_numbers_of_partitions_are_one_finding_and_no_partition_without_an_owner() -> None:
+    old, new = structs.replace(STATUS, held=(0,), partitions=1), structs.replace(STATUS, partitions=4)
+    (found,) = findings_of([service_entry("jobs", [old, new], [], 0)], FLEET, [], NOTHING, UNMEASURED)
+    assert found.what == (
+        "instances of jobs are set to 1 and 4 partitions: those that hold none wait until the others leave"
+    )
+
+
 def test_each_condition_is_one_finding_with_a_command() -> None:
     assert findings_of([service_entry("jobs", [STATUS], [], 0)], FLEET, [], NOTHING, UNMEASURED) == ()
     recent = Recent()

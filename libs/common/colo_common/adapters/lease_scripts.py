@@ -10,7 +10,8 @@ from typing import Final
 __all__ = ["FENCED", "LEASE"]
 
 # ARGV: prefix, owner, milliseconds (0: leave), number of partitions, what the owner holds as "partition fence ...", and a fence
-# that was the newest once. Answer: {partition, fence, partition, fence, ..., newest fence}.
+# that was the newest once. Answer: {partition, fence, partition, fence, ..., newest fence}, or {-1, number, 0} while live instances
+# have this other number of partitions. Leases beyond the number are those of an older one, and are forgotten: their fences end.
 # Fences only grow: a store whose newest one is below a known one was emptied, or lost its newest writes. Whoever holds a lease then
 # gets it back under the same fence, because that instance knows what the store lost; others get nothing until that is done.
 LEASE: Final = """
@@ -37,7 +38,7 @@ for i = 1, #members, 2 do
     if not till or tonumber(till) < now then
       gone[#gone + 1] = members[i]
     elseif tonumber(parts) ~= count and ttl > 0 then
-      return redis.error_reply('ERR partitions must be ' .. parts .. ', as the other instances have it, and not ' .. ARGV[4])
+      return {-1, tonumber(parts), 0}
     else
       alive = alive + 1
     end
@@ -63,6 +64,11 @@ if lost > tonumber(newest_fence) then
   redis.call('SET', fence_key, newest_fence)
 end
 if tonumber(newest_fence) < known_fence then return {tonumber(newest_fence)} end
+if ttl > 0 and redis.call('HLEN', key) > count then
+  for _, partition in ipairs(redis.call('HKEYS', key)) do
+    if not tonumber(partition) or tonumber(partition) >= count then redis.call('HDEL', key, partition) end
+  end
+end
 local most = ttl > 0 and math.ceil(count / math.max(1, alive)) or 0
 local mine, free = {}, {}
 for partition = 0, count - 1 do

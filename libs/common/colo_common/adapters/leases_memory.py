@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from colo_common.model.partition import Fence
 from colo_common.model.quantity import ceil_div
-from colo_common.ports import Refused
+from colo_common.ports import OtherPartitions
 
 __all__ = ["MemoryLeases"]
 
@@ -24,13 +24,13 @@ class MemoryLeases:
         others = {who: member for who, member in self._members.items() if who != owner and member[0] >= now_ms}
         for _, count in others.values():
             if count != partitions and ttl_ms:
-                raise Refused(
-                    f"lease partitions: partitions must be {count}, as the other instances have it, and not {partitions}"
-                )
+                raise OtherPartitions(count, partitions)
         self._members = {**others, owner: (now_ms + ttl_ms, partitions)} if ttl_ms else others
         lost = {partition: fence for partition, fence in held if fence > self._newest and ttl_ms}
         self._leases |= {partition: (owner, fence, now_ms + ttl_ms) for partition, fence in lost.items()}
         self._newest = max([self._newest, *lost.values()])
+        if ttl_ms:
+            self._leases = {partition: lease for partition, lease in self._leases.items() if partition < partitions}
         most = ceil_div(partitions, len(self._members)) if ttl_ms else 0
         mine: dict[int, int] = {}
         for partition in range(partitions):

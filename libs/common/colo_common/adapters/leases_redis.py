@@ -10,10 +10,13 @@ from colo_common.adapters.lease_scripts import LEASE
 from colo_common.adapters.redis_client import REDIS_ERRORS, redis_error
 from colo_common.adapters.redis_scripts import Argument, Script, ScriptCalls
 from colo_common.model.partition import Fence
+from colo_common.ports import OtherPartitions
 
 __all__ = ["RedisLeases", "lease_prefix"]
 
 _LEASE: Final = Script.of(LEASE)
+#: Stands where the first partition would in the answer of the script.
+_OTHER_NUMBER: Final = -1
 
 
 def lease_prefix(service: str) -> str:
@@ -45,6 +48,8 @@ class RedisLeases:
         except REDIS_ERRORS as error:
             raise redis_error(error, "lease partitions") from error
         *pairs, newest = raw
+        if pairs[:1] == [_OTHER_NUMBER]:
+            raise OtherPartitions(pairs[1], partitions)
         if newest >= self._known_fence:
             self._known_fence, self._lost_since_s = newest, None
         elif self._lost_since_s is None:

@@ -9,7 +9,7 @@ import structlog
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.partition import PARTITIONS_MAX, Fence, check_partitions, partition_of
-from colo_common.ports import Fenced, Leases, PortError
+from colo_common.ports import Fenced, Leases, OtherPartitions, PortError
 
 __all__ = ["LEASE_TTL_MS", "LeaseKeeper", "check_lease_ttl", "check_leases"]
 
@@ -67,6 +67,8 @@ class LeaseKeeper:
         self.since_s = 0.0
         #: Why no lease can be had, or "".
         self.problem = ""
+        #: Whether nothing is held because the other instances have another number of partitions.
+        self.waits_for_others = False
         self._stays_when_away = stays_when_away
         self._ttl_s = ttl_ms / 1_000
         self._until_s = 0.0
@@ -105,10 +107,19 @@ class LeaseKeeper:
                     await stop.wait()
 
     async def renew(self) -> None:
-        """Ask once. While the store is away, what is held stays held until it ends."""
+        """Ask once. While the store is away, what is held stays held until it ends.
+
+        Beside instances with another number of partitions nothing is held, and that is no problem: this instance stands by.
+        """
         asked_s = asyncio.get_running_loop().time()
         try:
             self.held = await self._leases.renew(self.owner, round(self._ttl_s * 1_000), self.partitions, self.held)
+        except OtherPartitions as error:
+            # The number is being changed: whoever has the old one serves until it leaves.
+            if self.held or not self.waits_for_others:
+                self._log.warning("partitions-differ", error=str(error))
+            self.waits_for_others, self.problem = True, ""
+            self.held, self._until_s = (), asked_s + self._ttl_s
         except PortError as error:
             if not self.problem:
                 self._log.warning("lease-not-renewed", error=str(error))
@@ -116,7 +127,7 @@ class LeaseKeeper:
             if self._stays_when_away and self.held:
                 self._until_s = asyncio.get_running_loop().time() + self._ttl_s
         else:
-            self.problem = ""
+            self.waits_for_others, self.problem = False, ""
             self._renewed_s = asked_s
             self._until_s = asked_s + self._ttl_s
 
