@@ -89,7 +89,7 @@ def hogs(tree: CgroupTree, group: str, cpus: tuple[int, ...]) -> Iterator[tuple[
             started.append(process)
             tree.attach(group, process.pid)
         before_us = tree.cpu_used_us(group)
-        eventually_blocking(lambda: tree.cpu_used_us(group) - before_us > 100_000, "the loops to run", limit_s=30)
+        eventually_blocking(lambda: tree.cpu_used_us(group) - before_us > 100_000, "the loops to run", limit_s=120)
         yield tuple(process.pid for process in started)
     finally:
         for process in started:

@@ -172,7 +172,7 @@ def _busy(colo: CgroupTree) -> int:
 def _batch_mcpu(colo: CgroupTree) -> int:
     """CPU of the batch tier over one second."""
     used_us, begun_s = colo.cpu_used_us(_BATCH), time.monotonic()
-    eventually_blocking(lambda: time.monotonic() - begun_s > 1.0, "a second", limit_s=30)
+    eventually_blocking(lambda: time.monotonic() - begun_s > 1.0, "a second", limit_s=120)
     return round((colo.cpu_used_us(_BATCH) - used_us) / (time.monotonic() - begun_s) / 1_000)
 
 
@@ -214,7 +214,7 @@ def _agents() -> Iterator[None]:
 def _ended(processes: Sequence[subprocess.Popen[bytes]]) -> list[int]:
     for process in processes:
         process.terminate()
-    return [process.wait(30) for process in processes]
+    return [process.wait(_LIMIT_S) for process in processes]
 
 
 def _say(**what: object) -> None:

@@ -48,7 +48,7 @@ async def test_a_replica_beside_busy_processes_stalls(tmp_path: Path) -> None:
         # Started after the replica, so that what moves it into its group does not wait for CPU beside them.
         for _ in range(CROWD):
             crowd.append(await asyncio.create_subprocess_exec(*SPIN))
-        found = await eventually(look, "a stall of the replica", limit_s=60)
+        found = await eventually(look, "a stall of the replica", limit_s=120)
         assert (found.replica, found.stall_gate) == ("job/main/0", "")
     finally:
         for one in crowd:

@@ -121,7 +121,7 @@ async def the_end(runtime: ProcessRuntime) -> ReplicaExited:
     async def look() -> tuple[ReplicaExited, ...]:
         return runtime.poll_exits()
 
-    (exited,) = await eventually(look, "the end", limit_s=90)
+    (exited,) = await eventually(look, "the end", limit_s=120)
     return exited
 
 
@@ -146,7 +146,7 @@ async def test_a_replica_gets_the_pages_it_asked_for_and_not_one_more(
     async def reported() -> bool:
         return len(output(policy)) == 2
 
-    await eventually(reported, "what the replica says", limit_s=90)
+    await eventually(reported, "what the replica says", limit_s=120)
     assert output(policy) == [f"touched {4 * PAGE}", "Cannot allocate memory"]
     if zone != other:
         assert (free(zone), free(other)) == (SET_ASIDE - 4, SET_ASIDE), "they are of its own zone"

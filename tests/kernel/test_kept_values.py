@@ -136,6 +136,6 @@ async def test_a_replica_dies_with_its_own_cpus_and_memory_and_without_giving_wa
         async def look() -> bool:
             return bool(runtime.poll_exits())
 
-        await eventually(look, "the end", limit_s=60)
+        await eventually(look, "the end", limit_s=120)
     assert leaving.tree.children("") == ()
     assert leaving.tree.remove("")

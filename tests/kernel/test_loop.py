@@ -92,7 +92,7 @@ class Outside:
             nodes = (await self._call("GET", "/v1/nodes"))["nodes"]
             return any(node["node"] == NODE and node["batch_cpu_mcpu"] >= REPLICAS * 1_000 for node in nodes)
 
-        await eventually(is_promised, "the node promises enough", limit_s=90)
+        await eventually(is_promised, "the node promises enough", limit_s=120)
         return str((await self._call("POST", "/v1/jobs", JOB))["job"])
 
     async def _kill(self) -> None:
@@ -116,7 +116,7 @@ async def outside(directory: Path, nats_url: str, redis_url: str) -> AsyncIterat
         {"COLO_NATS_URL": nats_url, "COLO_REDIS_URL": redis_url, "COLO_HTTP_PORT": "0", "COLO_GATEWAY_HTTP_PORT": "0"},
     )
     try:
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as http:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as http:
             made = Outside(processes, http)
             await made.start()
             yield made

@@ -64,7 +64,7 @@ async def end(runtime: ProcessRuntime, index: int) -> None:
     async def look() -> bool:
         return bool(runtime.poll_exits())
 
-    await eventually(look, "an exit", limit_s=30)
+    await eventually(look, "an exit", limit_s=120)
 
 
 def sets_of(tree: CgroupTree, group: str) -> tuple[str, str]:
@@ -186,12 +186,12 @@ async def test_suppression_of_batch_work_leaves_online_work_alone(policy: Proces
             shell.turn()
             return runtime.ceiling_mcpu == floor_mcpu
 
-        await eventually(suppressed, "the floor", limit_s=60)
+        await eventually(suppressed, "the floor", limit_s=120)
         assert BATCH.quota_us("batch") == floor_mcpu * 100
         assert (ONLINE.quota_us(""), ONLINE.quota_us(group)) == (-1, -1)
         used_us, batch_us = ONLINE.cpu_used_us(group), BATCH.cpu_used_us("batch")
         eventually_blocking(
-            lambda: ONLINE.cpu_used_us(group) - used_us > 1_000_000 * count, "online work to run", limit_s=60
+            lambda: ONLINE.cpu_used_us(group) - used_us > 1_000_000 * count, "online work to run", limit_s=120
         )
         assert BATCH.cpu_used_us("batch") - batch_us < (ONLINE.cpu_used_us(group) - used_us) // 4
         assert throttled(ONLINE, group) == 0

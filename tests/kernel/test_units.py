@@ -59,7 +59,7 @@ def agents() -> Iterator[None]:
 def seen(name: str, look: Callable[[], bool], what: str) -> None:
     """Wait for it; at the limit the agent's log is what failed."""
     try:
-        eventually_blocking(look, f"{name} {what}", limit_s=60)
+        eventually_blocking(look, f"{name} {what}", limit_s=120)
     except NeverHappened as error:
         raise AssertionError(Path(f"/lab/{name}.log").read_text()) from error
 

@@ -39,7 +39,7 @@ def sample_over(machine: Machine, tree: CgroupTree, group: str, loops: int) -> t
     after_first = busy_ticks()
     before_us = tree.cpu_used_us(group)
     eventually_blocking(
-        lambda: tree.cpu_used_us(group) - before_us >= SPAN_US * loops, "the loops to use their time", limit_s=50
+        lambda: tree.cpu_used_us(group) - before_us >= SPAN_US * loops, "the loops to use their time", limit_s=120
     )
     before_last = busy_ticks()
     observation = machine.observe()
