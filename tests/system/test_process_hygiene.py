@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pwd
 import stat
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -25,7 +27,7 @@ from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from tests.support.adopted import adopted
 from tests.support.builders import a_placement
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 pytestmark = pytest.mark.kernel
 
@@ -165,6 +167,39 @@ async def test_a_batch_replica_opens_what_it_was_given_and_no_other_device(polic
         assert isinstance(launched, ReplicaLaunched)
         if Path("/dev/kmsg").exists():
             assert any("c 1:11 rwm" in knob.value for knob in launched.knobs)
+
+
+#: An executor's answer whether it may fence devices, and whether a batch replica starts all the same.
+STARTS = """
+import asyncio, sys
+from pathlib import Path
+from colo_executor.knobs import Knob
+from colo_executor.local import ReplicaLaunched
+from colo_executor.process.settings import ProcessPolicy
+from tests.support.adopted import adopted
+from tests.system.test_process_hygiene import ROOT, CgroupTree, a_run
+
+async def main():
+    policy = ProcessPolicy(state_dir=sys.argv[1], subtree=sys.argv[2])
+    async with adopted(policy) as runtime:
+        launched = await runtime.launch(a_run("exit 0"), 1)
+        print(Knob.DEVICES in CgroupTree(ROOT, policy.subtree).has(), isinstance(launched, ReplicaLaunched))
+
+asyncio.run(main())
+"""
+
+
+def test_without_cap_sys_admin_batch_work_starts_and_is_not_fenced(policy):
+    words = ["setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin", sys.executable, "-c", STARTS]
+    done = subprocess.run(
+        [*words, policy.state_dir, policy.subtree],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.stdout.split()[-2:] == ["False", "True"], done.stdout + done.stderr
 
 
 @pytest.mark.skipif(

@@ -9,9 +9,10 @@ from typing import Final
 from msgspec import Struct
 
 from colo_collector.hierarchy import Hierarchy
-from colo_collector.kernel_text import CAP_SYS_RESOURCE, cpu_list, has_capability
+from colo_collector.kernel_text import cpu_list
 from colo_collector.resctrl import RESCTRL_FILES, RESCTRL_ROOT, resctrl_capabilities
 from colo_common.events.node import Capability
+from colo_common.model.linux_capability import CAP_SYS_RESOURCE, has_capability
 
 __all__ = ["Probe", "capabilities", "huge_pages_lacking", "probe_paths"]
 
@@ -238,7 +239,8 @@ def _devices(probe: Probe) -> Capability:
     if mount is not None and mount.version == "v1" and cpu is not None and cpu.version == "v1":
         return _present(
             "cgroup-devices",
-            f"v1 at {mount.mount_point}: null zero full random urandom tty ptmx pts, and what is given",
+            f"v1 at {mount.mount_point}, by an executor with CAP_SYS_ADMIN:"
+            " null zero full random urandom tty ptmx pts, and what is given",
         )
     lacking = "no mounted hierarchy has the devices controller"
     if cpu is not None and cpu.version == "v2":

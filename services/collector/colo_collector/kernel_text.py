@@ -10,11 +10,9 @@ from colo_common.model.cpuset import CpuSet, InvalidCpuList
 from colo_common.model.invalid import InvalidInput
 
 __all__ = [
-    "CAP_SYS_RESOURCE",
     "COUNTER_MAX",
     "cpu_list",
     "flat_keyed",
-    "has_capability",
     "line_value",
     "numbered_lines",
     "single_count",
@@ -22,7 +20,6 @@ __all__ = [
     "where",
 ]
 
-CAP_SYS_RESOURCE: Final = 24
 """The right by which a process may set PSI triggers that the kernel checks at once."""
 
 
@@ -118,15 +115,3 @@ def cpu_list(path: str, text: str) -> CpuSet:
 def _known_list(text: str) -> CpuSet:
     """The same few lists come for every group and zone, every period."""
     return CpuSet.parse(text)
-
-
-def has_capability(status: str, number: int) -> bool:
-    """Whether a process has the Linux capability of that number, by its /proc/PID/status; False where that does not say."""
-    for line in status.splitlines():
-        name, _, mask = line.partition(":")
-        if name == "CapEff":
-            try:
-                return bool(int(mask, 16) >> number & 1)
-            except ValueError:
-                return False
-    return False

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from colo_collector.kernel_text import CAP_SYS_RESOURCE, has_capability
+from colo_common.model.linux_capability import CAP_SYS_RESOURCE, has_capability
 
 __all__ = ["KernelTriggers", "may_set_triggers"]
 

@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from colo_common.events.enforcement import KnobValue
+from colo_common.model.linux_capability import CAP_SYS_ADMIN, has_capability
 from colo_executor.device_access import access_writes
 from colo_executor.group_dirs import DIR_FLAGS, exists_at, groups_in, read_at, remove_below, tree_of
 from colo_executor.knobs import PERIOD_US, UNLIMITED, Knob, agrees, file_of, page_bytes_of, text_of, value_of
@@ -236,7 +237,10 @@ class CgroupTree:
     # ------------------------------------------------------------ files
 
     def has(self) -> frozenset[Knob]:
-        """The knobs whose files the kernel has in the subtree's top group, or before it is made, in a sibling of it."""
+        """The knobs whose files the kernel has in the subtree's top group, or before it is made, in a sibling of it.
+
+        Without rules of devices, which the kernel takes from nobody else, where this process lacks CAP_SYS_ADMIN.
+        """
         found = set()
         sizes = self.huge_page_sizes()
         for knob in Knob:
@@ -246,6 +250,8 @@ class CgroupTree:
             with self._like_top(self.hierarchy.mounts[place[0]], place[0]) as fd:
                 if exists_at(place[1], fd):
                     found.add(knob)
+        if Knob.DEVICES in found and not _has_sys_admin():
+            found.remove(Knob.DEVICES)
         return frozenset(found)
 
     @contextlib.contextmanager
@@ -660,6 +666,11 @@ class CgroupTree:
 def _writes_of(knob: Knob, name: str, text: str, before: str) -> tuple[tuple[str, str], ...]:
     """File and text of each write that sets the knob: one, but for rules of devices."""
     return access_writes(before, text) if knob is Knob.DEVICES else ((name, text),)
+
+
+def _has_sys_admin() -> bool:
+    with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
+        return has_capability(file.read(), CAP_SYS_ADMIN)
 
 
 def _field(text: str, name: str) -> str:

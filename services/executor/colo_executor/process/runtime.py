@@ -33,6 +33,7 @@ from colo_executor.journal_lines import (
     Stopping,
 )
 from colo_executor.kept_cpus import KeptCpus
+from colo_executor.knobs import Knob
 from colo_executor.local import (
     Adopted,
     AdoptedReplica,
@@ -501,6 +502,9 @@ class ProcessRuntime:
     def _prepare(self, boot: str) -> None:
         self._journal.note(Booted(boot_id=boot))
         self._tier.prepare(self._online.batch_cpus)
+        machine = self._tier.machine
+        if machine is not None and Knob.DEVICES not in machine.has and self._policy.devices == "given":
+            self._log.info("devices-not-fenced", detail="needs cgroup v1 and CAP_SYS_ADMIN")
         for kept in self._keep_unmanaged(observes=False):
             if kept.knobs or kept.failed:
                 self._log.info("unmanaged-groups", paths=[knob.path for knob in kept.knobs], failed=list(kept.failed))
