@@ -217,9 +217,9 @@ class OvercommitStory:
         """node zones=mcpu,mcpu gib=N,N batch=mcpu lse=mcpu: a second later; batch work and LSE work (web/main/0) run in zone 0.
 
         ls= is what LS work (web/main/1) uses in zone 1, with 1 GiB; mid= what one of the mid tier (web/mid/0) uses in zone 0, which
-        runs in the tree of batch work.
+        runs in the tree of batch work; host= what a host application uses there, as BAND:mcpu.
         """
-        args.only("zones", "gib", "batch", "lse", "ls", "mid", "seq")
+        args.only("zones", "gib", "batch", "lse", "ls", "mid", "host", "seq")
         self._now_ms += 1_000
         self._seq += 1
         cpu = [int(word) for word in args.text("zones").split(",")]
@@ -234,6 +234,11 @@ class OvercommitStory:
             workloads = (*workloads, replace(shared, qos=QosClass.LS, band=PriorityBand.PROD))
         if "mid" in args.named:
             workloads = (*workloads, a_batch_workload("web/mid/0", mcpu=args.number("mid"), gib=1))
+        if "host" in args.named:
+            band, _, mcpu = args.text("host").partition(":")
+            host = a_batch_workload(mcpu=int(mcpu), gib=1)
+            host = replace(host, workload="host", replica="", attempt=0, band=PriorityBand(band))
+            workloads = (*workloads, host)
         sample = a_sample(
             args.word(0),
             seq=args.number("seq", self._seq),

@@ -27,6 +27,8 @@ __all__ = [
     "allowed_by",
     "batch_directory",
     "batch_workloads",
+    "check_group",
+    "check_path",
     "cpuset_files",
     "online_directory",
     "online_workloads",
@@ -86,13 +88,34 @@ def parse_online_groups(texts: Sequence[str], subtree: str) -> tuple[Workload, .
     for index, text in enumerate(texts):
         field = f"online_groups[{index}]"
         one = _online_group(text, field)
-        if any(one.name == other.name for other in found):
-            raise InvalidInput(field, "a name may come once", one.name)
-        for path in (f"/{subtree}", f"/{subtree}{ONLINE_SUFFIX}", *(other.path for other in found)):
-            if _within(one.path, path) or _within(path, one.path):
-                raise InvalidInput(field, f"must be neither within {path} nor around it", one.path)
+        check_group(one, subtree, found, field)
         found.append(one)
     return tuple(found)
+
+
+def check_group(one: Workload, subtree: str, others: Iterable[Workload], field: str) -> None:
+    """Raise InvalidInput for a name that one of the others has, and for a path that contains, or lies within, a path of another or
+    of the executor: its use would count twice.
+    """
+    paths = [f"/{subtree}", f"/{subtree}{ONLINE_SUFFIX}"]
+    for other in others:
+        if one.name == other.name:
+            raise InvalidInput(field, "a name may come once", one.name)
+        paths.append(other.path)
+    for path in paths:
+        if _within(one.path, path) or _within(path, one.path):
+            raise InvalidInput(field, f"must be neither within {path} nor around it", one.path)
+
+
+def check_path(one: Workload, field: str) -> None:
+    """Raise InvalidInput for a name, or a path below the controllers, that no group has."""
+    if not _NAME.fullmatch(one.name):
+        raise InvalidInput(field, "the name must be of letters, digits and . _ -", one.name)
+    parts = one.path.split("/")
+    if not one.path.startswith("/") or one.path == "/" or "\0" in one.path or {"", ".", ".."} & set(parts[1:]):
+        raise InvalidInput(
+            field, 'the path must begin with "/", be below the root and have no part "", "." or ".."', one.path
+        )
 
 
 def batch_directory(hierarchy: Hierarchy, subtree: str) -> str:
@@ -219,14 +242,11 @@ def _online_group(text: str, field: str) -> Workload:
         qos = parse_qos(word, field)
     else:
         path = rest
-    parts = path.split("/")
-    if not path.startswith("/") or path == "/" or "\0" in path or {"", ".", ".."} & set(parts[1:]):
-        raise InvalidInput(
-            field, 'the path must begin with "/", be below the root and have no part "", "." or ".."', path
-        )
+    workload = Workload(name=name, path=path, qos=qos, band=default_band(qos))
+    check_path(workload, field)
     if qos is QosClass.BE:
-        raise InvalidInput(field, "must not be best effort: batch work is recognised by its group", text)
-    return Workload(name=name, path=path, qos=qos, band=default_band(qos))
+        raise InvalidInput(field, "must not be best effort: such a group is listed under host_applications", text)
+    return workload
 
 
 def _within(path: str, other: str) -> bool:

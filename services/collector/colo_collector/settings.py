@@ -11,6 +11,7 @@ from colo_collector.business import MetricRule, parse_business_metrics
 from colo_collector.device_rules import DeviceLabel, parse_device_labels, parse_gpu_partitions
 from colo_collector.devices import KindRule, parse_device_kinds
 from colo_collector.discover import Workload, parse_online_groups
+from colo_collector.host_applications import host_applications
 from colo_collector.kubelet_access import KubeletAccess, check_access
 from colo_collector.pods import POD_ROOTS, check_pod_roots
 from colo_collector.policy import CollectorPolicy, Threshold
@@ -40,6 +41,8 @@ def _this_host() -> str:
 class CollectorSettings(Struct, frozen=True, kw_only=True):
     """`period_ms` is in the service's clock, but never below 100 ms of real time. `root` stands for "/" of the machine. A
     file whose read takes longer than `read_deadline_ms` counts as missing.
+
+    `host_applications` is Koordinator's `host-application-config`.
 
     `subtree` is the executor's group below every controller. `online_groups` are "name=/path" or "name=/path:CLASS", the path
     below the controllers. `online` False admits batch work only. `taints` are "key=value:effect" or "key:effect", `rules` are those
@@ -76,6 +79,7 @@ class CollectorSettings(Struct, frozen=True, kw_only=True):
     kubelet_ca_file: str = ""
     kubelet_period_ms: int = 10_000
     online_groups: tuple[str, ...] = ()
+    host_applications: str = ""
     topology_again_ms: int = 3_600_000
     business_metrics: tuple[str, ...] = ()
     business_period_ms: int = 5_000
@@ -161,8 +165,9 @@ class CollectorSettings(Struct, frozen=True, kw_only=True):
         return parse_gpu_partitions(self.gpu_partitions)
 
     def watched(self) -> tuple[Workload, ...]:
-        """The workloads of `online_groups`. Raises InvalidInput that names the entry."""
-        return parse_online_groups(self.online_groups, self.subtree)
+        """The workloads of `online_groups`, then the host applications. Raises InvalidInput that names the entry."""
+        listed = parse_online_groups(self.online_groups, self.subtree)
+        return (*listed, *host_applications(self.host_applications, self.labels, self.subtree, listed))
 
     def policy(self) -> CollectorPolicy:
         """The core's policy: pressure marks, their window, and when the topology is published again."""

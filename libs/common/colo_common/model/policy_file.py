@@ -83,7 +83,7 @@ _UNFOLLOWED_CONFIGS: Final[Mapping[str, tuple[str, str]]] = {
     "resource-qos-config": ("executor", "classes have the executor's own knobs"),
     "cpu-burst-config": ("executor", "burst is the executor's setting"),
     "system-config": ("executor", "nobody writes the node's sysctls"),
-    "host-application-config": ("collector", "host applications are listed on the node"),
+    "host-application-config": ("collector", "a setting of the agent: host_applications, which takes this document"),
     "cpu-normalization-config": ("collector", "a rule of the node, cpu_normalization_pct, or its label of Koordinator"),
     "resource-amplification-config": ("scheduler", "amplification is a rule of the node"),
 }
