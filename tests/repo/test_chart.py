@@ -88,6 +88,44 @@ def test_the_schema_is_the_one_of_the_values():
     assert (CHART / "values.schema.json").read_text() == done.stdout, "run `just chart`"
 
 
+def test_both_agents_have_the_settings_of_nodes_and_their_own_come_before():
+    text = rendered(
+        "1.31",
+        "executor.enabled=true",
+        "nodes.settings.rules_enforcement=observe",
+        "nodes.settings.online=true",
+        "executor.settings.online=false",
+    )
+    found = {
+        each["name"]: each["value"]
+        for agent in yaml.safe_load_all(text)
+        if agent and agent["kind"] in ("DaemonSet", "Deployment")
+        for each in agent["spec"]["template"]["spec"]["containers"][0]["env"]
+        if each["name"].endswith(("_RULES_ENFORCEMENT", "_ONLINE"))
+    }
+    assert found == {
+        "COLO_COLLECTOR_RULES_ENFORCEMENT": "observe",
+        "COLO_COLLECTOR_ONLINE": "true",
+        "COLO_EXECUTOR_RULES_ENFORCEMENT": "observe",
+        "COLO_EXECUTOR_ONLINE": "false",
+    }
+
+
+@pytest.mark.parametrize(
+    ("setting", "address"),
+    [("logLevel=info", "http://127.0.0.1:16686/"), ("dashboards.tracesUrl=https://t.example/", "https://t.example/")],
+)
+def test_dashboards_link_to_where_traces_are_opened(setting: str, address: str):
+    boards = [
+        json.loads(text)
+        for each in yaml.safe_load_all(rendered("1.31", setting))
+        if each and each["kind"] == "ConfigMap"
+        for text in each["data"].values()
+    ]
+    links = [link["url"] for board in boards for link in board["links"] if link["title"] == "Traces"]
+    assert links == [f"{address}search?service=colo-jobs&lookback=1h"] * 4
+
+
 def test_the_chart_is_free_of_complaints():
     done = helm("lint", "--strict", str(CHART))
     assert done.returncode == 0, done.stdout + done.stderr

@@ -14,6 +14,7 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -213,13 +214,32 @@ def test_helm_installs_upgrades_and_goes_back(cluster: Cluster) -> None:
     done = cluster.helm("rollback", "colo", "1")
     assert done.returncode == 0, done.stderr
     assert cluster.names(services) == names
-    # What `helm test` would run asks every service; a pod cannot end where there is no kubelet.
+    # What `helm test` runs asks every service.
     _, body, _ = cluster.send("GET", "api/v1/namespaces/colo/services")
     ports = {f"{each['metadata']['name']}:{each['spec']['ports'][0]['port']}" for each in body["items"]}
     hooks = cluster.helm("get", "hooks", "colo").stdout
     assert set(yaml.safe_load(hooks)["spec"]["containers"][0]["command"][3:]) == ports
     assert cluster.helm("uninstall", "colo").returncode == 0
     assert not cluster.names(services)
+
+
+@pytest.mark.parametrize(("phase", "status"), [("Succeeded", 0), ("Failed", 1)])
+def test_helm_test_runs_its_pod_and_says_how_it_ended(cluster: Cluster, phase: str, status: int) -> None:
+    """There is no kubelet: that the pod has ended is said in its place."""
+    pod = "api/v1/namespaces/colo/pods/colo-test"
+    assert cluster.helm("install", "colo", str(CHART)).returncode == 0
+    try:
+        with ThreadPoolExecutor(1) as elsewhere:
+            running = elsewhere.submit(cluster.helm, "test", "colo", "--timeout", "90s")
+            eventually_blocking(lambda: cluster.send("GET", pod)[0] == 200, "the pod is made")
+            _, made, _ = cluster.send("GET", pod)
+            ended = {"apiVersion": "v1", "kind": "Pod", "metadata": made["metadata"], "status": {"phase": phase}}
+            assert cluster.send("PUT", f"{pod}/status", {**made, **ended})[0] == 200
+            done = running.result()
+        assert (done.returncode, f"Phase:          {phase}" in done.stdout) == (status, True), done.stdout + done.stderr
+    finally:
+        cluster.send("DELETE", f"{pod}?gracePeriodSeconds=0")
+        cluster.helm("uninstall", "colo")
 
 
 def test_what_kubectl_applies_is_taken(cluster: Cluster) -> None:

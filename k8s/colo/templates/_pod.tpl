@@ -70,7 +70,11 @@ nats{{ if hasKey .root.Values.services .name }} redis{{ end }}
 - {name: COLO_GATEWAY_TLS_CERT, value: /etc/colo/tls/{{ $values.tls.certKey }}}
 - {name: COLO_GATEWAY_TLS_KEY, value: /etc/colo/tls/{{ $values.tls.keyKey }}}
 {{- end }}
-{{- range $key, $value := .own.settings }}
+{{- /* Not by merge, which takes false and 0 for nothing. */ -}}
+{{- $settings := dict }}
+{{- if or (eq $name "collector") (eq $name "executor") }}{{ $settings = deepCopy $values.nodes.settings }}{{ end }}
+{{- range $key, $value := .own.settings }}{{ $_ := set $settings $key $value }}{{ end }}
+{{- range $key, $value := $settings }}
 - {name: COLO_{{ upper $name }}_{{ upper $key }}, value: {{ include "colo.text" $value | quote }}}
 {{- end }}
 {{- end }}
