@@ -36,6 +36,8 @@ QUICK: Final[dict[str, tuple[str, ...]]] = {
 }
 #: How people call a benchmark besides.
 SHORT: Final = {"e2e": "end_to_end"}
+#: What is measured with a benchmark, although its name is another one: what reading costs, and what the service does.
+WITH: Final = {"collector": ("collector_service",)}
 NEEDS_ROOT: Final = ("executor", "online", "reflex")
 
 
@@ -44,8 +46,11 @@ def names() -> list[str]:
     return sorted(path.stem.removeprefix("bench_") for path in FOLDER.glob("bench_*.py"))
 
 
-def chosen(wanted: Sequence[str]) -> list[str]:
-    """The benchmarks that are asked for, all of them for none. Raises LookupError for a name that fits none."""
+def chosen(wanted: Sequence[str], *, has_company: bool = True) -> list[str]:
+    """The benchmarks that are asked for, all of them for none; `has_company`: with those of WITH.
+
+    Raises LookupError for a name that fits none.
+    """
     known = names()
     found: list[str] = []
     for name in wanted:
@@ -54,6 +59,8 @@ def chosen(wanted: Sequence[str]) -> list[str]:
         fitting = fitting or [each for each in known if each.startswith(exact)]
         if not fitting:
             raise LookupError(f"{name}: there is no such benchmark, only {', '.join(known)}")
+        if has_company:
+            fitting += [each for name in fitting for each in WITH.get(name, ())]
         found += [each for each in fitting if each not in found]
     return found or known
 
@@ -65,7 +72,8 @@ def main() -> int:
     cut = words.index("--") if "--" in words else len(words)
     wanted, arguments = words[:cut], words[cut + 1 :]
     try:
-        todo = chosen(wanted)
+        # Arguments are those of one benchmark.
+        todo = chosen(wanted, has_company=not arguments)
     except LookupError as error:
         sys.stderr.write(f"{error}\n")
         return 2

@@ -1,7 +1,7 @@
 """What the running collector costs: `python -m colo_collector` over a real NATS, one sample a second, 250 replicas.
 
-Prints CPU and memory of its process, the size of a sample, and how late and how regular samples arrive. `--kernel` makes real
-control groups in the v1 hierarchies instead of a fake machine's files (root only), and removes them.
+Prints CPU and memory of its process, the size of a sample, and how late and how regular samples arrive. Where this process may make
+control groups in the v1 hierarchies (root), it reads real ones and removes them; else, and with `--fake`, a fake machine's files.
 """
 
 from __future__ import annotations
@@ -56,8 +56,6 @@ def fake_machine(workloads: int) -> Iterator[str]:
 def real_groups(workloads: int) -> Iterator[str]:
     """Empty groups of this machine named as replicas, removed at the end."""
     points = [Path("/sys/fs/cgroup", name) for name in V1_CONTROLLERS]
-    if not all((point / "cgroup.procs").exists() for point in points):
-        raise SystemExit("--kernel needs the v1 hierarchies cpu, cpuacct, cpuset and memory")
     names = [SUBTREE, f"{SUBTREE}/batch"]
     names += [f"{SUBTREE}/batch/{replica_token(f'job/main/{n}', 1)}" for n in range(workloads)]
     made: list[Path] = []
@@ -160,15 +158,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workloads", type=int, default=250)
     parser.add_argument("--seconds", type=int, default=15)
-    parser.add_argument("--kernel", action="store_true", help="real control groups instead (root, v1)")
+    parser.add_argument(
+        "--fake", action="store_true", help="files of a fake machine, also where real groups can be made"
+    )
     options = parser.parse_args(arguments)
     logs.configure("error")
-    machine = real_groups if options.kernel else fake_machine
+    is_real = not options.fake and all(os.access(Path("/sys/fs/cgroup", name), os.W_OK) for name in V1_CONTROLLERS)
+    machine = real_groups if is_real else fake_machine
     kept = True
     with nats_server() as server, machine(options.workloads) as root:
-        print(
-            f"collector service: {options.workloads} replicas ({'kernel' if options.kernel else 'fake machine'}), 1 s period"
-        )
+        kind = "real control groups" if is_real else "a fake machine"
+        print(f"collector service: {options.workloads} replicas ({kind}), 1 s period")
         for http in (True, False):
             print(f"  {'with' if http else 'without'} its HTTP pages")
             kept = asyncio.run(measure(root, server.url, options.seconds, http)) and kept

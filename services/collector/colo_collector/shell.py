@@ -30,7 +30,8 @@ HEARS: Final = (Subscription(type=PolicyChanged, durable=False, replay=True),)
 _PERIOD_S_MIN: Final = 0.1
 """The shortest real period under a fast clock, because /proc/stat counts in hundredths of a second."""
 _FAULTS_LOGGED: Final = 20
-_WAKE_GAP_S: Final = 0.1
+_WAKE_GAP_S: Final = 0.05
+"""What the kernel tells is handed on at most so late, and a tenth of a second is promised."""
 
 
 class Sampler(Protocol):
@@ -190,7 +191,7 @@ class CollectorShell:
         self._woken.set()
 
     async def hear_kernel(self) -> None:
-        """Hand on what the kernel tells between two samples, at most ten times a second, until cancelled."""
+        """Hand on what the kernel tells between two samples, at most twenty times a second, until cancelled."""
         while self._kernel is not None:
             await self._woken.wait()
             self._woken.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -57,8 +58,21 @@ def read(root: Path, name: str, seconds: int = 1) -> tuple[TopologyRead, SampleR
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_every_machine_has_a_topology_a_sample_and_a_stall(tmp_path: Path, name: str) -> None:
+def test_every_machine_has_a_topology_a_sample_and_a_stall(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: dict[str, int] = {}
+    real_open = os.open
+
+    def recording_open(path: str, flags: int) -> int:
+        opened[path] = flags
+        return real_open(path, flags)
+
+    monkeypatch.setattr(os, "open", recording_open)
     topology_read, sample, tree = read(tmp_path, name)
+    # Whoever may write nothing sees the same.
+    assert len(opened) > 100
+    assert not [path for path, flags in opened.items() if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)]
     topology = topology_read.topology
     assert [cpu.cpu for cpu in topology.cpus] == [one.cpu for one in tree.spec.online()]
     assert len({cpu.core for cpu in topology.cpus}) <= tree.spec.cores
