@@ -111,7 +111,7 @@ class Kernel:
 
 
 def test_what_the_kernel_tells_is_handed_on_within_a_tenth_of_a_second_and_many_words_together() -> None:
-    told_s = {f"signal {number}": number * 0.007 for number in range(40)}
+    woken_s = {f"signal {number}": number * 0.007 for number in range(40)}
     handed_on: list[list[tuple[str, float]]] = []
 
     async def main() -> None:
@@ -133,14 +133,14 @@ def test_what_the_kernel_tells_is_handed_on_within_a_tenth_of_a_second_and_many_
             kernel=Kernel(),
         )
         began_s = loop.time()
-        for name, at_s in told_s.items():
+        for name, at_s in woken_s.items():
             loop.call_at(began_s + at_s, shell.wake, (name,))
         task = asyncio.create_task(shell.hear_kernel())
         await asyncio.sleep(1)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        late_s = {name: at_s - began_s - told_s[name] for batch in handed_on for name, at_s in batch}
-        assert late_s.keys() == told_s.keys()
+        late_s = {name: at_s - began_s - woken_s[name] for batch in handed_on for name, at_s in batch}
+        assert late_s.keys() == woken_s.keys()
         # The other half of the time is left for reading and publishing.
         assert max(late_s.values()) <= 0.051
         assert len(handed_on) <= 7
