@@ -13,8 +13,7 @@ from colo_common.model.placement import Placement
 from colo_common.model.reasons import Reason
 from colo_scheduler.commit.jobs_asked import AskPending
 from colo_scheduler.core import Event, SchedulerCore
-from colo_scheduler.policy import SchedulerPolicy, check_policy
-from colo_scheduler.scorers.weights import ScorerWeights
+from colo_scheduler.policy import SchedulerPolicy, ScorerWeights, check_policy
 from tests.evidence.fleets import Fleet
 from tests.evidence.mix import Ask
 from tests.support.builders import a_node

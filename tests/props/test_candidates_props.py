@@ -18,8 +18,8 @@ from colo_scheduler.placement.candidates import Candidates, ranked
 from colo_scheduler.placement.decide import decide_class
 from colo_scheduler.placement.filters import judge
 from colo_scheduler.placement.scoring import scoring_of
+from colo_scheduler.policy import ScorerWeights
 from colo_scheduler.requests.request_class import RequestClass, class_of
-from colo_scheduler.scorers.weights import ScorerWeights
 from tests.support.builders import GIB, a_node
 from tests.support.profiles import examples
 from tests.support.scheduler_story import COMMAND, EITHER, WORK, a_placement_request, an_allocatable, topology_of

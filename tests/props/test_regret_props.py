@@ -9,7 +9,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colo_scheduler.scorers.weights import ScorerWeights
+from colo_scheduler.policy import ScorerWeights
 from tests.bench.openb import MIB
 from tests.evidence.fleets import Fleet, Machine
 from tests.evidence.mix import Ask

@@ -19,9 +19,8 @@ from colo_scheduler.placement.decide import decide
 from colo_scheduler.placement.filters import judge
 from colo_scheduler.placement.fit import NodeFit, fit_node_exactly
 from colo_scheduler.placement.scoring import FitRows, score_rows, scoring_for
-from colo_scheduler.policy import SchedulerPolicy
+from colo_scheduler.policy import SchedulerPolicy, ScorerWeights
 from colo_scheduler.requests.request_class import RequestClass, class_of
-from colo_scheduler.scorers.weights import ScorerWeights
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.profiles import examples
 from tests.support.scheduler_story import a_placement_request, an_allocatable

@@ -28,9 +28,9 @@ from colo_scheduler.placement.candidates import Candidates
 from colo_scheduler.placement.decide import decide_class
 from colo_scheduler.placement.filters import judge
 from colo_scheduler.placement.scoring import scoring_for
+from colo_scheduler.policy import ScorerWeights
 from colo_scheduler.requests.request_class import RequestClass, class_of
 from colo_scheduler.scorers.recent_eviction import EvictionPenaltyPolicy, decayed
-from colo_scheduler.scorers.weights import ScorerWeights
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.load_twin import hot_value, refused_by
 from tests.support.profiles import examples

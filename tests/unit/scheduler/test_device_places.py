@@ -34,8 +34,7 @@ from colo_scheduler.cluster.facts import NodeFacts
 from colo_scheduler.devices.inventory import DeviceInventory
 from colo_scheduler.devices.need import node_score
 from colo_scheduler.devices.node_scores import DeviceScores
-from colo_scheduler.policy import SchedulerPolicy
-from colo_scheduler.scorers.weights import ScorerWeights
+from colo_scheduler.policy import SchedulerPolicy, ScorerWeights
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.reserve_story import ReservingBench, a_claim, a_reservation
 from tests.support.scheduler_story import EITHER, Bench, a_placement_request, an_allocatable, answer_in

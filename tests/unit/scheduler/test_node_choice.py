@@ -21,8 +21,7 @@ from colo_common.model.qos import QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_scheduler.load.dynamic_rules import METRICS, DynamicRules
 from colo_scheduler.load.rules import LoadRules
-from colo_scheduler.policy import SchedulerPolicy, check_policy
-from colo_scheduler.scorers.weights import Scorer, ScorerWeights
+from colo_scheduler.policy import SchedulerPolicy, Scorer, ScorerWeights, check_policy
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable, gpus
 from tests.unit.scheduler.test_signals import a_bench, a_load, delivered, online, place

@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.scorers.weights import Scorer, ScorerWeights
+from colo_scheduler.policy import Scorer, ScorerWeights
 
 #: Nothing counts but what a test names.
 NOTHING = ScorerWeights(**{scorer.value.replace("-", "_"): 0 for scorer in Scorer})

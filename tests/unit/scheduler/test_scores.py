@@ -7,8 +7,7 @@ import pytest
 
 from colo_common.events.placement import NodeScore
 from colo_scheduler.placement.scoring import most_free, most_free_of_rows, scoring_of, sort_keys
-from colo_scheduler.policy import SchedulerPolicy
-from colo_scheduler.scorers.weights import WEIGHT_MAX, Scorer, ScorerWeights
+from colo_scheduler.policy import WEIGHT_MAX, SchedulerPolicy, Scorer, ScorerWeights
 
 
 def weighted(cost: int, free: int, weights: ScorerWeights) -> int:

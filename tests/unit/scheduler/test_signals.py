@@ -14,8 +14,7 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.workload import JobSpec, ResourceRequest, TaskSpec
 from colo_scheduler.cluster.signals import kind_of
-from colo_scheduler.policy import SchedulerPolicy
-from colo_scheduler.scorers.weights import ScorerWeights
+from colo_scheduler.policy import SchedulerPolicy, ScorerWeights
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.scheduler_story import COMMAND, Bench, a_placement_request, an_allocatable
 

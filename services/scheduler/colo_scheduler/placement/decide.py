@@ -34,10 +34,9 @@ from colo_scheduler.placement.choice import Choice
 from colo_scheduler.placement.filters import ORDER, reason_for
 from colo_scheduler.placement.fit import TRIES_MOST, NodeFit, Rejection, fit_node_exactly
 from colo_scheduler.placement.scoring import Scoring, Seen, scoring_for
-from colo_scheduler.policy import SchedulerPolicy
+from colo_scheduler.policy import SchedulerPolicy, ScorerWeights
 from colo_scheduler.requests.queue import RequestQueue
 from colo_scheduler.requests.request_class import RequestClass
-from colo_scheduler.scorers.weights import ScorerWeights
 
 __all__ = [
     "ClassDecision",

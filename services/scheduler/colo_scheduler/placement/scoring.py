@@ -20,6 +20,7 @@ from colo_scheduler.cluster.pool import CPU_BITS, CPU_MAX, RANK_BITS, RANK_MAX, 
 from colo_scheduler.cluster.signals import kind_of
 from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.numa.zones import IntArray, costs_of_rows
+from colo_scheduler.policy import NEVER_RISING, Scorer, ScorerWeights
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.scorers.allocation import (
     balanced_allocation,
@@ -34,7 +35,6 @@ from colo_scheduler.scorers.allocation import (
     most_allocated_of_rows,
 )
 from colo_scheduler.scorers.placement import fewest_zones_of_rows, soft_taints, spread
-from colo_scheduler.scorers.weights import NEVER_RISING, Scorer, ScorerWeights
 
 __all__ = [
     "FitRows",
