@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from colo_common.model.node_selector import Operator, Requirement, Selector, selects
 from colo_common.model.qos import PriorityBand
-from colo_scheduler.eligibility.selector import LabelColumns
+from colo_scheduler.cluster.labels import LabelColumns
 from colo_scheduler.load.rows import (
     EXPIRED,
     FIRST_RESOURCE,

@@ -136,11 +136,14 @@ class SchedulerCore:
         self._soon_ms = now_ms
         effects = self._take(event, now_ms)
         # Reservations need nothing of ReplicaEnded, the most frequent event: HoldsReleased reports the place that an owner leaves.
-        if isinstance(event, ReplicaEnded):
-            return effects
+        if not isinstance(event, ReplicaEnded):
+            self._follow(event, now_ms)
+        return effects
+
+    def _follow(self, event: Event, now_ms: int) -> None:
+        """Show the event to the reservations, where there are any or may be some now."""
         if not self.reserve.is_empty or isinstance(event, (ReservationsLoaded, ReservationChanged, Conflict)):
             self.reserve.follow(event, now_ms)
-        return effects
 
     def _take(self, event: Event, now_ms: int) -> list[Effect]:
         match event:

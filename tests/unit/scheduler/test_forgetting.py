@@ -10,7 +10,7 @@ from colo_common.model.invalid import InvariantBroken
 from colo_common.model.node_selector import Selector
 from colo_common.model.qos import QosClass
 from colo_common.model.reasons import Reason
-from colo_scheduler.eligibility.selector import LabelColumns
+from colo_scheduler.cluster.labels import LabelColumns
 from colo_scheduler.ledger.memory import MemoryLedger
 from colo_scheduler.ledger.port import Hold, LedgerRows, NodeCommit
 from colo_scheduler.placement.filters import judge
