@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from colo_common.model.freshness import Freshness
 from colo_common.model.placement import ZoneShare
 from colo_common.model.reasons import Reason
-from colo_scheduler.cluster.cluster import Cluster
+from colo_scheduler.cluster.cluster import Cluster, View
 from colo_scheduler.cluster.pool import PoolName
-from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.numa.zones import ZoneFree, choose_zones
 from colo_scheduler.placement.candidates import Candidates, ranked
 from colo_scheduler.placement.decide import decide_class

@@ -10,9 +10,8 @@ from colo_common.model.constraints import Constraints, DeviceRequest
 from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.topology import Device
-from colo_scheduler.cluster.cluster import Cluster
+from colo_scheduler.cluster.cluster import Cluster, View
 from colo_scheduler.cluster.pool import PoolName, pool_of
-from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.numa.zones import IntArray, costs_of_rows
 from colo_scheduler.placement.choice import Choice
 from colo_scheduler.placement.decide import decide

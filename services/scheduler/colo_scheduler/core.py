@@ -29,10 +29,9 @@ from colo_common.model.partition import Partitions, PartitionsHeld
 from colo_common.model.placement import Attempt
 from colo_scheduler.audit import StateAudit
 from colo_scheduler.cluster.arrival import arrived
-from colo_scheduler.cluster.cluster import Cluster
+from colo_scheduler.cluster.cluster import Cluster, View
 from colo_scheduler.cluster.colocation import NodeColocation
 from colo_scheduler.cluster.signals import NodeSignals
-from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.commit.commit import Commits, load_rows
 from colo_scheduler.commit.evictions import EvictionHistory
 from colo_scheduler.commit.forgetting import Forgetting

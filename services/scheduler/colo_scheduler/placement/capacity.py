@@ -11,12 +11,11 @@ from colo_common.model.constraints import DeviceRequest
 from colo_common.model.qos import QosClass
 from colo_common.model.reasons import Reason
 from colo_common.model.shortage import DEVICE_MEMORY
-from colo_scheduler.cluster.cluster import Cluster
+from colo_scheduler.cluster.cluster import Cluster, View
 from colo_scheduler.cluster.holding import amplified
 from colo_scheduler.cluster.inventory import CPU_MCPU
 from colo_scheduler.cluster.node import Node
 from colo_scheduler.cluster.pool import PoolName
-from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.devices.layout import DeviceLayout
 from colo_scheduler.devices.need import need_of
 from colo_scheduler.devices.never import DeviceAsk, ask_of, never_holds

@@ -27,8 +27,8 @@ from colo_common.events.job import PlacementRequest
 from colo_common.events.placement import NodeScore, ReasonCount
 from colo_common.model.placement import ZoneShare
 from colo_common.model.reasons import Reason
+from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.inventory_index import UNLIMITED
-from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.placement.candidates import Candidate, Candidates, ClassContext, ranked
 from colo_scheduler.placement.choice import Choice
 from colo_scheduler.placement.filters import ORDER, reason_for

@@ -9,10 +9,9 @@ import numpy as np
 from colo_common.events.placement import NearestMiss, ReasonCount
 from colo_common.model.reasons import Reason
 from colo_common.model.restriction import restriction_text
-from colo_scheduler.cluster.cluster import Cluster
+from colo_scheduler.cluster.cluster import Cluster, View
 from colo_scheduler.cluster.pool import Pool, pool_of
 from colo_scheduler.cluster.restricted import restriction_behind
-from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.devices.never import ask_of
 from colo_scheduler.numa.zones import IntArray, cpu_held_together, parts_of_rows
 from colo_scheduler.placement.capacity import layout_shortage, too_large

@@ -21,10 +21,10 @@ from colo_common.events.placement import ReasonCount
 from colo_common.model.constraints import Toleration
 from colo_common.model.node_selector import Requirement, Selector
 from colo_common.model.reasons import Reason
+from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.facts import BoolArray, NodeFacts
 from colo_scheduler.cluster.pool import Pool, pool_of
 from colo_scheduler.cluster.restricted import BATCH_BITS, PROD_BITS
-from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.devices.never import NOTHING_ASKED, DeviceAsk, ask_of, never_holds
 from colo_scheduler.numa.zones import IntArray, rows_holding_together
 from colo_scheduler.requests.request_class import RequestClass

@@ -15,10 +15,10 @@ from colo_common.model.placement import DeviceShare, ZoneHugePages, ZoneShare
 from colo_common.model.qos import QosClass
 from colo_common.model.reasons import Reason
 from colo_common.model.resource_list import CPU, MEMORY
+from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.holding import EXCLUSIVE, Holding, amplified
 from colo_scheduler.cluster.inventory import CPU_MCPU, NodeInventory
 from colo_scheduler.cluster.pool import PoolRow, pool_of
-from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.cpus.available import keep_bindable
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
 from colo_scheduler.cpus.choose import CpuRequest, choose_cpus

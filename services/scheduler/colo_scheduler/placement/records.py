@@ -13,7 +13,7 @@ from colo_common.events.placement import PlacementRejected, ProposedPreemption, 
 from colo_common.events.requests import DecisionRecord
 from colo_common.model.placement import Attempt, Placement, attempt_key
 from colo_common.model.reasons import Reason
-from colo_scheduler.cluster.snapshot import View
+from colo_scheduler.cluster.cluster import View
 from colo_scheduler.placement.decide import ClassDecision, ScoreHistory, ScoreSnapshot
 from colo_scheduler.placement.report import Report
 from colo_scheduler.policy import SchedulerPolicy

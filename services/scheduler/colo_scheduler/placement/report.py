@@ -6,7 +6,7 @@ from typing import NamedTuple
 from colo_common.events.placement import NearestMiss, ReasonCount
 from colo_common.model.reasons import Reason
 from colo_common.model.shortage import CONDITION
-from colo_scheduler.cluster.snapshot import View
+from colo_scheduler.cluster.cluster import View
 from colo_scheduler.requests.request_class import RequestClass
 
 __all__ = ["Report", "least_busy"]

@@ -16,9 +16,9 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 
 from colo_common.events.placement import NodeScore
+from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.pool import CPU_BITS, CPU_MAX, RANK_BITS, RANK_MAX, FloatArray, Pool, pool_of
 from colo_scheduler.cluster.signals import kind_of
-from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.numa.zones import IntArray, costs_of_rows
 from colo_scheduler.policy import NEVER_RISING, Scorer, ScorerWeights
 from colo_scheduler.requests.request_class import RequestClass

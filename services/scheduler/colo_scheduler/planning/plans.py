@@ -19,10 +19,9 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_rules import validate_spec
 from colo_common.model.placement import Attempt, Placement
 from colo_common.model.workload import TaskSpec
-from colo_scheduler.cluster.cluster import Cluster
+from colo_scheduler.cluster.cluster import Cluster, View
 from colo_scheduler.cluster.holding import holding_of
 from colo_scheduler.cluster.pool import pool_of
-from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.commit.commit import placement_of
 from colo_scheduler.placement.choice import Choice
 from colo_scheduler.placement.decide import SEARCH_COST, ClassDecision, decide, turns

@@ -20,8 +20,7 @@ from colo_common.events.placement import (
 )
 from colo_common.model.placement import Attempt, Placement, attempt_key
 from colo_common.model.reasons import Reason
-from colo_scheduler.cluster.cluster import Cluster
-from colo_scheduler.cluster.snapshot import View
+from colo_scheduler.cluster.cluster import Cluster, View
 from colo_scheduler.commit.commit import Commits
 from colo_scheduler.commit.held import HeldAttempt, Over
 from colo_scheduler.ledger.port import name_of

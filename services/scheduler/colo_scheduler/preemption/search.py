@@ -19,13 +19,13 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from colo_common.model.placement import Attempt, Placement, ZoneShare
+from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.facts import BoolArray
 from colo_scheduler.cluster.holding import holding_of
 from colo_scheduler.cluster.inventory import NodeInventory
 from colo_scheduler.cluster.node import costs_of
 from colo_scheduler.cluster.pool import RANK_BITS, RANK_MAX, pool_of
 from colo_scheduler.cluster.preemptible_index import Importance, ImportanceLevel, importance_of
-from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.numa.zones import IntArray, Part, ZoneFree, choose_zones
 from colo_scheduler.placement.filters import open_to
 from colo_scheduler.placement.fit import NodeFit, Site, fit_node, fit_node_exactly

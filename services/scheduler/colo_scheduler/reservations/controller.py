@@ -25,8 +25,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.partition import Partitions, PartitionsHeld
 from colo_common.model.placement import Attempt, Placement, attempt_key
 from colo_common.model.reservation import ReservationSpec
-from colo_scheduler.cluster.cluster import Cluster
-from colo_scheduler.cluster.snapshot import View
+from colo_scheduler.cluster.cluster import Cluster, View
 from colo_scheduler.commit.commit import Commits, CommitTurn, load_rows, placement_of
 from colo_scheduler.ledger.port import HoldsReleased, LedgerAnswered, LedgerRows, name_of
 from colo_scheduler.placement.choice import Choice

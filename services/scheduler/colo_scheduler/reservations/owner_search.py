@@ -16,12 +16,12 @@ from colo_common.model.constraints import CpuBind, NumaPolicy
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import Placement, ZoneShare
 from colo_common.model.resource_list import CPU, MEMORY
+from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.holding import amplified
 from colo_scheduler.cluster.inventory import CPU_MCPU, NodeInventory
 from colo_scheduler.cluster.inventory_index import is_strict
 from colo_scheduler.cluster.node import Node
 from colo_scheduler.cluster.pool import PoolName, pool_of
-from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.cpus.available import satisfies_binding
 from colo_scheduler.cpus.binding import BindPolicy
 from colo_scheduler.numa.zones import ZoneFree, choose_zones

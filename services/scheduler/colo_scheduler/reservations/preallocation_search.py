@@ -14,9 +14,9 @@ from colo_common.model.placement import Attempt, Placement, ZoneShare
 from colo_common.model.reservation import ReservationSpec
 from colo_common.model.resource_list import CPU, MEMORY
 from colo_common.model.workload import RunSpec
+from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.holding import Holding
 from colo_scheduler.cluster.pool import pool_of
-from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.commit.held import HeldAttempt
 from colo_scheduler.cpus.available import satisfies_binding
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy

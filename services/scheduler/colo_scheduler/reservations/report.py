@@ -5,8 +5,8 @@ from msgspec import structs
 from colo_common.events.job import PlacementRequest
 from colo_common.events.placement import NearestMiss, ReasonCount
 from colo_common.model.reasons import Reason
+from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.pool import pool_of
-from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.placement.filters import STATIC_FILTERS, open_to
 from colo_scheduler.placement.report import Report, least_busy
 from colo_scheduler.requests.request_class import RequestClass
