@@ -54,6 +54,11 @@ purity:
 imports:
     {{ python }} -m tests.repo.import_graph --write
 
+[doc('list the files that a placement request and a sample visit in their services')]
+[group('check')]
+walk:
+    {{ python }} -m tests.repo.walk
+
 [doc('list the metrics of the code anew: docs/metrics.md')]
 [group('check')]
 metrics:

@@ -168,7 +168,10 @@ def test_the_lives_reach_all_that_can_go_wrong() -> None:
 
 
 def check_life(cluster: list[tuple[str, list[tuple[int, int]]]], steps: list[tuple[object, ...]]) -> Counter[str]:
-    """Assert after every step that nothing is held twice or beyond what was allocatable; return what the steps reached."""
+    """Assert after every step that nothing is held twice or beyond what was allocatable; return what the steps reached.
+
+    A replica that ends is one of those that are held, so that few of these steps say nothing.
+    """
     reached: Counter[str] = Counter()
     bench = Bench()
     delivered(bench, cluster, list(range(len(cluster))))
@@ -192,7 +195,6 @@ def check_life(cluster: list[tuple[str, list[tuple[int, int]]]], steps: list[tup
                 effects = bench.say(PlacementsRequested(placement_requests=(placement_request,)))
             case ("end", int(number)):
                 if held:
-                    # One of those that are held, so that few of these steps say nothing.
                     placement = held.pop(sorted(held)[number % len(held)])
                     reached["ended"] += 1
                     attempts[int(placement.replica.rpartition("/")[2])] = placement.attempt + 1
