@@ -62,7 +62,7 @@ class _Trace:
 
     def __init__(self) -> None:
         self.files: dict[str, None] = {}
-        self._beside: FrameType | None = None
+        self._not_counted: FrameType | None = None
 
     @contextmanager
     def on(self) -> Iterator[None]:
@@ -79,12 +79,12 @@ class _Trace:
 
     def _note(self, frame: FrameType, event: str, _argument: Any) -> None:
         code = frame.f_code
-        if self._beside is not None:
-            if event == "return" and frame is self._beside:
-                self._beside = None
+        if self._not_counted is not None:
+            if event == "return" and frame is self._not_counted:
+                self._not_counted = None
         elif event == "call" and code.co_filename.startswith(_PRODUCT) and code.co_name != "<module>":
             if code.co_name.startswith(_AFTER_EVERY_EVENT) and code.co_filename.endswith("/core.py"):
-                self._beside = frame
+                self._not_counted = frame
             else:
                 self.files[code.co_filename] = None
 
