@@ -46,7 +46,7 @@ class BusUser(Struct, frozen=True, kw_only=True):
 
 
 def nats_users(users: Sequence[BusUser]) -> str:
-    """The file for `include` in nats.conf. Without a user of it nobody is let in."""
+    """The file for `include` in nats.conf. A connection without one of these users is refused."""
     lines = [
         "# Written by `colo admin credentials`; include it in nats.conf and reload (SIGHUP).",
         "authorization {",

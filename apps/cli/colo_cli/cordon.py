@@ -31,7 +31,7 @@ def cordon(
 
 
 def uncordon(node: str, /, *, reason: str = "", by: As = "", output: Output = "table", api: str | None = None) -> int:
-    """Let a node take new work again: ends a cordon and a drain. What has left does not come back by itself.
+    """Let a node take new work again: ends a cordon and a drain. Replicas that have left do not come back by themselves.
 
     Args:
         node: The node's name.

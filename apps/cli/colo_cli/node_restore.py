@@ -15,7 +15,7 @@ __all__ = ["restore"]
 def restore(*settings: SettingWords, yes: Annotated[bool, Parameter(negative=())] = False) -> int:
     """End every replica of this machine, remove colo's control groups, and give each kernel file the value from before.
 
-    The executor must not run. What cannot be put back is named, and the journal is kept for another try.
+    The executor must not run. A value that cannot be put back is named, and the journal is kept for another try.
 
     Args:
         settings: the executor's settings: --process-state-dir, --process-subtree, --config and more.

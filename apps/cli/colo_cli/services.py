@@ -52,7 +52,7 @@ def holds(held: tuple[int, ...], partitions: int) -> str:
 
 
 def service_rows(entry: "ServiceEntry") -> Iterator[list[str]]:
-    """A row for each instance; one row for a service that has none. What is behind belongs to all instances together."""
+    """A row for each instance; one row for a service that has none. The messages that wait belong to all instances together."""
     behind = "-" if entry.pending is None else str(entry.pending)
     in_work = "-" if entry.unacknowledged is None else str(entry.unacknowledged)
     if not entry.instances:

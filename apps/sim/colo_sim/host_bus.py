@@ -28,7 +28,7 @@ class NodesBus:
         self._shared: dict[Source, _SharedConsumer] = {}
 
     async def listen(self, source: Source, sink: Sink, missed: Missed | None = None) -> None:
-        """See Bus.listen. Who comes later gets the last message of each subject first, as from a consumer of its own."""
+        """See Bus.listen. A later listener gets the last message of each subject first, as from a consumer of its own."""
         if not (source.stream and source.last_per_subject) or source.durable or source.also:
             await self._bus.listen(source, sink, missed)
             return
@@ -62,7 +62,7 @@ class NodesBus:
 
 
 class _SharedConsumer:
-    """One consumer for as long as somebody listens, a queue for each listener: a slow one delays no other."""
+    """One consumer while there is a listener, and a queue for each listener: a slow listener delays no other."""
 
     def __init__(self, bus: Bus, source: Source) -> None:
         self._bus = bus

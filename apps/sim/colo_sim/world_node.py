@@ -181,9 +181,9 @@ class _Runtime(SimulatedRuntime):
         self._watcher = watcher
 
     async def adopt(self, now_ms: int) -> Adopted:
-        """See Runtime.adopt. What is not in the journal is adopted as its control group shows it.
+        """See Runtime.adopt. A replica that is not in the journal is adopted as its control group shows it.
 
-        The group of what ended while nobody watched is still there.
+        The control group of a replica that ended between two executors is still there.
         """
         self._catch_up(now_ms)
         self._note_exits()

@@ -90,7 +90,7 @@ class _NobodyAnswers:
 
 
 def _sharing(boot: Boot, service: Service, keeper: LeaseKeeper | None) -> Works:
-    """The service alone, or with its share of the work. What was fenced begins again."""
+    """The service alone, or with its share of the work. A service that was fenced begins again."""
     if keeper is None:
         return (running(boot, service),)
 

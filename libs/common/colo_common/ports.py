@@ -61,11 +61,13 @@ class Unavailable(PortError):
 
 
 class Refused(PortError):
-    """The server refused the call (rights, a configuration that it lacks). The same call helps only once somebody changed that."""
+    """The server refused the call (rights, a configuration that it lacks). The same call is refused until its configuration
+    changes.
+    """
 
 
 class OtherPartitions(Refused):
-    """The live instances of a service have another number of partitions: who asked holds nothing while they live."""
+    """The live instances of a service have another number of partitions: the caller holds nothing while they live."""
 
     def __init__(self, others: int, own: int) -> None:
         super().__init__(
@@ -96,7 +98,7 @@ class StoreConflict(PortError):
 
 
 class Fenced(Exception):
-    """Another instance holds the partition by now. Nothing was written; who gets this must not go on as its holder."""
+    """Another instance holds the partition by now. Nothing was written; the caller must not go on as its holder."""
 
 
 class Clock(Protocol):
@@ -130,7 +132,7 @@ class Source(Struct, frozen=True, kw_only=True):
 
     `stream` empty: live core messages, lossy; when the sink is slow only the newest few of each subject are kept. Otherwise a
     consumer of that stream. With `durable` it has that name, continues where it stopped, needs explicit acknowledgement, and
-    redelivers after `ack_wait_s`, for ever: who receives a message decides what is poison. Without, it starts with new messages, or
+    redelivers after `ack_wait_s`, for ever: the receiver decides which message is poison. Without, it starts with new messages, or
     with `last_per_subject` with the last message of each subject, or with `since_s` with the first message that the stream stored
     at most so many seconds ago (where those are more than `since_most`, with the newest `since_most` messages of the stream); each
     message is delivered once, and acknowledging does nothing.
@@ -386,10 +388,10 @@ class Leases(Protocol):
     async def renew(self, owner: str, ttl_ms: int, partitions: int, held: Sequence[Fence] = ()) -> tuple[Fence, ...]:
         """Renew the owner's partitions and take free ones, up to its fair share of all that are alive; those it holds afterwards.
 
-        A lease lasts `ttl_ms` from now; a partition is free without a holder, or when its holder did not renew it in time. One that
-        changes hands gets a higher fence. `ttl_ms` 0 gives everything up. `held` is what the owner holds: a store that lost this
-        gives it back under the same fences. Raises OtherPartitions while live instances have another number of partitions; once the
-        last one of them has left, the others' number counts, and no fence of before is valid any more.
+        A lease lasts `ttl_ms` from now; a partition is free without a holder, or when its holder did not renew it in time. A
+        partition that changes hands gets a higher fence. `ttl_ms` 0 gives everything up. `held` is what the owner holds: a store that
+        lost this gives it back under the same fences. Raises OtherPartitions while live instances have another number of partitions;
+        once the last one of them has left, the others' number counts, and no fence of before is valid any more.
         """
         ...
 

@@ -59,7 +59,7 @@ class KernelTriggers:
     def watch(self, files: Mapping[str, tuple[str, str]]) -> None:
         """Watch exactly these: name -> path and trigger ("some 600000 10000000", "" for an events file). At most 1,024.
 
-        What the kernel refuses is left out, and is not tried again while it is asked for.
+        A trigger that the kernel refuses is left out, and is not tried again while it is in the mapping.
         """
         wanted = {**dict(sorted(files.items())[: _FILES_MAX - len(self._always)]), **self._always}
         with self._lock:

@@ -235,7 +235,7 @@ class Machine:
     def set_business(self, metrics: Mapping[str, BusinessMetric], at_ms: int) -> None:
         """Take what workloads say of themselves, by name or pod; `at_ms` is the monotonic time at which its ages were counted.
 
-        What others said before stays as it is, and grows old.
+        Earlier metrics of other workloads stay as they are, and grow old.
         """
         self._business = {**self._business, **{name: (metric, at_ms) for name, metric in metrics.items()}}
 

@@ -133,7 +133,7 @@ def container_workloads(children: ListDirectories) -> tuple[Workload, ...]:
 
 
 def without_nested(found: Iterable[Workload], listed: Iterable[Workload]) -> tuple[Workload, ...]:
-    """Those that neither contain nor lie within a listed group, and have a name of their own: nothing counts twice."""
+    """The workloads that neither contain nor lie within a listed group, and have a name of their own: nothing counts twice."""
     paths = [one.path for one in listed]
     names = {one.name for one in listed}
     return tuple(

@@ -1,4 +1,4 @@
-"""Who may say which workload's metric, and what of it is believed."""
+"""The senders that may push the metric of a workload, and which of their values count."""
 
 from __future__ import annotations
 

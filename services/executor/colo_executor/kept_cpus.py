@@ -17,7 +17,7 @@ class KeptCpus(Struct, frozen=True, kw_only=True):
 
     @property
     def taken(self) -> CpuSet:
-        """Those that no online work gets."""
+        """The CPUs that no online work gets."""
         return self.withheld | self.pinned
 
 

@@ -210,7 +210,7 @@ def online_knobs(
 ) -> tuple[KnobWrite, ...]:
     """Knobs of one online replica: sets, weight by request, limits of memory and CPU, processes, huge pages.
 
-    Never idle. One with CPUs of its own has no quota, which would stop it on CPUs that nobody else may use.
+    Never idle. A replica with CPUs of its own has no quota, which would stop it on CPUs that no other work may use.
     """
     cpus, mems = online_sets(hold, machine, pools)
     mems = mems | huge_page_zones(placement) & machine.mems

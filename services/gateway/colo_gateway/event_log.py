@@ -31,7 +31,7 @@ class EventLog:
     """A ring of the newest `size` facts."""
 
     def __init__(self, size: int, start: int = 0) -> None:
-        """`start`: the position before the first fact. One that grows with time keeps positions of another start apart."""
+        """`start`: the position before the first fact. A start that grows with time keeps the positions of two starts apart."""
         self._entries: deque[EventLogEntry] = deque(maxlen=size)
         self._start = start
         self._begins_ms: dict[str, int] = {}

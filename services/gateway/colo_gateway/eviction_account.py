@@ -48,7 +48,7 @@ class EvictionAccount(Struct, frozen=True, kw_only=True):
 
 
 class EvictionList(Struct, frozen=True, kw_only=True):
-    """Evictions, newest first; `total` counts all that match. Those before `known_since_ms` may be missing."""
+    """Evictions, newest first; `total` counts all that match. Evictions before `known_since_ms` may be missing."""
 
     evictions: tuple[EvictionAccount, ...]
     total: int

@@ -50,7 +50,7 @@ _KIND_TASKS: Final = 4
 
 
 class _Rules:
-    """Checks specifications. One that differs only by its name from a remembered valid one has only its name checked."""
+    """Checks specifications. Of one that differs from a remembered valid one by its name alone, only the name is checked."""
 
     def __init__(self) -> None:
         self._good: deque[JobSpec] = deque(maxlen=_KINDS)

@@ -175,7 +175,7 @@ class JobsCore:
     def _answer(self, request: RequestReceived, now_ms: int) -> list[Effect]:
         """The rows, the messages and the reply of one request together.
 
-        What an earlier event of the batch changed in a job that is cancelled is recorded and published before it. A request that
+        Changes by earlier events of the batch to a job that is cancelled are recorded and published before it. A request that
         changes a job is answered with the state and the version that its Record writes.
         """
         before = self._result(request.body.job).effects if isinstance(request.body, CancelJob) else []
@@ -357,7 +357,7 @@ class JobsCore:
         return effects
 
     def _put_back(self) -> list[Effect]:
-        """Write the rows of the next jobs into a store that lost rows. What is known here was stored, and is the truth then."""
+        """Write the rows of the next jobs into a store that lost rows. The rows in memory were stored, and are the truth then."""
         names, self._to_put_back = self._to_put_back[:_PUT_BACK_AT_ONCE], self._to_put_back[_PUT_BACK_AT_ONCE:]
         return [put_back(job) for name in names if (job := self.index.jobs.get(name)) is not None and job.version]
 

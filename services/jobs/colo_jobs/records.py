@@ -55,7 +55,7 @@ _T = TypeVar("_T")
 
 
 class ReplicaRecord(Struct, kw_only=True, omit_defaults=True, gc=False):
-    """The record of a replica. One that was never placed is stored as {}.
+    """The record of a replica. A replica that was never placed is stored as {}.
 
     `attempt` fences: a report with a lower number is late. `due_ms` is the only timer that a state may have: the retry of Backoff,
     the lost time of Unknown and Stopping; 0: none. `missing`: the node's executor recovered without this attempt. `queued_at_ms` is

@@ -88,7 +88,7 @@ class FleetGuard:
         self._seen_ms = now_ms
 
     def hears(self, is_reachable: bool) -> None:
-        """Note whether messages flow. Nobody ages while they do not."""
+        """Note whether messages flow. No node ages while they do not."""
         self._is_reachable = is_reachable
 
     def deadline_ms(self, due_ms: int | None) -> int | None:

@@ -28,7 +28,7 @@ async def load_histories(store: Store, partitions: tuple[int, ...] = ()) -> Sequ
 async def keep_histories(core: OvercommitCore, store: Store, clock: Clock, every_ms: int) -> None:
     """Store each node's history when it has learned a step, at most every `every_ms`, until cancelled.
 
-    What cannot be stored now is stored later: nothing waits for it.
+    A row that cannot be stored now is stored later: nothing waits for it.
     """
     log = structlog.get_logger("overcommit")
     is_away = False

@@ -51,7 +51,7 @@ class StoredHistories:
     def due(
         self, nodes: Mapping[str, KnownNode], owns: Callable[[str], bool], now_ms: int, every_ms: int, most: int
     ) -> dict[str, bytes | None]:
-        """Node -> the row to store now, None to delete it. One that is too large is counted, and tried again with its next step."""
+        """Node -> the row to store now, None to delete it. A row that is too large is counted, and tried again at the next step."""
         found: dict[str, bytes | None] = dict.fromkeys(list(self._expired)[:most])
         for name, history in _due(nodes, owns, now_ms, every_ms, most):
             value = encode_history(history)

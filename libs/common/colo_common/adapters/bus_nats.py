@@ -155,8 +155,8 @@ class NatsBus:
     ) -> Coroutine[Any, Any, None]:
         """Answer as NATS micro service `colo-<service>`, discoverable by $SRV.PING, INFO and STATS.
 
-        From this call on the bus is not ready until the server knows every subject: who asks a service that said that it is ready
-        finds it there.
+        From this call on the bus is not ready until the server knows every subject: a client that asks a ready service is
+        answered.
         """
         self._not_answering_yet += 1
         return self._answer(service, answerers) if is_listed else self._answer_unlisted(service, answerers)

@@ -12,8 +12,8 @@ class SystemClock:
     """The wall clock as it was when this object was made, counted on by the monotonic clock: it never steps.
 
     With `speed` above 1, now = origin + (wall - origin) x speed, rounded down: a lab's fast clock. Processes that share `speed` and
-    `origin_ms`, or a `pace`, which may change while they run, share the time. Who sets the wall clock of a machine, forward or
-    back, shortens and lengthens no time of a running process; a process that starts later has the new time. The monotonic clock
+    `origin_ms`, or a `pace`, which may change while they run, share the time. A change of the machine's wall
+    clock, forward or back, changes no time of a running process; a process that starts later has the new time. The monotonic clock
     follows the corrections of a time server that are no steps. Raises InvalidInput for a speed that is not above 0, or for a
     scaled clock without an origin.
     """

@@ -48,7 +48,7 @@ class MemoryLeases:
         return tuple(sorted(mine.items()))
 
     def lose(self, mask: int) -> int:
-        """Forget the leases whose bits are set in the mask, so that the next one who asks gets them; how many there were."""
+        """Forget the leases whose bits are set in the mask, so that the next instance that asks gets them; returns their number."""
         lost = [partition for partition in self._leases if mask >> partition & 1]
         for partition in lost:
             del self._leases[partition]

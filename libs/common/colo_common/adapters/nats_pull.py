@@ -166,7 +166,7 @@ class PullConsumer:
             await self._missed(why)
 
     async def _look_at_start(self, received: int) -> None:
-        """What was discarded or lost since the message `received`, while nobody listened, is missed, too."""
+        """Messages that were discarded or lost since the message `received`, before this consumer listened, are missed too."""
         state = (await self._jetstream.stream_info(self._source.stream)).state
         if state.last_seq < received:
             # It was made again, or restored: it begins anew.

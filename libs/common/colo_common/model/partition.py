@@ -1,7 +1,7 @@
 """Partitions: the parts into which the instances of a service divide their work. A lease gives a partition to one instance.
 
-A lease carries a fence, a number that is higher with every change of hands. What changes the truth names the fences of its
-partitions, and is refused when a fence is not the newest: an instance that lost a partition unnoticed changes nothing.
+A lease carries a fence, a number that is higher with every change of hands. A write names the fences of its partitions,
+and is refused when a fence is not the newest: an instance that lost a partition unnoticed changes nothing.
 """
 
 import zlib

@@ -44,7 +44,7 @@ class ManifestJob(NamedTuple):
 
 
 class _Part:
-    """A mapping of the manifest. A key that nobody has taken when all is read is one that is not understood."""
+    """A mapping of the manifest. A key that is not read when all parts were read is not understood."""
 
     def __init__(self, value: object, path: str) -> None:
         self.path = path
@@ -77,7 +77,7 @@ class _Part:
         return parts
 
     def unread(self) -> list[str]:
-        """The paths of all keys that nobody has taken."""
+        """The paths of all keys that were not read."""
         return [*map(self.at, self.left), *(path for part in self.parts for path in part.unread())]
 
 

@@ -230,8 +230,8 @@ def _kubernetes_selector(value: object, field: str) -> Selector:
 
 
 def _koordinator(parts: Mapping[str, Any]) -> ColocationPolicy:
-    """`colocation-config`: of several nodeConfigs the first that selects a node counts. What it does not say is Koordinator's
-    default.
+    """`colocation-config`: of several nodeConfigs the first that selects a node counts. A key that it lacks has
+    Koordinator's default.
     """
     document = mapping_of(parts[_KOORDINATOR], _KOORDINATOR)
     unfollowed = [

@@ -72,7 +72,7 @@ class Sketch:
         return tuple(found)
 
     def above(self, value: int) -> int:
-        """How many values are larger. Those of the bucket of `value` itself, up to four percent larger, do not count."""
+        """How many values are larger. Values in the bucket of `value` itself, up to four percent larger, do not count."""
         if value <= 0:
             return self.count - self._zeros
         bucket = _bucket(min(value, _VALUE_MAX))

@@ -179,9 +179,9 @@ class Sender:
     async def run(self) -> None:
         """Send until cancelled. Raises ShuttingDown when the service shuts down without the bus, and any unexpected error.
 
-        Up to _IN_FLIGHT_MOST calls of the bus wait for their acknowledgements at once. They start in order, their replies
-        and acknowledgements are done in order, and a failed call is retried only when all earlier calls are done. What was stored
-        before an earlier message of its subject, in a stream that keeps the last one only, is published once more after that.
+        Up to _IN_FLIGHT_MOST calls of the bus wait for their acknowledgements at once. They start in order, their replies and
+        acknowledgements are done in order, and a failed call is retried only when all earlier calls are done. A message that was
+        stored before an earlier one of its subject, in a stream that keeps the last one only, is published once more after that.
         """
         self._failure = asyncio.get_running_loop().create_future()
         clearing = asyncio.create_task(self._keep_clearing())
@@ -301,7 +301,7 @@ class Sender:
                 return
 
     def _left(self, messages: list[Outgoing], error: PortError, late: set[str]) -> Sequence[Outgoing]:
-        """What is to be published now: what was not stored, and again what overtook it."""
+        """The messages to publish now: those that were not stored, and again those that overtook them."""
         left = messages if error.left is None else error.left
         late |= {message.subject for message in left if message.durable and keeps_last_only(message.subject)}
         if len(left) == len(messages) or not late:

@@ -1,7 +1,8 @@
 """Several instances that share the work of a service: each acts on the partitions that it holds, and knows of the others' as well.
 
-An instance that starts hears and learns everything first, and then takes its share. What it gives up, because another one came, it
-stops to act on at once. When it would write or publish for what it lost unnoticed, its process ends like a crash, as a term does.
+An instance that starts hears and learns everything first, and then takes its share. It stops at once to act on the partitions that
+it gives up because another instance came. When it would write or publish for a partition that it lost unnoticed, its process ends
+like a crash, as a term does.
 """
 
 import asyncio

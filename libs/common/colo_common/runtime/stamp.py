@@ -43,7 +43,7 @@ class Stamp:
     """Gives each message of one start of one service its number and times."""
 
     def __init__(self, service: str, boot_id: str, clock: Clock, fence: Callable[[str], int] | None = None) -> None:
-        """`fence`: under which orders to a node are given; their `generation` names it, and who obeys them refuses older ones."""
+        """`fence`: under which orders to a node are given; their `generation` names it, and nodes refuse orders of older ones."""
         self._fence = fence
         self._service = service
         self.boot_id = boot_id

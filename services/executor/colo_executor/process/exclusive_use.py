@@ -25,7 +25,7 @@ class ExclusiveUse:
                 self._fds[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def used_ns(self) -> int:
-        """The CPU time since the first `watch`. That of a group that is gone stays in it."""
+        """The CPU time since the first `watch`, that of groups that are gone included."""
         for path, fd in list(self._fds.items()):
             try:
                 now = int(os.pread(fd, 64, 0).removeprefix(b"usage_usec ").split(b"\n", 1)[0])

@@ -555,7 +555,7 @@ class ProcessRuntime:
     def _launch(
         self, placement: Placement, token: str, held: tuple[Placement, ...], now_ms: int, decision: threading.Lock
     ) -> tuple[RunningAttempt, ReplicaLaunched]:
-        """Start the attempt up to its open gate. Whoever takes `decision` first, this thread or who waits for it, decides."""
+        """Start the attempt up to its open gate. The first to take `decision`, this thread or the waiting one, decides."""
         account = account_of(self._policy.users, placement.tenant, placement.job, account_of_name)
         prefix = self._prefix_of(account)
         command = check_run(placement, prefix, self._policy.path)

@@ -208,7 +208,7 @@ class Tier:
     def adopt(self, token: str, placement: Placement, devices: str = "") -> None:
         """Keep the values of an attempt of an earlier executor, and let its quota follow the ceiling again.
 
-        `devices` are the rules of devices that it was started with. Another setting, or other devices since then, change those of
+        `devices` are the rules of devices that it was started with. Later settings and other devices apply to
         later attempts.
         """
         if self.machine is not None:

@@ -20,7 +20,9 @@ _PROGRAM: Final = watchdog.__file__
 
 
 class Watched:
-    """One watchdog process. `beat` is cheap; `leave` ends the process. One that cannot be started is logged and lacks."""
+    """One watchdog process. `beat` is cheap; `leave` ends the process. Where it cannot be started that is logged, and there is no
+    watchdog.
+    """
 
     def __init__(self, quota_path: str, floor_us: int, after_ms: int) -> None:
         fd = os.memfd_create("colo-beat", os.MFD_CLOEXEC)

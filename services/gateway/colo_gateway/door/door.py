@@ -38,7 +38,7 @@ _JOB_ID_MOST: Final = 80
 
 
 def principal_of(request: web.Request) -> Principal:
-    """Who sent the request."""
+    """The sender of the request."""
     found: Principal = request.get(_PRINCIPAL, OPEN)
     return found
 
@@ -153,7 +153,7 @@ class Door:
         return response
 
     async def _principal(self, request: web.Request, knock: _Knock, now_s: float) -> Principal:
-        """Who sent the request. Raises BadToken."""
+        """The sender of the request. Raises BadToken."""
         if self.is_open:
             return OPEN
         scheme, token = _token_of(request)

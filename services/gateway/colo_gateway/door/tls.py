@@ -54,7 +54,9 @@ def server_context(policy: TlsPolicy) -> ssl.SSLContext | None:
 
 
 async def keep_fresh(context: ssl.SSLContext, policy: TlsPolicy, every_s: float = _LOOK_EVERY_S) -> None:
-    """Take a renewed certificate for new connections, without a restart. One that does not match its key yet is tried again."""
+    """Take a renewed certificate for new connections, without a restart. A certificate that does not match its key yet is tried
+    again.
+    """
     log = structlog.get_logger(source="tls")
     loaded = _stamps(policy)
     while True:

@@ -126,6 +126,6 @@ def _number(text: str | None, field: str) -> int | None:
 
 
 def _by(request: web.Request, given: str) -> str:
-    """Who was let in, whatever name he wrote; without tokens anybody may write any."""
+    """The name under which the sender was let in, whatever name the request has; without tokens the name in the request."""
     who = principal_of(request)
     return who.name if who.is_authenticated else given

@@ -157,7 +157,7 @@ class RestrictionRoutes:
 
 
 def _by(asked: SetRestriction, who: Principal) -> SetRestriction:
-    """The request with the name of who was let in, whatever name he wrote; without tokens anybody may write any."""
+    """The request under the name with which its sender was let in; without tokens under the name that it has."""
     if not who.is_authenticated:
         return asked
     return structs.replace(asked, restriction=structs.replace(asked.restriction, by=who.name))

@@ -31,7 +31,7 @@ class DeviceScores:
         self._kept: OrderedDict[_Asked, _Kept] = OrderedDict()
 
     def fork(self) -> "DeviceScores":
-        """One that changes for itself."""
+        """An independent copy."""
         other = DeviceScores()
         for asked, kept in self._kept.items():
             other._kept[asked] = _Kept(kept.scores.copy(), set(kept.stale))

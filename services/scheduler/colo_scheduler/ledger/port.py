@@ -4,7 +4,7 @@ The ledger is the truth about who holds what. It keeps one revision per node; a 
 is refused when another hold came first. Releasing only frees, so it needs no revision and never makes another
 decision fail. A global index refuses an attempt that is held anywhere, and an attempt that is older than one that is held or over.
 
-The row of a node that left for good can be forgotten once it holds nothing. What is left of all of them is one number, the floor:
+The row of a node that left for good can be forgotten once it holds nothing. One number remains of all of them, the floor:
 no forgotten row had a higher revision, and a node without a row begins there, so that no revision of a name ever comes twice.
 
 A reservation holds its place as an attempt of a replica whose name begins with "reservation:". A job's name has no ":", so no
@@ -206,7 +206,7 @@ class RefreshLedger(Struct, frozen=True, kw_only=True):
 class PutBackRows(Struct, frozen=True, kw_only=True):
     """Put rows back into a ledger that lost them, then read them; answered by LedgerRows. At most PUT_BACK_MAX rows.
 
-    The rows are what this scheduler knew to be committed. What another one put back first stays.
+    The rows are what this scheduler knew to be committed. Rows that another scheduler put back first stay.
     """
 
     rows: tuple[NodeRow, ...]
@@ -276,12 +276,12 @@ class Ledger(Protocol):
     ) -> tuple[NodeAnswer, ...]:
         """Write each node's holds when its revision is the expected one; the whole call is one atomic step.
 
-        When a fence is not the newest of its shard the whole call gets nothing (shard-lost), unless it was accepted before.
-        A node with another revision gets nothing (ledger-conflict), nor one that is chained and whose revision was not written by
-        `owner`, who is this round of the scheduler that calls. Otherwise each hold stands alone: already-held when the
-        attempt is held anywhere, older-attempt when a newer one is held or this one or a newer one is over. The revision rises
-        by one when anything was accepted. The same call again, byte for byte, is accepted again and changes nothing.
-        Raises InvalidInput above HOLDS_MAX holds.
+        When a fence is not the newest of its shard the whole call gets nothing (shard-lost), unless it was accepted before. A node
+        with another revision gets nothing (ledger-conflict), nor does a chained commit whose revision was not written by `owner`,
+        this round of the scheduler that calls. Otherwise each hold stands alone: already-held when the attempt is held anywhere,
+        older-attempt when a newer one is held or this one or a newer one is over. The revision rises by one when anything was
+        accepted. The same call again, byte for byte, is accepted again and changes nothing. Raises InvalidInput above HOLDS_MAX
+        holds.
         """
         ...
 

@@ -93,7 +93,7 @@ class Loads:
         return bool(self._reports) and self._judges[is_prod]
 
     def fork(self) -> "Loads":
-        """One that changes for itself, as a trial needs it."""
+        """An independent copy, for a trial."""
         other = Loads(self._rules)
         self._sync()
         other._table = self._table.fork()

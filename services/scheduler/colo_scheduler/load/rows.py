@@ -216,7 +216,7 @@ def refusal_codes_of_rows(
 
     `estimate` is what the newcomer is expected to use: int64, an entry for each column. A node without a report passes:
     load-awareness improves a placement, it does not forbid one. So does every node where all thresholds are 0, an expired report
-    too. What exceeds a threshold already is named before what would with the newcomer; resources in order of name.
+    too. A resource above its threshold already is named before one that only the newcomer takes above it; then by name.
     """
     codes = np.zeros(rows.updated_at_ms.shape, dtype=np.int64)
     by_prod, total, limit = _judged_by(rows, band)

@@ -237,7 +237,7 @@ def one_zone_hints(lists: Sequence[HintList]) -> list[HintList]:
 def verdict_of(
     merged: Merged, is_admitted: bool, lists: Sequence[HintList] = (), reasons: tuple[str, ...] = ()
 ) -> PolicyVerdict:
-    """The verdict on a merged hint. One that is not admitted says `reasons`, or else what each of the `lists` prefers."""
+    """The verdict on a merged hint. A verdict that does not admit says `reasons`, or else what each of the `lists` prefers."""
     return PolicyVerdict(
         mask=merged.mask,
         preferred=merged.preferred,

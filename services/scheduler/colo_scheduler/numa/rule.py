@@ -223,7 +223,7 @@ def within(zones: Sequence[ZoneAmounts], mask: int | None) -> list[ZoneAmounts]:
 def filled(
     split: Split, zones: Sequence[ZoneAmounts], *, is_preferred: bool, affinity: int | None = None
 ) -> ZoneAssignment | ZoneRefusal:
-    """The split when nothing is left over. What is left is for amounts that cannot be divided, such as bound CPUs."""
+    """The split when nothing is left over. A rest comes of amounts that cannot be divided, such as bound CPUs."""
     if not split.rest:
         return ZoneAssignment(split.parts, is_preferred, affinity)
     ids = tuple(sorted(zone.zone for zone in zones))

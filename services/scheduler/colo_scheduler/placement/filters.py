@@ -141,7 +141,7 @@ def is_fresh(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
 
 
 def is_enforced(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
-    """What is decided about the node is written there."""
+    """Whether the node's executor writes the decisions about it."""
     return facts.enforced[rows]
 
 

@@ -4,8 +4,8 @@ Each scorer gives 0..100 from the node's own numbers, rounded down. A score depe
 changes no other score. Each scorer exists for one node, for many rows at once with the same numbers, and as a bound: cheap for all
 rows and never below the score.
 
-A scorer that reads node signals beside free capacity counts only for requests where it tells nodes apart. One that gives all nodes
-the same score would change no order, so it is left out: for a request without a spread preference, in a cluster without soft
+A scorer that reads node signals beside free capacity counts only for requests where it tells nodes apart. A scorer that gives all
+nodes the same score would change no order, so it is left out: for a request without a spread preference, in a cluster without soft
 taints, evictions or load reports, no such scorer runs. Replicas placed in the same turn count as held, and no score rises by them.
 """
 

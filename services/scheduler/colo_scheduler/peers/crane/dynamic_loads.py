@@ -190,7 +190,7 @@ class DynamicLoads:
         self._at_ms: IntArray = np.zeros(0, dtype=np.int64)
 
     def fork(self) -> "DynamicLoads":
-        """One that changes for itself, as a trial needs it."""
+        """An independent copy, for a trial."""
         other = DynamicLoads(self._rules, is_scored=self._is_scored)
         other.is_received = self.is_received
         if self.is_followed:
