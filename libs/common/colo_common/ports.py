@@ -389,9 +389,9 @@ class Leases(Protocol):
         """Renew the owner's partitions and take free ones, up to its fair share of all that are alive; those it holds afterwards.
 
         A lease lasts `ttl_ms` from now; a partition is free without a holder, or when its holder did not renew it in time. A
-        partition that changes hands gets a higher fence. `ttl_ms` 0 gives everything up. `held` is what the owner holds: a store that
-        lost this gives it back under the same fences. Raises OtherPartitions while live instances have another number of partitions;
-        once the last one of them has left, the others' number counts, and no fence of before is valid any more.
+        partition that changes hands gets a higher fence. `ttl_ms` 0 gives everything up. `held` is what the owner holds: a store
+        that lost this gives it back under the same fences. Raises OtherPartitions while live instances have another number of
+        partitions; once the last one of them has left, the others' number counts, and no fence of before is valid any more.
         """
         ...
 
