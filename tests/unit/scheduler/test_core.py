@@ -209,7 +209,7 @@ def test_holds_tell_class_and_band_so_that_online_work_is_not_counted_as_batch_w
     overcommit.handle(a_node("n1", a_topology(zones_per_socket=1, cpus=16), is_online=True), 0)
     overcommit.handle(reply.body, 0)
     held = overcommit.nodes["n1"].held
-    assert (held.cpu_mcpu, held.exclusive_by_zone(), len(held)) == (1_700, {0: 2_000}, 5)
+    assert (held.cpu_mcpu, held.mid_cpu_mcpu, held.exclusive_by_zone(), len(held)) == (700, 1_000, {0: 2_000}, 5)
 
 
 @pytest.mark.parametrize(
