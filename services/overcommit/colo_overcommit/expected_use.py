@@ -46,7 +46,7 @@ class ExpectedUse:
 
     def _begin(self, zone: int, history: ZoneHistory | None = None) -> tuple[Estimator, Estimator]:
         cpu = estimator_of(self._name, history.cpu if history else None)
-        memory = estimator_of(self._name, history.memory if history else None)
+        memory = estimator_of(self._name, history.memory if history else None, of_memory=True)
         if cpu is None or memory is None:
             raise KeyError(self._name)
         self._zones[zone] = (cpu, memory)

@@ -1,4 +1,4 @@
-"""How Katalyst finds out how much CPU and memory it may offer: regions, PID, smoothing, memory by NUMA node, the guard, OOM order.
+"""How Katalyst finds out how much CPU and memory it may offer: regions, memory by NUMA node, the guard, OOM order.
 
 (kubewharf/katalyst-core:pkg/agent/sysadvisor/plugin/qosaware, pkg/metaserver/agent/metric/helper, pkg/util)
 """
@@ -53,70 +53,6 @@ def headroom_by_use(supply: float, used: float, last: float, cpus: float, option
     if options.capacity_rate > 0:
         found = min(found, options.capacity_rate * cpus)
     return max(found, 0.0)
-
-
-class PidParams(NamedTuple):
-    """The constants of one indicator's controller: above and below its target, and the band in which nothing moves."""
-
-    kp_above: float
-    kp_below: float
-    kd_above: float
-    kd_below: float
-    most: float
-    least: float
-    dead_below: float
-    dead_above: float
-
-
-class Pid:
-    """The controller of one indicator: the adjustment gathers while the knob stays, and begins anew when it was moved."""
-
-    def __init__(self, params: PidParams, upper: float) -> None:
-        self._params, self._upper = params, upper
-        self._knob: float | None = None
-        self._error = 0.0
-        self._total = 0.0
-
-    def adjustment(self, knob: float, target: float, current: float) -> float:
-        """How far the knob should move now, in CPUs."""
-        params = self._params
-        if knob != self._knob:
-            self._total = 0.0
-        self._knob = knob
-        if target <= 0 or current <= 0:
-            return 0.0
-        error, last = math.log(current) - math.log(target), self._error
-        self._error = error
-        if -params.dead_below <= (current - target) / target <= params.dead_above:
-            return self._total
-        kp, kd = (params.kp_above, params.kd_above) if error >= 0 else (params.kp_below, params.kd_below)
-        moved = kp * self._upper * error
-        change = kd * abs(abs(error) - abs(last))
-        self._total += moved + (change if error >= 0 else -change)
-        self._total = min(max(self._total, params.least), params.most)
-        return self._total
-
-
-def smoothed(
-    samples: Sequence[tuple[float, float]], size: int, ttl: float, least_step: float, most_step: float
-) -> list[float | None]:
-    """After each sample (time, value) what is reported: the mean of a full window of young samples, moved by bounded steps.
-
-    None before the first full window; a window that is not full repeats the last report.
-    """
-    window: list[tuple[float, float]] = []
-    last: float | None = None
-    found: list[float | None] = []
-    for at, value in samples:
-        window = [each for each in [*window, (at, value)] if at - each[0] <= ttl][-size:]
-        if len(window) == size:
-            mean = sum(each[1] for each in window) / size
-            if last is None:
-                last = mean
-            elif abs(mean - last) >= least_step:
-                last += min(max(mean - last, -most_step), most_step)
-        found.append(last)
-    return found
 
 
 def cpu_estimate(is_reclaimed: bool, used: float, load_1m: float, load_5m: float, requested: float) -> float:

@@ -1,13 +1,13 @@
-"""Katalyst's headroom of CPU and memory. colo promises by another formula, so every case is `reference only`."""
+"""Katalyst's headroom of CPU and memory. colo promises by another formula; its smoothing and its PID are estimators of colo."""
 
 from __future__ import annotations
 
 import math
 from typing import Any, Final
 
+from colo_overcommit.estimators.pid import PidController, PidParams
+from colo_overcommit.estimators.window import SmoothingWindow, WindowBounds
 from tests.parity.peers.katalyst_headroom import (
-    Pid,
-    PidParams,
     Utilisation,
     cpu_estimate,
     evicted,
@@ -15,7 +15,6 @@ from tests.parity.peers.katalyst_headroom import (
     headroom_by_use,
     memory_estimate,
     oom_priority,
-    smoothed,
     supply_of,
 )
 from tests.parity.table import JsonObject, reference_only, table_of_kinds
@@ -86,7 +85,7 @@ def _pid(case: JsonObject) -> object:
     columns = []
     for indicator in case["indicators"]:
         p = indicator["params"]
-        pid = Pid(
+        pid = PidController(
             PidParams(
                 p["kpp"],
                 p["kpn"],
@@ -114,8 +113,8 @@ def _dynamic_quota(case: JsonObject) -> object:
 
 
 def _smooth(case: JsonObject) -> object:
-    samples = [(sample["t"], sample["value"]) for sample in case["samples"]]
-    return {"values": smoothed(samples, case["window_size"], case["ttl"], case["min_step"], case["max_step"])}
+    window = SmoothingWindow(WindowBounds(case["window_size"], case["ttl"], case["min_step"], case["max_step"]))
+    return {"values": [window.add(sample["t"], sample["value"]) for sample in case["samples"]]}
 
 
 def _memory_canonical(case: JsonObject) -> object:
@@ -197,9 +196,9 @@ TABLE: Final = table_of_kinds(
         "region_canonical": reference_only(_region),
         "estimate_cpu": reference_only(_estimate_cpu),
         "estimate_memory": reference_only(_estimate_memory),
-        "pid_provision": reference_only(_pid),
+        "pid_provision": _pid,
         "dynamic_quota": reference_only(_dynamic_quota),
-        "smooth_window": reference_only(_smooth),
+        "smooth_window": _smooth,
         "memory_headroom_canonical": reference_only(_memory_canonical),
         "memory_headroom_numa_aware": reference_only(_memory_numa),
         "memory_guard": reference_only(_guard),

@@ -16,6 +16,8 @@ from colo_overcommit.policy import OvercommitPolicy
 from tests.support.builders import a_node, a_sample
 
 _DAY = 24 * 3_600_000 // STEP_MS
+#: What does not go by steps of five minutes takes a sample so often.
+_EVERY_MS = {"window": 30_000, "pid": 5_000}
 
 
 def fed(name: str, values: list[int]) -> Estimator:
@@ -23,7 +25,7 @@ def fed(name: str, values: list[int]) -> Estimator:
     estimator = estimator_of(name)
     assert estimator is not None
     for step, value in enumerate(values):
-        estimator.add(step * STEP_MS, value)
+        estimator.add(step * _EVERY_MS.get(name, STEP_MS), value)
     return estimator
 
 
@@ -51,6 +53,19 @@ def fed(name: str, values: list[int]) -> Estimator:
         ("periodic", ([1_000] * 100 + [7_000] * 3 + [1_000] * (_DAY - 103)) + [1_000] * 98, 7_000),
         ("periodic", ([1_000] * 100 + [7_000] * 3 + [1_000] * (_DAY - 103)) + [1_000] * 104, 1_000),
         ("periodic", [9_000] * _DAY + [1_000] * _DAY * 8, 1_000),  # eight days ago
+        ("window", [1_000] * 3, None),
+        ("window", [1_000, 2_000, 1_000, 2_001], 1_501),  # 1500.25
+        ("window", [1_000] * 4 + [2_100], 1_000),  # the mean moved by 275, less than 300
+        ("window", [1_000] * 4 + [90_000] * 2, 9_000),  # twice 4000, no more
+        ("window", [1_000] * 4 + [90_000] * 40, 90_000),
+        ("pid", [], None),
+        ("pid", [8_000], 10_000),
+        ("pid", [8_000] * 100, 10_000),
+        ("pid", [8_000, 8_300, 7_300], 10_000),  # within 5 % above and 10 % below the target
+        # ln(1.6 / 0.8) * 0.1 of 10000 up; ln(0.2 / 0.8) * 0.01 down
+        ("pid", [8_000, 16_000], 10_694),
+        ("pid", [8_000, 2_000], 9_862),
+        ("pid", [8_000] + [16_000] * 60, 19_093),  # comes to rest where 5 % above the target begin
     ],
 )
 def test_what_is_expected(name: str, values: list[int], expected: int | None) -> None:
@@ -73,7 +88,8 @@ def test_a_clock_that_is_set_back_begins_anew(name: str) -> None:
     estimator = fed(name, [5_000] * (_DAY + 2))
     assert estimator.expected() is not None
     estimator.add(0, 1_000)
-    assert estimator.expected() is None
+    # The controller keeps for the first value what it is 80 % of.
+    assert estimator.expected() == (1_250 if name == "pid" else None)
 
 
 def test_the_promise_leaves_what_is_expected_and_says_so() -> None:
@@ -106,8 +122,9 @@ def test_an_estimator_goes_on_from_its_state_as_if_nothing_had_happened(name: st
     """Ten days of steps with a gap; the state passes through its stored form in the middle of a step."""
     whole = estimator_of(name)
     assert whole is not None
+    every_ms = _EVERY_MS.get(name, STEP_MS)
     for step in (*range(1_000, 1_900), *range(2_400, 4_000)):
-        whole.add(step * STEP_MS, 1_000 + step * 37 % 911)
+        whole.add(step * every_ms, 1_000 + step * 37 % 911)
     history = NodeHistory(version=1, at_ms=0, zones=(ZoneHistory(zone=0, cpu=whole.state(), memory=whole.state()),))
     value = encode_history(history)
     assert value is not None
@@ -119,7 +136,7 @@ def test_an_estimator_goes_on_from_its_state_as_if_nothing_had_happened(name: st
     assert again.expected() == whole.expected()
     for step in range(3_999, 4_400):
         for each in (whole, again):
-            each.add(step * STEP_MS + 1, 900 + step * 53 % 1_201)
+            each.add(step * every_ms + 1, 900 + step * 53 % 1_201)
         assert again.expected() == whole.expected()
 
 

@@ -7,7 +7,9 @@ from colo_overcommit.estimators.histogram import HistogramEstimator
 from colo_overcommit.estimators.n_sigma import NSigmaEstimator
 from colo_overcommit.estimators.peak import PeakEstimator
 from colo_overcommit.estimators.periodic import PeriodicEstimator
+from colo_overcommit.estimators.pid import PidEstimator
 from colo_overcommit.estimators.states import EstimatorState
+from colo_overcommit.estimators.window import OF_MEMORY, WindowEstimator
 
 __all__ = ["ESTIMATORS", "LAST", "Estimator", "estimator_of"]
 
@@ -35,14 +37,20 @@ ESTIMATORS: Final[Mapping[str, Callable[[], Estimator]]] = {
     "n-sigma": NSigmaEstimator,
     "peak": PeakEstimator,
     "periodic": PeriodicEstimator,
+    "pid": PidEstimator,
+    "window": WindowEstimator,
 }
+_OF_MEMORY: Final[Mapping[str, Callable[[], Estimator]]] = {"window": lambda: WindowEstimator(OF_MEMORY)}
 
 
-def estimator_of(name: str, state: EstimatorState | None = None) -> Estimator | None:
-    """A new estimator of this name, which goes on from a state of its kind; None for `last`. Raises KeyError for no name of one."""
+def estimator_of(name: str, state: EstimatorState | None = None, *, of_memory: bool = False) -> Estimator | None:
+    """A new estimator of this name, which goes on from a state of its kind; None for `last`. Raises KeyError for no name of one.
+
+    `of_memory`: for values in bytes, else in mcpu.
+    """
     if name == LAST:
         return None
-    estimator = ESTIMATORS[name]()
+    estimator = (_OF_MEMORY.get(name, ESTIMATORS[name]) if of_memory else ESTIMATORS[name])()
     if isinstance(state, type(estimator.state())):
         estimator.restore(state)
     return estimator

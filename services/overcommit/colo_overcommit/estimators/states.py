@@ -4,10 +4,21 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-__all__ = ["EstimatorState", "HistogramState", "NSigmaState", "PeakState", "PeriodicState", "StepsState"]
+__all__ = [
+    "EstimatorState",
+    "HistogramState",
+    "NSigmaState",
+    "PeakState",
+    "PeriodicState",
+    "PidState",
+    "StepsState",
+    "WindowState",
+]
 
 _Amount = Annotated[int, Meta(ge=0, le=1 << 60)]
 _Step = Annotated[int, Meta(ge=-1, le=1 << 40)]
+_Time = Annotated[int, Meta(ge=-1, le=1 << 60)]
+_Value = Annotated[float, Meta(ge=0, le=2.0**60)]
 _Weight = Annotated[float, Meta(ge=0, le=2.0**80)]
 
 
@@ -50,4 +61,19 @@ class PeriodicState(Struct, frozen=True, kw_only=True, tag="periodic"):
     runs: Annotated[tuple[tuple[_Step, tuple[_Amount, ...]], ...], Meta(max_length=2_304)]
 
 
-EstimatorState = NSigmaState | HistogramState | PeakState | PeriodicState
+class WindowState(Struct, frozen=True, kw_only=True, tag="window"):
+    """When the newest sample was taken, -1 before the first; the samples (time, value) of the window; what it reported last."""
+
+    taken_ms: _Time
+    samples: Annotated[tuple[tuple[_Time, _Amount], ...], Meta(max_length=64)]
+    last: _Value | None
+
+
+class PidState(Struct, frozen=True, kw_only=True, tag="pid"):
+    """When the newest sample was taken, -1 before the first, and what is kept."""
+
+    taken_ms: _Time
+    kept: _Value
+
+
+EstimatorState = NSigmaState | HistogramState | PeakState | PeriodicState | WindowState | PidState
