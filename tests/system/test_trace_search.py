@@ -128,6 +128,16 @@ async def test_a_placement_is_found_as_one_trace_of_all_who_had_a_part_in_it(col
     decide = next(span for span in trace["spans"] if span["operationName"] == "decide")
     assert {"key": "node", "type": "string", "value": "node-01"} in decide["tags"]
 
+    # The request that submitted it has a trace of its own, which the first span names.
+    submit = next(span for span in trace["spans"] if span["operationName"] == "submit")
+    request_id = next(each["value"] for each in submit["tags"] if each["key"] == "submit_trace")
+
+    async def asked() -> Any:
+        traces = await jaeger.get(f"/api/traces/{request_id}")
+        return traces and spans_of(traces[0])
+
+    assert await eventually(asked, "Jaeger has the span of the request") == {("submit", "", "colo-gateway")}
+
     shown = (await colo.get(f"/v1/jobs/{job}/trace"))["trace_id"]
     assert shown == trace_id, "`colo trace` names the trace by which Jaeger knows it"
     # The link of the dashboards: the traces of the last hour that jobs had a part in.
