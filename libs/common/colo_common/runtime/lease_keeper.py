@@ -89,6 +89,10 @@ class LeaseKeeper:
         """Whether something is held here that another instance may have got meanwhile, because the store cannot be reached."""
         return bool(self.held) and asyncio.get_running_loop().time() >= self._renewed_s + self._ttl_s
 
+    def certain_for_s(self) -> float:
+        """Seconds until what is held becomes doubtful, if it is not renewed before; 0 when it is, or nothing was ever held."""
+        return max(0.0, self._renewed_s + self._ttl_s - asyncio.get_running_loop().time())
+
     async def run(self, changed: Callable[[tuple[Fence, ...]], Awaitable[None]], stop: asyncio.Event) -> None:
         """Keep the leases until `stop` is set; `changed` is called with what is held whenever that changes."""
         published: tuple[Fence, ...] = ()

@@ -83,7 +83,7 @@ class ServiceShares:
     async def _watch(self) -> None:
         """While the store cannot be reached from here, ask on the bus whether another instance got a part of the share."""
         while True:
-            await asyncio.sleep(_ASK_EVERY_S)
+            await asyncio.sleep(max(_ASK_EVERY_S, self.leases.certain_for_s()))
             if self.leases.is_doubtful and await self._is_taken():
                 raise Fenced("another instance holds a part of the work")
 

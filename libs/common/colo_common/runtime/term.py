@@ -142,7 +142,7 @@ class ServiceTerm:
     async def _watch(self) -> None:
         """While the store cannot be reached from here, ask on the bus whether it can from elsewhere, and another one took over."""
         while True:
-            await asyncio.sleep(_ASK_EVERY_S)
+            await asyncio.sleep(max(_ASK_EVERY_S, self.leases.certain_for_s()))
             own = max((fence for _, fence in self.leases.term), default=0)
             if self.leases.is_doubtful and await self._highest_fence() > own:
                 self._is_over()
