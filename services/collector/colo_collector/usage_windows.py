@@ -1,4 +1,4 @@
-"""The use of the node and of each class over 5, 10 and 30 minutes: average, percentiles and peak by bounded sketches."""
+"""The use of the node, of its system and of each class over 5, 10 and 30 minutes: average, percentiles and peak."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ STEP_MS: Final = 30_000
 _STEPS_MAX: Final = WINDOWS_MS[-1] // STEP_MS
 _PCTS: Final = (50, 90, 95, 99)
 NODE: Final = "node"
+SYSTEM: Final = "system"
 
 
 class _Step(Struct, kw_only=True):
@@ -41,7 +42,12 @@ class UsageWindows:
                 self._steps.clear()
             found = self._windows(now_ms)
             self._steps.append(_Step(began_ms=now_ms, of={}))
-        values = [(NODE, "cpu_mcpu", sample.cpu_used_mcpu), (NODE, "memory_bytes", sample.memory_used_bytes)]
+        values = [
+            (NODE, "cpu_mcpu", sample.cpu_used_mcpu),
+            (NODE, "memory_bytes", sample.memory_used_bytes),
+            (SYSTEM, "cpu_mcpu", sample.system_cpu_used_mcpu),
+            (SYSTEM, "memory_bytes", sample.system_memory_used_bytes),
+        ]
         for one in sample.classes:
             values.append((one.qos.value, "cpu_mcpu", one.cpu_used_mcpu))
             values.append((one.qos.value, "memory_bytes", one.memory_used_bytes))

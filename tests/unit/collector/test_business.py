@@ -199,7 +199,9 @@ def test_windows_come_once_in_thirty_seconds_and_cover_what_they_say() -> None:
     found = []
     for second in range(1_900):
         # The use rises by a milli-CPU a second.
-        one = structs.replace(a_sample(), monotonic_ms=1_000 * second, cpu_used_mcpu=second, classes=classes)
+        one = structs.replace(
+            a_sample(), monotonic_ms=1_000 * second, cpu_used_mcpu=second, system_cpu_used_mcpu=9, classes=classes
+        )
         published = windows.take(one)
         found += [published] if published else []
     assert len(found) == 63
@@ -210,6 +212,7 @@ def test_windows_come_once_in_thirty_seconds_and_cover_what_they_say() -> None:
     assert thirty.samples == 1_800
     assert thirty.p99 == pytest.approx(1_872, rel=0.03)
     assert last["LS", "stall_pct", 600_000].p95 == 12
+    assert last["system", "cpu_mcpu", 300_000].largest == 9
 
 
 def test_a_machine_clock_that_began_again_begins_the_windows_again() -> None:

@@ -169,7 +169,7 @@ class BusinessMetric(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class UsageWindow(Struct, frozen=True, kw_only=True):
     """The distribution of one number over a window that ends at the sample; percentiles are within two percent.
 
-    `of` is "node" or a QoS class, `what` is "cpu_mcpu", "memory_bytes" or "stall_pct".
+    `of` is "node", "system" (the use of no workload) or a QoS class, `what` is "cpu_mcpu", "memory_bytes" or "stall_pct".
     """
 
     of: str
