@@ -395,7 +395,7 @@ class SchedulerCore:
         return effects
 
     def _due_reservations(self, now_ms: int) -> tuple[list[Effect], list[Effect]]:
-        """What reservations have to do now: Records, with the facts that depend on them; then all other effects."""
+        """The work of reservations that is due now: Records, with the facts that depend on them; then all other effects."""
         return ([], []) if self.reserve.is_empty else self.reserve.wake(now_ms)
 
     def _due_before(self, now_ms: int) -> list[Effect]:

@@ -26,7 +26,7 @@ _NO_MONITOR: Final = "nobody was asked: --monitor http://host:8222 names the mon
 
 
 async def check_nats(access: NatsAccess, wish: StreamWish, monitors: Sequence[str]) -> list[ServerCheck]:
-    """What there is to say about the servers. Raises InvalidInput for a bad access."""
+    """The findings about the servers. Raises InvalidInput for a bad access."""
     checks: list[ServerCheck] = []
     try:
         async with connected_client(access) as client:

@@ -1,4 +1,4 @@
-"""What a stream of colo looks like at the server, and one sentence for each way in which it differs from what is wanted."""
+"""The configuration of a stream of colo at the server, and one sentence for each way in which it differs from what is wanted."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final

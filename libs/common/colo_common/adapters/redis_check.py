@@ -30,7 +30,7 @@ def store_weakness(info: Mapping[str, Any], *, must_append: bool) -> str:
 
 
 async def check_redis(access: RedisAccess, *, min_replicas: int) -> list[ServerCheck]:
-    """What there is to say about the server, or the primary and its sentinels. Raises InvalidInput for a bad access."""
+    """The findings about the server, or the primary and its sentinels. Raises InvalidInput for a bad access."""
     client = redis_client(access, name="colo-doctor")
     try:
         try:

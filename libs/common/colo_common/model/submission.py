@@ -1,4 +1,6 @@
-"""What makes a submission safe to repeat: the ids that follow from its key, and the check index by which a plan still holds."""
+"""The parts that make a submission safe to repeat: the ids that follow from its key, and the check index by which a plan still
+holds.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators forbid on a node, as bits of a number: which work a node closed by a restriction does not take."""
+"""The restrictions of operators on a node, as bits of a number: which work the node does not take."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -1,4 +1,4 @@
-"""What the policy says of the node signals beside free capacity."""
+"""The rules of the policy for node signals beside free capacity."""
 
 from msgspec import Struct, field
 

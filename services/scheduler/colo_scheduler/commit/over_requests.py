@@ -1,6 +1,6 @@
 """Requests for attempts that are over: a job came back under an id that was used before, or the jobs service lost what it knew.
 
-Such an attempt is never placed, and nobody would say so: its job would wait for ever. The jobs service is told the newest attempt
+Such an attempt is never placed, and without these reports its job would wait for ever. The jobs service is told the newest attempt
 that is over, and requests a newer one. It hears of places and ends over other streams than the scheduler, and of some only when
 they are delivered again, so a request counts only when it still waits `over_after_ms` after it was seen first.
 """

@@ -1,4 +1,4 @@
-"""What a choice of CPUs is made from, step by step: Koordinator's accumulator, and the order of its steps.
+"""A choice of CPUs, step by step: Koordinator's accumulator, and the order of its steps.
 
 The rules are those of koordinator-sh/koordinator:pkg/scheduler/plugins/nodenumaresource/cpu_accumulator.go. Three of its outcomes
 are not repeated: it may take a thread too many where three or more sockets hold whole cores, its two lists are sorted by a sort

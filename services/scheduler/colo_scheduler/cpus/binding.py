@@ -27,7 +27,9 @@ class BindPolicy(StrEnum):
 
 
 class ExclusivePolicy(StrEnum):
-    """What a workload wants to keep for itself against workloads that want the same. A wish, never a condition."""
+    """The cores or zones that a workload prefers not to share with workloads of the same policy. It is a preference, never a
+    condition.
+    """
 
     NONE = "None"
     PCPU_LEVEL = "PCPULevel"

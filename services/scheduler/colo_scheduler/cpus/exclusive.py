@@ -1,4 +1,4 @@
-"""Who holds which CPUs, and which of them a request with an exclusive policy would rather not touch."""
+"""The holders of CPUs, and the CPUs that a request with an exclusive policy avoids."""
 
 from collections.abc import Iterable
 

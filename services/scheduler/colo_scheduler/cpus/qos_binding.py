@@ -28,7 +28,7 @@ class AskedPolicy(StrEnum):
 
 
 class NodeBindPolicy(StrEnum):
-    """What a node demands of every workload that requests CPU."""
+    """The bind policy that a node demands of every workload that requests CPU."""
 
     NONE = "None"
     FULL_PCPUS_ONLY = "FullPCPUsOnly"

@@ -58,7 +58,7 @@ class NoDevices(Struct, frozen=True, kw_only=True):
 
 
 class DeviceSupply(Struct, frozen=True, kw_only=True):
-    """What is chosen from: the free devices of each kind asked for, and the node's groups. `packs`: the fullest first."""
+    """The devices to choose from: the free devices of each kind asked for, and the node's groups. `packs`: the fullest first."""
 
     free_devices: dict[str, list[FreeDevice]]
     partitions: GpuPartitions

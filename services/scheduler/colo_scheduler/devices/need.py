@@ -67,7 +67,9 @@ class DeviceNeed(Struct, frozen=True, kw_only=True):
         return bool(self.memory_bytes) or self.core_pct < WHOLE_PCT
 
     def share_of(self, free_device: FreeDevice) -> DeviceShare | None:
-        """What the need takes of a device, None when that has too little. A percentage of memory is rounded down to bytes."""
+        """The part of a device that the need takes, None when the device has too little. A percentage of memory is rounded down to
+        bytes.
+        """
         total = free_device.device.memory_bytes
         memory_bytes = self.memory_bytes or self.memory_pct * total // 100
         is_unknown = total == 0 and (self.memory_bytes or self.memory_pct) and not self.is_whole

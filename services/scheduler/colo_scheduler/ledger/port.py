@@ -132,7 +132,7 @@ class HoldRefused(Struct, frozen=True, kw_only=True):
 
 
 class NodeAnswer(Struct, frozen=True, kw_only=True):
-    """What became of one NodeCommit. `revision` and `changes` are those of the node afterwards."""
+    """The ledger's answer to one NodeCommit. `revision` and `changes` are those of the node afterwards."""
 
     node: str
     revision: int

@@ -1,4 +1,4 @@
-"""What an operator says of load: which nodes are too busy for new work, and by what usage of batch work they are judged.
+"""The operator's rules for load: which nodes are too busy for new work, and by which usage they are judged for batch work.
 
 Online work is judged by what online work and the system use, as batch work gives way to it. For batch work the thresholds are off:
 what it may be promised is computed from the same usage, with a margin, and a second limit would only leave promised capacity idle.

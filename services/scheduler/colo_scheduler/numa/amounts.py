@@ -1,4 +1,4 @@
-"""What a zone has and what a request wants: plain mappings from resource name to integer, and the checks on both.
+"""The amounts of a zone and of a request: plain mappings from resource name to integer, and the checks on both.
 
 The amounts of a request are split over chosen zones by filling the first zones, resource by resource.
 """
@@ -104,7 +104,7 @@ def short_reason(name: str) -> Reason:
 
 
 class ZonePart(NamedTuple):
-    """What a request takes of one zone: amounts above 0 only."""
+    """The amounts that a request takes of one zone: those above 0 only."""
 
     zone: int
     amounts: dict[str, int]
@@ -134,5 +134,5 @@ def fill(request: ResourceList, zones: Sequence[ZoneAmounts]) -> Split:
 
 
 def parts_of(taken: Mapping[int, dict[str, int]]) -> tuple[ZonePart, ...]:
-    """What was taken by zone id, as parts in ascending zone id."""
+    """The amounts taken of each zone, as parts in ascending zone id."""
     return tuple(ZonePart(zone, taken[zone]) for zone in sorted(taken))

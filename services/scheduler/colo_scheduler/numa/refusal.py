@@ -42,7 +42,7 @@ class ZoneRefusal(NamedTuple):
 
 
 def short_misses(request: ResourceList, zones: Sequence[ZoneAmounts]) -> tuple[Miss, ...]:
-    """What these zones lack in sum, in order of resource name."""
+    """The amounts that these zones lack in sum, in order of resource name."""
     ids = tuple(sorted(zone.zone for zone in zones))
     misses = []
     for name in sorted(request):

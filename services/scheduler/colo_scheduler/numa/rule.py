@@ -1,4 +1,4 @@
-"""What every rule answers by which zones and CPUs of a node are handed out to online work (`NodeRules.numa_rule`).
+"""The interface of the rules by which zones and CPUs of a node are handed out to online work (`NodeRules.numa_rule`).
 
 `fit_zones` and its parts say whether a request fits the zones of one node under a topology policy, and how it is split over them;
 rules share them.
@@ -47,7 +47,7 @@ _OWN = "zones"
 
 
 class FitContext(NamedTuple):
-    """What besides the zones bears on the decision.
+    """The conditions of the decision beside the zones.
 
     `providers`: hints of devices or others, to be met together with the zones (not under NONE). `exclusive` with `status`:
     zones kept for one-zone holders. `distances[i][j]`: prefer close zones; None: distances do not count. `cpu_unit_mcpu`: a split

@@ -1,4 +1,4 @@
-"""What is said where no node takes a request: the nodes that each reason refuses, and the node that came closest."""
+"""The report on a request that no node takes: the nodes that each reason refuses, and the node that came closest."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,1 +1,1 @@
-"""What Katalyst's agent does: CPUs in whole sockets and caches, behind the kubelet's topology manager."""
+"""The rules of Katalyst's agent: CPUs in whole sockets and caches, behind the kubelet's topology manager."""
