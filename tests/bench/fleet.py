@@ -58,11 +58,13 @@ async def running_cluster(
     access: NatsAccess | None = None,
     environments: Mapping[str, Mapping[str, str]] | None = None,
     services: Sequence[str] = SERVICES,
+    programs: Mapping[str, tuple[str, Mapping[str, str]]] | None = None,
 ) -> AsyncIterator[Cluster]:
     """The services, and nodes that are fresh and sampled every `period_s`. Everything is stopped at the end.
 
     `others`: instances of the other services. Those after the first are named scheduler-2, jobs-2 and so on. `access` is how the
-    load reaches NATS where it lets in nobody who is nobody, `environments` what each service is told besides.
+    load reaches NATS where it lets in nobody who is nobody, `environments` what each service is told besides. `programs`: by the
+    name of an instance, the module that runs in its place, and what it is told.
     """
     processes = LabProcesses(
         directory,
@@ -90,7 +92,8 @@ async def running_cluster(
         for name, module in modules.items():
             # The address of the health page is said at level info.
             own = (environments or {}).get(module.removeprefix("colo_"), {})
-            await processes.start(name, module, {"COLO_LOG_LEVEL": "info", **own})
+            program, given = (programs or {}).get(name, (module, {}))
+            await processes.start(name, program, {"COLO_LOG_LEVEL": "info", **own, **given})
         await processes.wait_ready(list(modules))
         fleet = asyncio.create_task(Fleet(bus, core, nodes, period_s).run())
         if not await wait_until(lambda: len(core.fresh) >= len(nodes), FRESH_LIMIT_S):
