@@ -17,7 +17,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.partition import Fence
 from colo_common.model.reasons import Reason
 from colo_common.ports import Backlog, Fenced, Outgoing, Unavailable
-from colo_common.runtime.lease_keeper import LeaseKeeper
+from colo_common.runtime.lease_keeper import LEASE_TTL_MS, LeaseKeeper
 from colo_common.runtime.service import Service
 from colo_common.runtime.term import HeldStore, ServiceTerm
 from colo_evictor.settings import EvictorSettings
@@ -234,6 +234,41 @@ def test_one_that_stands_by_is_ready_while_another_one_serves_and_takes_over_whe
         await term.end()
 
     run_virtual(story())
+
+
+@pytest.mark.parametrize("killed_after_ms", range(0, 1_800, 300))
+def test_whoever_stands_by_serves_within_seven_seconds_after_the_holder_was_killed(killed_after_ms: int) -> None:
+    async def story() -> float:
+        world, loop = World(), asyncio.get_running_loop()
+        leases = MemoryLeases(VirtualClock(START_MS).now_ms)
+        reaches = [Reach(leases), Reach(leases)]
+        holder, standing_by = (
+            ServiceTerm(
+                "told",
+                LeaseKeeper(reach, f"instance-{number}", 1, LEASE_TTL_MS, stays_when_away=True),
+                world.bus,
+                reach,
+                VirtualClock(START_MS),
+            )
+            for number, reach in enumerate(reaches)
+        )
+        assert await holder.begin(world.stop)
+        # The renewals of the two are not in step.
+        await asyncio.sleep(0.7)
+        beginning = asyncio.create_task(standing_by.begin(world.stop))
+        await asyncio.sleep(60 + killed_after_ms / 1_000)
+        assert not beginning.done()
+        # A killed one renews nothing any more and gives nothing back.
+        reaches[0].is_away = True
+        killed_s = loop.time()
+        assert await beginning
+        moved_s = loop.time() - killed_s
+        assert standing_by.leases.term[0][1] > holder.leases.term[0][1]
+        for term in (holder, standing_by):
+            await term.end()
+        return moved_s
+
+    assert run_virtual(story()) <= 7.0
 
 
 def test_one_that_stood_still_while_the_number_of_partitions_changed_learns_that_it_holds_nothing() -> None:
