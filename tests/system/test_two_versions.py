@@ -26,7 +26,7 @@ PROGRAM: Final = "tests.support.other_version"
 SERVICES: Final = ("jobs", "scheduler", "overcommit")
 REPLICAS: Final = 20
 JOBS: Final = 10
-LIMIT_S: Final = 60.0
+LIMIT_S: Final = 120.0
 #: Subjects of types that come later, in every stream that keeps all of a domain.
 LATER: Final = tuple(
     f"colo.v1.evt.{subject}.checkpointed"
