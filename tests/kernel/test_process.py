@@ -18,6 +18,7 @@ from colo_executor.knobs import Knob
 from colo_executor.local import CeilingWritten
 from colo_executor.order import KnobWrite, cpuset_writes, quota_writes
 from colo_executor.process.machine import cpu_rows
+from colo_executor.process.observing import ObservingRuntime
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.reflex import ReflexPolicy
@@ -45,6 +46,22 @@ async def runtime(policy: ProcessPolicy) -> AsyncIterator[ProcessRuntime]:
     """An adopted runtime, restored at the end."""
     async with adopted(policy) as made:
         yield made
+
+
+async def test_a_node_that_observes_says_what_a_start_then_writes(policy: ProcessPolicy) -> None:
+    observing = ObservingRuntime(policy)
+    drift = await observing.reconcile()
+    await observing.close()
+    assert drift is not None
+    assert drift.failed == ()
+    wanted = {knob.path: knob.value for knob in drift.knobs if "/" in knob.path and knob.value != "a control group"}
+    sets = {f"{group}/cpuset.{name}" for group in (SUBTREE, f"{SUBTREE}/batch") for name in ("cpus", "mems")}
+    assert sets <= wanted.keys()
+    if wanted.get(f"{SUBTREE}/cpu.idle") == "1":
+        # The kernel then shows a weight of its own.
+        del wanted[f"{SUBTREE}/cpu.weight"]
+    async with adopted(policy):
+        assert {path: (CGROUP_ROOT / path).read_text().strip() for path in wanted} == wanted
 
 
 @pytest.fixture

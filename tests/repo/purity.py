@@ -22,6 +22,7 @@ IMPURE: Final = {
     "cgroup": "reads or writes cgroup files",
     "files": "reads or writes files of the machine",
     "group_dirs": "reads and removes cgroup directories",
+    "new_group": "reads which files cgroups beside a new one have",
     "http": "answers HTTP",
     "journal": "keeps the old values of kernel files on disk",
     "kubelet_client": "asks a kubelet",

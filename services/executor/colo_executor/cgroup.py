@@ -21,6 +21,7 @@ from colo_common.model.linux_capability import CAP_SYS_ADMIN, has_capability
 from colo_executor.device_access import access_writes
 from colo_executor.group_dirs import DIR_FLAGS, exists_at, groups_in, read_at, remove_below, tree_of
 from colo_executor.knobs import PERIOD_US, UNLIMITED, Knob, agrees, file_of, page_bytes_of, text_of, value_of
+from colo_executor.new_group import knobs_of_new_group
 from colo_executor.order import KnobWrite
 
 __all__ = ["CgroupError", "CgroupTree", "Drifted", "CgroupHierarchy", "check_file_system", "find_hierarchy"]
@@ -237,10 +238,13 @@ class CgroupTree:
     # ------------------------------------------------------------ files
 
     def has(self) -> frozenset[Knob]:
-        """The knobs whose files the kernel has in the subtree's top group, or before it is made, in a sibling of it.
+        """The knobs whose files the kernel has in the subtree's top group, or before it is made, will have there.
 
         Without rules of devices, which the kernel takes from nobody else, where this process lacks CAP_SYS_ADMIN.
         """
+        if self.version == 2 and not self.exists(""):
+            with self._dir(self.hierarchy.mounts["cpu"], None) as fd:
+                return knobs_of_new_group(fd, self.hierarchy.mounts, self.huge_page_sizes())
         found = set()
         sizes = self.huge_page_sizes()
         for knob in Knob:

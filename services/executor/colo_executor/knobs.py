@@ -21,6 +21,7 @@ __all__ = [
     "KnobFile",
     "agrees",
     "file_of",
+    "is_in_every_group",
     "mcpu_of_weight",
     "page_bytes_of",
     "page_size_text",
@@ -92,6 +93,19 @@ _FILES: Final[dict[Knob, KnobFile]] = {
     # Shows what writes to devices.allow and devices.deny made of it.
     Knob.DEVICES: KnobFile(controller="devices", v1="devices.list", v2=""),
 }
+_V2_SINCE: Final[dict[Knob, tuple[int, int]]] = {
+    Knob.CPU_WEIGHT: (4, 15),
+    Knob.CPU_QUOTA: (4, 15),
+    Knob.CPU_BURST: (5, 14),
+    Knob.CPU_IDLE: (5, 15),
+    Knob.CPUSET_CPUS: (5, 0),
+    Knob.CPUSET_MEMS: (5, 0),
+    Knob.MEMORY_LIMIT: (4, 5),
+    Knob.OOM_GROUP: (4, 19),
+    Knob.PIDS_LIMIT: (4, 5),
+    Knob.FROZEN: (5, 2),
+}
+"""The first Linux in which every group of cgroup v2 with the knob's controller has its file; those of huge pages go by size."""
 _LIMITS: Final = (Knob.MEMORY_LIMIT, Knob.HUGE_PAGES_LIMIT, Knob.HUGE_PAGES_RESERVED_LIMIT)
 """The limits in bytes: "-1" lifts them under v1, "max" under v2."""
 _PAGE_SIZE: Final = re.compile(r"hugetlb\.([1-9][0-9]{0,5})(KB|MB|GB)\.(?:max|limit_in_bytes)", re.ASCII)
@@ -106,6 +120,11 @@ def file_of(knob: Knob, version: int, page_bytes: int = 0) -> tuple[str, str] | 
     row = _FILES[knob]
     name = row.v1 if version == 1 else row.v2
     return (row.controller, name.format(size=page_size_text(page_bytes))) if name else None
+
+
+def is_in_every_group(knob: Knob, release: tuple[int, int]) -> bool:
+    """Whether that release of Linux (5, 15) gives every group of cgroup v2 with the knob's controller its file."""
+    return knob in _V2_SINCE and release >= _V2_SINCE[knob]
 
 
 def page_size_text(page_bytes: int) -> str:

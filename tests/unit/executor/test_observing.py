@@ -193,3 +193,45 @@ def test_it_does_not_begin_where_work_of_colo_runs(files: Cgroup2Files, tmp_path
             open_observing(settings)
     assert refused.value.field == "rules_enforcement"
     assert "colo node restore --yes" in refused.value.rule
+
+
+async def test_it_says_what_it_would_write_to_controllers_that_no_group_has_yet(
+    files: Cgroup2Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under systemd, which hands down cpuset for the first unit that asks for it."""
+    monkeypatch.setattr("colo_executor.new_group._release", lambda: (5, 14))
+    (files.root / "cgroup.subtree_control").write_text("memory pids\n")
+    for group in (files.root, files.root / "system.slice"):
+        for name in ("cpuset.cpus", "cpuset.mems", "cpu.weight", "cpu.idle", "cpu.max"):
+            (group / name).unlink()
+    runtime = ObservingRuntime(replace(settings_of(files, tmp_path), ceiling_by="cpuset"))
+    drift = await runtime.reconcile()
+    assert drift is not None
+    assert [(knob.path, knob.value) for knob in drift.knobs] == [
+        ("cgroup.subtree_control", "+cpu +cpuset"),
+        ("colo", "a control group"),
+        ("colo/batch", "a control group"),
+        ("colo/cpuset.cpus", "0-7"),
+        ("colo/cpuset.mems", "0-1"),
+        ("colo/batch/cpuset.cpus", "0-7"),
+        ("colo/batch/cpuset.mems", "0-1"),
+        # This Linux has no cpu.idle.
+        ("colo/cpu.weight", "1"),
+    ]
+    own = replace(ONLINE, replica="own/main/0", qos=QosClass.LSE, cpus="2-3", cpu_mcpu=2_000)
+    refused = await runtime.launch(own, 1)
+    assert isinstance(refused, LaunchFailed)
+    assert (
+        "colo-online/lse.own.main.0@1 with cpuset.cpus=0-1,4-7 of colo/batch, cpuset.cpus=0-1,4-7 of colo, "
+        in refused.detail
+    )
+    assert "cpuset.cpus=2-3, cpuset.mems=0, " in refused.detail
+    assert len(runtime.set_ceiling(8_000).knobs) == 1
+    _, *narrowed = runtime.set_ceiling(3_000).knobs
+    assert [(knob.path, len(CpuSet.parse(knob.value)), knob.before) for knob in narrowed] == [
+        ("colo/cpuset.cpus", 3, "0-7"),
+        ("colo/batch/cpuset.cpus", 3, "0-7"),
+    ]
+    assert len(runtime.set_ceiling(2_500).knobs) == 1, "as many CPUs as before"
+    await runtime.close()
+    assert files.writes == []

@@ -44,12 +44,13 @@ from colo_executor.process.device_files import device_knobs
 from colo_executor.process.fast import ClosedCpus, FastReader
 from colo_executor.process.kill_tier import SUFFIX
 from colo_executor.process.launch import check_run
-from colo_executor.process.machine import huge_pages_asked, machine_of
+from colo_executor.process.machine import cpu_rows, huge_pages_asked, machine_of
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.sibling_cgroups import SiblingCgroups
 from colo_executor.process.stall_reader import StallReader, unified_root
 from colo_executor.process.tier import ONLINE_SUFFIX, group_of
 from colo_executor.process.unmanaged import UnmanagedTier
+from colo_executor.suppress_cpus import narrowed
 
 __all__ = ["ObservingRuntime", "WorkIsHere"]
 
@@ -74,6 +75,8 @@ class ObservingRuntime:
         self._admits_online = admits_online
         self._kept = KeptCpus(withheld=withheld)
         self._devices: tuple[DeviceAddress, ...] = ()
+        self._rows = cpu_rows(policy.sys_root)
+        self._cpus = CpuSet.from_iterable(row.cpu for row in self._rows)
         self._tree = self._open(policy.subtree)
         self._online = self._open(f"{policy.subtree}{ONLINE_SUFFIX}")
         self._unmanaged = UnmanagedTier(policy.unmanaged, self._open)
@@ -165,7 +168,8 @@ class ObservingRuntime:
         knob = self._tree.observed(KnobWrite(path=BATCH, knob=Knob.CPU_QUOTA, value=quota_us(ceiling_mcpu)))
         before = "" if before_mcpu is None else str(quota_us(before_mcpu))
         written = KnobValue(path=knob.path, value=knob.value, before=knob.before or before)
-        return CeilingWritten(ceiling_mcpu=ceiling_mcpu, knobs=(written,), observed=True)
+        sets = self._ceiling_sets(before_mcpu, ceiling_mcpu) if self._policy.ceiling_by == "cpuset" else ()
+        return CeilingWritten(ceiling_mcpu=ceiling_mcpu, knobs=(written, *sets), observed=True)
 
     def read_ceiling(self) -> int | None:
         """The ceiling that the kernel would have."""
@@ -200,6 +204,19 @@ class ObservingRuntime:
             cpus=be, mems=machine.mems, zones=machine.zones, has=machine.has, huge_page_sizes=machine.huge_page_sizes
         )
 
+    def _ceiling_sets(self, before_mcpu: int | None, ceiling_mcpu: int) -> tuple[KnobValue, ...]:
+        """The CPUs that the batch tier's groups would have by the ceiling, where they would change."""
+        be = pools_of(self._cpus, (), self._kept).be
+        before = be if before_mcpu is None else narrowed(before_mcpu, be, CpuSet(), self._rows)
+        cpus = narrowed(ceiling_mcpu, be, CpuSet(), self._rows)
+        if cpus == before:
+            return ()
+        writes = [KnobWrite(path=path, knob=Knob.CPUSET_CPUS, value=cpus.format()) for path in ("", BATCH)]
+        return tuple(
+            KnobValue(path=knob.path, value=knob.value, before=knob.before or before.format())
+            for knob in map(self._tree.observed, writes)
+        )
+
     def _would_write(self) -> Drift:
         knobs: list[KnobValue] = []
         failed: list[str] = []
@@ -223,37 +240,48 @@ class ObservingRuntime:
             command = check_run(placement, self._policy.command_prefix, self._policy.path)
             machine = self._machine()
             check_shares(placement, (), huge_pages_asked(self._policy.sys_root, placement, machine.huge_page_sizes))
-            tree, group, writes = self._would_put(placement, machine)
-            knobs = [(write, tree.observed(write)) for write in writes]
+            group, writes = self._would_put(placement, machine)
+            values = ", ".join(_words_of(tree, write) for tree, write in writes)
         except (CgroupError, CpusRefused, InvalidInput, OSError, ShareRefused, ValueError) as error:
             return f"would be refused here: {error}"
         words = " ".join((*self._policy.command_prefix, *command))
         words = words if len(words) <= _WORDS_MOST else f"{words[:_WORDS_MOST]}..."
-        values = ", ".join(
-            f"{os.path.basename(knob.path)}={'; '.join(knob.value.splitlines())}"
-            + ("" if write.path else f" of {tree.name}")
-            for write, knob in knobs
-        )
-        return f"would run {words} in {tree.name}/{group} with {values}"
+        return f"would run {words} in {group} with {values}"
 
-    def _would_put(self, placement: Placement, machine: MachineFacts) -> tuple[CgroupTree, str, tuple[KnobWrite, ...]]:
+    def _would_put(
+        self, placement: Placement, machine: MachineFacts
+    ) -> tuple[str, tuple[tuple[CgroupTree, KnobWrite], ...]]:
+        """The group, and every write in the order in which it would come; what online work takes leaves the batch tier first."""
         token = replica_token(placement.replica, placement.attempt)
         desired = self._policy.desired
         if not is_online(placement):
             group, pool = group_of(token), self._pool(machine)
             check_given(placement, pool, ())
             writes = replica_knobs(desired, pool, placement, group, self._ceiling_mcpu)
-            return (
-                self._tree,
-                group,
-                (*writes, *device_knobs(self._policy, machine.has, placement, group, self._devices)),
-            )
+            writes = (*writes, *device_knobs(self._policy, machine.has, placement, group, self._devices))
+            return f"{self._tree.name}/{group}", tuple((self._tree, write) for write in writes)
         if not self._admits_online:
             raise CgroupError("the operator of this node admits no online work (setting online)")
         group = online_group(placement.qos, token)
         hold = given_cpus(placement, placement.replica, machine, (), self._kept)
-        writes = online_knobs(desired, machine, placement, hold, pools_of(machine.cpus, (hold,), self._kept), group)
-        return self._online, group, (*online_top_knobs(machine, (hold,)), *writes)
+        pools = pools_of(machine.cpus, (hold,), self._kept)
+        taken = () if pools.be == self._pool(machine).cpus or Knob.CPUSET_CPUS not in machine.has else (BATCH, "")
+        left = [KnobWrite(path=path, knob=Knob.CPUSET_CPUS, value=pools.be.format()) for path in taken]
+        writes = (
+            *online_top_knobs(machine, (hold,)),
+            *online_knobs(desired, machine, placement, hold, pools, group),
+        )
+        return f"{self._online.name}/{group}", (
+            *((self._tree, write) for write in left),
+            *((self._online, write) for write in writes),
+        )
+
+
+def _words_of(tree: CgroupTree, write: KnobWrite) -> str:
+    """The file and its value; of a group above that of the replica, which group it is."""
+    knob = tree.observed(write)
+    above = {"": f" of {tree.name}", BATCH: f" of {tree.name}/{BATCH}"}.get(write.path, "")
+    return f"{os.path.basename(knob.path)}={'; '.join(knob.value.splitlines())}{above}"
 
 
 def _is_there(knob: KnobValue) -> bool:
