@@ -34,11 +34,11 @@ in_machine() { # NAME SECONDS MACHINE TESTS WHAT-FOLLOWS...
     read -ra paths <<< "$4"
     set +e
     "$python" -m tests.kernel.lab --variant "$3" --timeout "$2" \
-        env COLO_OUTCOMES=- pytest -q -x -o timeout=330 --durations=10 "${paths[@]}" | tee "$said" | grep --line-buffered -v '^outcomes: '
+        env COLO_OUTCOMES=- pytest -q -x -o timeout=600 --durations=10 "${paths[@]}" | tee "$said" | grep --line-buffered -v '^outcomes: '
     status=${PIPESTATUS[0]}
     set -e
     local why="the emulator broke the machine (its kernel says so, see above)"
-    # It ends at the first failure, and a test that hangs is one after 330 s of the machine's clock: what passes the limit is only slow.
+    # It ends at the first failure, and a test that hangs is one after 600 s of the machine's clock: what passes the limit is only slow.
     if [ "$status" = 124 ] && ! grep -Eq '^[.sxX]*[FE]' "$said"; then
         status=123 why="the emulated machine was too slow: nothing had failed in $2 s"
     fi
@@ -75,7 +75,7 @@ part "the suite in the default machine"
 # Five times as long as they take: a machine that shares its CPUs with others is that much slower.
 in_machine suite 700 numa2 tests/kernel "tests/kernel/test_slices.py tests/kernel/test_units.py" tests/kernel/test_loop.py
 part "what needs systemd"
-in_machine systemd 700 systemd "tests/kernel/test_slices.py tests/kernel/test_units.py" tests/kernel/test_loop.py
+in_machine systemd 900 systemd "tests/kernel/test_slices.py tests/kernel/test_units.py" tests/kernel/test_loop.py
 part "the loop around a machine"
 COLO_OUTCOMES="$outcomes/loop.json" "$python" -m pytest -n 0 -q -s -rs -m lab tests/kernel/test_loop.py
 part "the end"

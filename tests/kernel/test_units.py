@@ -57,9 +57,9 @@ def agents() -> Iterator[None]:
 
 
 def seen(name: str, look: Callable[[], bool], what: str) -> None:
-    """Wait for it; at the limit the agent's log is what failed."""
+    """Wait for it; at the limit the agent's log is what failed. An emulated CPU needs half a minute to start it."""
     try:
-        eventually_blocking(look, f"{name} {what}", limit_s=120)
+        eventually_blocking(look, f"{name} {what}", limit_s=240)
     except NeverHappened as error:
         raise AssertionError(Path(f"/lab/{name}.log").read_text()) from error
 
