@@ -5,7 +5,8 @@ credentials` makes: a user for each role with its rights on NATS and in Redis, a
 on a socket of this machine, without). Of each pair the one that goes first changes, so that a machine that slows down slows
 both. Run it where nobody else works.
 
-Printed: placements a second of each, the median of the ratios beside the budget, and the CPU of the idle services.
+Printed: placements a second of each, the CPU that all processes spent on one, the medians of the ratios beside the budget, and the
+CPU of the idle services. Where somebody else works neither tells: batches, and with them the CPU of a placement, follow the load.
 """
 
 from __future__ import annotations
@@ -79,8 +80,16 @@ def locked_servers(directory: Path) -> Iterator[Servers]:
         yield Servers(found.nats, found.redis, admin, environments)
 
 
-async def measure(servers: Servers, nodes: int, seconds: float) -> tuple[float, float]:
-    """Placements a second, and the CPU of the control services in percent of a core while nothing is asked of them."""
+class Measured(NamedTuple):
+    """Placements a second, CPU microseconds of all processes a placement, and percent of a core of the services without work."""
+
+    rate: float
+    cpu_us: float
+    idle_pct: float
+
+
+async def measure(servers: Servers, nodes: int, seconds: float) -> Measured:
+    """What a cluster of its own does at full speed, and at rest."""
     names = [f"node-{index:05}" for index in range(nodes)]
     with tempfile.TemporaryDirectory(prefix="colo-bench-") as directory:
         async with running_cluster(
@@ -96,14 +105,14 @@ async def measure(servers: Servers, nodes: int, seconds: float) -> tuple[float, 
         ) as cluster:
             gc.freeze()
             await (await steady(cluster, "warm-up", 20, 1, 0.5)).settled()
-            rate, load, _ = await full_speed(cluster, "full", seconds)
+            rate, load, spent_us = await full_speed(cluster, "full", seconds)
             await load.settled()
             await all_published(cluster)
             before = cluster.costs()
             await asyncio.sleep(IDLE_S)
             after = cluster.costs()
             idle_s = sum(after[name][0] - before[name][0] for name in SERVICES)
-            return rate, idle_s / IDLE_S * 100
+            return Measured(rate, sum(spent_us.values()), idle_s / IDLE_S * 100)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -117,23 +126,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     nodes, seconds, pairs = (100, 3.0, 1) if options.quick else (options.nodes, options.seconds, options.pairs)
     print(f"{pairs} pairs of {nodes:,} nodes on {os.cpu_count()} CPUs, shared with the servers and the load")
     ratios: list[float] = []
+    cpu_ratios: list[float] = []
     for number in range(pairs):
-        found: dict[bool, tuple[float, float]] = {}
+        found: dict[bool, Measured] = {}
         for is_locked in (False, True) if number % 2 == 0 else (True, False):
             with (
                 tempfile.TemporaryDirectory(prefix="colo-bench-") as directory,
                 locked_servers(Path(directory)) if is_locked else open_servers() as servers,
             ):
                 found[is_locked] = asyncio.run(measure(servers, nodes, seconds))
-        (plain, plain_idle), (locked, locked_idle) = found[False], found[True]
-        ratios.append(locked / plain)
+        plain, locked = found[False], found[True]
+        ratios.append(locked.rate / plain.rate)
+        cpu_ratios.append(locked.cpu_us / plain.cpu_us)
         print(
-            f"  pair {number + 1}: {plain:,.0f} placements/s open, {locked:,.0f} with users and TLS ({locked / plain:.1%});"
-            f" the {len(SERVICES)} services with nodes but no work {plain_idle:.1f} and {locked_idle:.1f} % of a core",
+            f"  pair {number + 1}: {plain.rate:,.0f} placements/s open, {locked.rate:,.0f} with users and TLS ({ratios[-1]:.1%});"
+            f" {plain.cpu_us:,.0f} and {locked.cpu_us:,.0f} us of CPU each ({cpu_ratios[-1]:.1%});"
+            f" the {len(SERVICES)} services with nodes but no work {plain.idle_pct:.1f} and {locked.idle_pct:.1f} % of a core",
             flush=True,
         )
     cost_pct = 100 * (1 - statistics.median(ratios))
     print(f"  identity and TLS cost {cost_pct:.1f} % of the rate (median of {pairs})   budget {BUDGET_PCT} %")
+    print(f"  and {100 * (statistics.median(cpu_ratios) - 1):.1f} % more CPU a placement (median of {pairs})")
     return 0
 
 
