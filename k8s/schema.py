@@ -23,6 +23,8 @@ RULES: dict[str, dict[str, Any]] = {
     "maxReplicas": {"minimum": 1, "maximum": 100},
     "cpuPercent": {"minimum": 0, "maximum": 100},
     "pendingMessages": {"minimum": 0},
+    # They become environment variables.
+    "settings": {"additionalProperties": {"type": ["string", "number", "boolean"]}},
     "stateDir": {"pattern": "^/"},
     "nodeFolder": {"pattern": "^(/.*)?$"},
     "streamDiskBytes": {"minimum": 0},

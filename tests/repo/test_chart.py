@@ -143,6 +143,7 @@ def test_what_kubectl_applies_is_what_the_chart_renders():
         ("services.scheduler.replicas=two", "got string, want integer"),
         ("nats.streamReplicas=2", "/nats/streamReplicas"),
         ("tokens.existingSecret=", "name a secret, or set services.gateway.settings.oidc_issuer"),
+        ("executor.enabled=true,executor.settings.process_users={red,blue}", "/executor/settings/process_users"),
         ("credentials.nodeFolder=keys", "/credentials/nodeFolder"),
         ("executor.enabled=true,executor.jobUsers=null", "executor.jobUsers: say as which user jobs run"),
     ],
