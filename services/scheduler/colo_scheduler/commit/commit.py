@@ -22,6 +22,7 @@ from colo_scheduler.cluster.holding import holding_of, published_of
 from colo_scheduler.cluster.node import Node
 from colo_scheduler.cluster.pool import pool_of
 from colo_scheduler.cluster.preemptible_index import Importance, importance_of
+from colo_scheduler.commit.enforced_limits import run_on
 from colo_scheduler.commit.held import HeldAttempt, Over, publish, released
 from colo_scheduler.commit.recoveries import Recoveries, Recovery
 from colo_scheduler.commit.redelivery import Redelivery
@@ -546,7 +547,7 @@ def placement_of(placement_request: PlacementRequest, node: Node, choice: Choice
         memory_bytes=placement_request.request.memory_bytes,
         qos=placement_request.qos,
         band=placement_request.band,
-        run=placement_request.run,
+        run=run_on(placement_request, node),
         priority=placement_request.priority,
         sample_seq=node.sample_seq,
         decided_at_ms=now_ms,
