@@ -1,6 +1,7 @@
 """The explanation of a published allocatable: its terms, and the computation of the numbers from the terms."""
 
 from collections.abc import Collection, Sequence
+from operator import attrgetter
 from typing import Final, Literal
 
 from colo_common.events.node import Explanation, NodeUsageSampled, Term, ZoneAllocatable
@@ -51,14 +52,16 @@ _OF_LSE: Final = {
 }
 _RECLAIM: Final = "reclaim_pct"
 STALL_TERM: Final = "stall_pct"
-# The terms beside the reclaim percentage, by resource and by whether LSE work is there: field, name, source.
+_FIELDS: Final = {has_lse: (*_SOURCES, *(_OF_LSE if has_lse else ())) for has_lse in (False, True)}
+# The values of these fields of a resource, and the name and the source of each, by resource, and by whether LSE work is there.
+_VALUES: Final = {has_lse: attrgetter(*fields) for has_lse, fields in _FIELDS.items()}
 _NAMED: Final = {
-    (prefix, has_lse): tuple(
-        (field, f"{prefix}_{field}", source) for field, source in (_SOURCES | (_OF_LSE if has_lse else {})).items()
-    )
+    (prefix, has_lse): tuple((f"{prefix}_{field}", (_SOURCES | _OF_LSE)[field]) for field in fields)
     for prefix in ("cpu", "memory")
-    for has_lse in (False, True)
+    for has_lse, fields in _FIELDS.items()
 }
+_MORE_VALUES: Final = attrgetter(*_MORE)
+_NO_MORE: Final = tuple(nothing for nothing, _ in _MORE.values())
 _PCT_NAMES: Final = {prefix: f"{prefix}_{_RECLAIM}" for prefix in ("cpu", "memory")}
 
 
@@ -72,9 +75,10 @@ def explain(
     Where the sample knows it, `stall_pct` of the node says what online work feels; the formula does not use it.
     """
     terms: list[Term] = []
+    more: set[str] = set()
     for zone in zones:
-        terms.extend(_terms(zone, "cpu", "mcpu", zone.cpu))
-        terms.extend(_terms(zone, "memory", "bytes", zone.memory))
+        more.update(_add_terms(terms, zone, "cpu", "mcpu", zone.cpu))
+        more.update(_add_terms(terms, zone, "memory", "bytes", zone.memory))
     worst = None if sample is None else worst_online_stall(sample.workloads)
     if worst is not None:
         source = (
@@ -82,7 +86,6 @@ def explain(
         )
         terms.append(Term(name=STALL_TERM, value=worst[1], unit="pct", source=source))
     terms.extend(terms_of_mid(mid))
-    more = {name for zone in zones for resource in (zone.cpu, zone.memory) for name in _more_of(zone, resource)}
     formula = _formula(more) if more else FORMULA
     return Explanation(formula=f"{formula}; {MID_FORMULA}" if mid else formula, terms=tuple(terms))
 
@@ -95,18 +98,11 @@ def recompute(explanation: Explanation) -> tuple[ZoneAllocatable, ...]:
     )
 
 
-def _terms(zone: ZoneInputs, prefix: str, unit: Literal["mcpu", "bytes"], resource: Resource) -> list[Term]:
-    number = zone.zone
-    terms = [
-        Term(
-            name=name,
-            value=getattr(resource, field),
-            unit=unit,
-            source=source,
-            zone=number,
-        )
-        for field, name, source in _NAMED[prefix, resource.lse_requested > 0]
-    ]
+def _add_terms(
+    terms: list[Term], zone: ZoneInputs, prefix: str, unit: Literal["mcpu", "bytes"], resource: Resource
+) -> Collection[str]:
+    """Add the terms of a resource, the reclaim percentage second; return the names of those that only some nodes have."""
+    number, has_lse = zone.zone, resource.lse_requested > 0
     pct = Term(
         name=_PCT_NAMES[prefix],
         value=resource.reclaim_pct,
@@ -114,20 +110,29 @@ def _terms(zone: ZoneInputs, prefix: str, unit: Literal["mcpu", "bytes"], resour
         source=zone.moved_by or str(zone.limit),
         zone=number,
     )
-    terms.insert(1, pct)
-    for name in _more_of(zone, resource):
+    at = len(terms) + 1
+    terms += [
+        Term(name=name, value=value, unit=unit, source=source, zone=number)
+        for (name, source), value in zip(_NAMED[prefix, has_lse], _VALUES[has_lse](resource), strict=True)
+    ]
+    terms.insert(at, pct)
+    more = _more_of(zone, resource)
+    for name in more:
         source = _MORE[name][1].format(by=zone.expected_by, external=zone.external_by)
         of = "pct" if name.endswith("_pct") else unit
         terms.append(Term(name=f"{prefix}_{name}", value=getattr(resource, name), unit=of, source=source, zone=number))
-    return terms
+    return more
 
 
-def _more_of(zone: ZoneInputs, resource: Resource) -> list[str]:
+def _more_of(zone: ZoneInputs, resource: Resource) -> Collection[str]:
     """The terms of the resource that only some nodes have."""
+    values = _MORE_VALUES(resource)
+    if values == _NO_MORE and not zone.expected_by:
+        return ()
     return [
         name
-        for name, (nothing, _) in _MORE.items()
-        if getattr(resource, name) != nothing or (name == _EXPECTED and zone.expected_by)
+        for name, value, nothing in zip(_MORE, values, _NO_MORE, strict=True)
+        if value != nothing or (name == _EXPECTED and zone.expected_by)
     ]
 
 
