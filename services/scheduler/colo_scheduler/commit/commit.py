@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from colo_common.events.effects import Effect
 from colo_common.events.job import PlacementRequest
 from colo_common.model.constraints import CpuExclusive
@@ -16,13 +18,14 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.partition import Partitions
 from colo_common.model.placement import Attempt, Placement
+from colo_common.model.quantity import ceil_div
 from colo_common.model.reasons import Reason
+from colo_common.model.workload import RunSpec
 from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.holding import holding_of, published_of
 from colo_scheduler.cluster.node import Node
-from colo_scheduler.cluster.pool import pool_of
+from colo_scheduler.cluster.pool import PoolName, pool_of
 from colo_scheduler.cluster.preemptible_index import Importance, importance_of
-from colo_scheduler.commit.enforced_limits import run_on
 from colo_scheduler.commit.held import HeldAttempt, Over, publish, released
 from colo_scheduler.commit.recoveries import Recoveries, Recovery
 from colo_scheduler.commit.redelivery import Redelivery
@@ -547,7 +550,7 @@ def placement_of(placement_request: PlacementRequest, node: Node, choice: Choice
         memory_bytes=placement_request.request.memory_bytes,
         qos=placement_request.qos,
         band=placement_request.band,
-        run=run_on(placement_request, node),
+        run=_run_on(placement_request, node),
         priority=placement_request.priority,
         sample_seq=node.sample_seq,
         decided_at_ms=now_ms,
@@ -561,6 +564,22 @@ def placement_of(placement_request: PlacementRequest, node: Node, choice: Choice
         tenant=placement_request.tenant,
         cpu_policy=placement_request.constraints.cpu_policy,
     )
+
+
+def _run_on(request: PlacementRequest, node: Node) -> RunSpec:
+    """What the request runs, with the limit of CPU in the node's own CPUs, which are what it enforces.
+
+    Request and limit of batch work count in CPUs of the reference machine where the node has a rule `cpu_normalization_pct`: the
+    limit is divided by it, rounded up (koordinator-sh/koordinator:pkg/koordlet/runtimehooks/hooks/batchresource). Prod work and the
+    mid tier go by the node's own CPUs.
+    """
+    limits, reported = request.run.limits, node.reported
+    if limits is None or not limits.cpu_mcpu or reported is None or reported.rules.cpu_normalization_pct == 100:
+        return request.run
+    if pool_of(request.band) is not PoolName.BATCH:
+        return request.run
+    mcpu = ceil_div(limits.cpu_mcpu * 100, reported.rules.cpu_normalization_pct)
+    return replace(request.run, limits=replace(limits, cpu_mcpu=mcpu))
 
 
 def load_rows(nodes: Sequence[str]) -> list[Effect]:
