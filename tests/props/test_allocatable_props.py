@@ -12,8 +12,12 @@ from colo_common.model.topology import NodeTopology
 from colo_overcommit.allocatable import allocatable_of_zone, zone_inputs
 from colo_overcommit.exclusive import exclusive_by_zone
 from colo_overcommit.explain import explain, recompute
+from colo_overcommit.explain_mid import recompute_mid
+from colo_overcommit.held_by_batch import with_bands
 from colo_overcommit.known_node import KnownNode
-from colo_overcommit.policy import OvercommitPolicy
+from colo_overcommit.mid import mid_of_zones
+from colo_overcommit.mid_of_node import mid_of_node
+from colo_overcommit.policy import MidMode, OvercommitPolicy
 from colo_overcommit.reserved import reserved_by_zone
 from tests.support.builders import a_topology
 
@@ -74,7 +78,8 @@ def nodes(draw: st.DrawFn) -> KnownNode:
             cpu_mcpu=draw(st.integers(0, 1 << 24)),
             memory_bytes=draw(st.integers(0, 1 << 46)),
         )
-        known.held.take(f"j/t/{index}", 1, (share,), 0, qos=qos, band=default_band(qos))
+        band = draw(st.sampled_from([default_band(qos), PriorityBand.MID]))
+        known.held.take(f"j/t/{index}", 1, (share,), 0, qos=qos, band=band)
     known.sample = NodeUsageSampled(
         node="n",
         sample_seq=1,
@@ -95,6 +100,11 @@ policies = st.builds(
     memory_reclaim_pct=st.integers(0, 100),
     node_reserved_cpu_mcpu=mcpu,
     node_reserved_memory_bytes=size,
+    mid_mode=st.sampled_from([each.value for each in MidMode]),
+    mid_cpu_most_pct=st.integers(0, 100),
+    mid_unallocated_pct=st.integers(0, 100),
+    mid_static_cpu_pct=st.integers(0, 100),
+    mid_static_memory_pct=st.integers(0, 100),
 )
 
 
@@ -128,3 +138,27 @@ def test_the_explanation_gives_the_number_which_is_never_below_what_is_held(
         assert number.batch_memory_bytes >= most.memory_bytes
         if not node.is_colocated:
             assert (number.batch_cpu_mcpu, number.batch_memory_bytes) == (most.cpu_mcpu, most.memory_bytes)
+
+
+@given(nodes(), policies)
+def test_the_mid_tier_explains_itself_and_is_never_below_what_its_work_holds(
+    node: KnownNode, policy: OvercommitPolicy
+) -> None:
+    assert node.topology is not None
+    assert node.sample is not None
+    sample = with_bands(node.sample, node.held)
+    inputs = zone_inputs(node.topology, sample, node.held.by_zone(), policy, is_colocated=node.is_colocated)
+    terms = mid_of_node(node, sample, inputs, policy)
+    tier = mid_of_zones(terms)
+    assert recompute_mid(explain(inputs, None, terms)) == tier
+    held = node.held.mid_by_zone()
+    is_open = policy.mid_mode != MidMode.OFF and node.is_colocated
+    assert bool(tier) == (is_open or bool(held))
+    for number, zone in zip(tier, node.topology.zones, strict=False):
+        share = held.get(number.zone) or ZoneShare(zone=number.zone, cpu_mcpu=0, memory_bytes=0)
+        least = (min(share.cpu_mcpu, zone.cpu_capacity_mcpu), min(share.memory_bytes, zone.memory_bytes))
+        assert number.zone == zone.zone
+        assert least[0] <= number.cpu_mcpu <= zone.cpu_capacity_mcpu
+        assert least[1] <= number.memory_bytes <= zone.memory_bytes
+        if not is_open:
+            assert (number.cpu_mcpu, number.memory_bytes) == least
