@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,9 +16,10 @@ from colo_executor.knobs import Knob
 from colo_executor.local import ReplicaLaunched
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
+from colo_executor.unmanaged import UnmanagedGroup
 from tests.kernel.inside import CGROUP_ROOT, collector, observed_topology, online, reported, settings_of, this_machine
 from tests.support.builders import a_placement
-from tests.support.waiting import eventually_blocking
+from tests.support.waiting import eventually, eventually_blocking
 
 pytestmark = [
     pytest.mark.vm,
@@ -84,6 +85,15 @@ def test_the_collector_measures_a_service_by_the_path_that_systemd_gave_it() -> 
     assert workload.memory_used_bytes > 0
 
 
+def shown(group: Path, names: Iterable[str]) -> dict[str, str]:
+    """What these files show; of one that is not there nothing."""
+    return {name: group.joinpath(name).read_text().strip() for name in names if group.joinpath(name).exists()}
+
+
+def property_of_web(name: str) -> str:
+    return reported("systemctl", "show", "-P", name, "web.service").strip()
+
+
 def cpu_used_us(group: Path) -> int:
     return int(group.joinpath("cpu.stat").read_text().split()[1])
 
@@ -128,6 +138,36 @@ async def test_the_executor_leaves_a_service_as_it_was_from_beginning_to_restore
         assert settings_of(CGROUP_ROOT) == all_before
         assert group.joinpath("cgroup.procs").read_text().split() == [pid]
     assert not (CGROUP_ROOT / SUBTREE).exists()
+
+
+async def test_what_the_operator_wants_of_a_service_outlasts_a_reload_and_goes_with_restore(
+    policy: ProcessPolicy,
+) -> None:
+    wanted = UnmanagedGroup(group=SERVICE.lstrip("/"), weight_least=1_024, cpu_most_mcpu=1_500, cpus="0-1")
+    files = {"cpu.weight": "39", "cpu.max": "150000 100000", "cpuset.cpus": "0-1"}
+    with service("CPUWeight=5", "MemoryMax=64M") as group:
+        before = shown(group, ("cpu.weight", "cpu.max"))
+        runtime = ProcessRuntime(replace(policy, unmanaged=(wanted,)))
+        await runtime.adopt(1)
+
+        async def kept() -> bool:
+            # Tries again what systemd did not answer in time.
+            await runtime.reconcile()
+            return shown(group, files) == files and property_of_web("CPUQuotaPerSecUSec") == "1.500000s"
+
+        for at in ("the start", "a reload"):
+            await eventually(kept, f"the values after {at}")
+            reported("systemctl", "daemon-reload")
+            # Makes systemd write the values of its units anew.
+            reported("systemctl", "set-property", "--runtime", "web.service", "MemoryMax=65M")
+        # Nothing is left for the executor to put right.
+        eventually_blocking(lambda: shown(group, files) == files, "the values in the end", limit_s=60)
+        assert await runtime.reconcile() is None
+        await runtime.restore()
+        await runtime.close()
+        eventually_blocking(lambda: shown(group, before) == before, "the old values", limit_s=60)
+        names = ("CPUWeight", "CPUQuotaPerSecUSec", "AllowedCPUs")
+        assert [property_of_web(name) for name in names] == ["5", "infinity", ""]
 
 
 async def test_the_reflex_sees_what_a_service_of_a_slice_uses(policy: ProcessPolicy) -> None:

@@ -1,23 +1,30 @@
 """Groups that colo did not make: what the operator's policy keeps there, over files that look like cgroup v2, and its rules."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from colo_common.model.invalid import InvalidInput
+from colo_executor.cgroup import CgroupError
 from colo_executor.journal import JournalFile
 from colo_executor.local import Drift
 from colo_executor.process.settings import ProcessPolicy
+from colo_executor.process.systemd_units import SystemdUnits
 from colo_executor.process.tier import Tier
 from colo_executor.process.unmanaged import UnmanagedTier
+from colo_executor.unit_properties import shown_text
 from colo_executor.unmanaged import UnmanagedGroup, check_unmanaged
 from tests.support.cgroup2_files import Cgroup2Files
 
 SERVICE = UnmanagedGroup(
     group="system.slice/daemon.service", weight_least=1_024, cpu_most_mcpu=2_000, memory_most_bytes=4 << 20, cpus="0-1"
 )
+
+
+NO_UNIT = UnmanagedGroup(group="containers", cpu_most_mcpu=3_000)
 
 
 class Bench:
@@ -162,3 +169,95 @@ def test_a_group_may_come_once() -> None:
     check_unmanaged([SERVICE], "colo", "process_unmanaged")
     with pytest.raises(InvalidInput, match="may come once"):
         check_unmanaged([SERVICE, SERVICE], "colo", "process_unmanaged")
+
+
+class FakeSystemd:
+    """One systemd with one service; `says` is what `show` prints of its properties."""
+
+    def __init__(self) -> None:
+        self.says = {"CPUWeight": "[not set]", "CPUQuotaPerSecUSec": "1min 2s 500ms", "MemoryMax": "infinity"}
+        self.says |= {"AllowedCPUs": "0-1 5", "LoadState": "loaded", "ControlGroup": f"/{SERVICE.group}"}
+        self.set: list[str] = []
+        self.calls = 0
+        self.refuses = False
+
+    def __call__(self, words: Sequence[str]) -> str:
+        self.calls += 1
+        if self.refuses:
+            raise CgroupError("systemctl: timed out")
+        assert words[words.index("--") + 1] == "daemon.service"
+        if words[0] == "show":
+            return self.says[words[1].removeprefix("--property=")] + "\n"
+        self.set = list(words[4:])
+        return ""
+
+
+def test_a_unit_of_systemd_gets_the_values_as_properties_and_its_old_ones_back(bench: Bench) -> None:
+    systemd = FakeSystemd()
+    bench.tier.units = SystemdUnits(systemd, bench.tier._note_old_value)
+    (bench.files.root / SERVICE.group / "cpu.weight").write_text("1\n")
+    tier = UnmanagedTier((SERVICE,), bench.tier.open, bench.tier.units)
+    assert tier.keep().failed == ()
+    assert systemd.set == ["AllowedCPUs=0-1", "CPUQuota=200%", "CPUWeight=39", f"MemoryMax={4 << 20}"]
+    systemd.set, systemd.calls = [], 0
+    assert tier.keep() == Drift()
+    assert systemd.calls == 0, "systemd is asked only when something has changed"
+    kept = UnmanagedTier((replace(SERVICE, memory_most_bytes=0),), bench.tier.open).managed()
+    assert bench.tier.put_back_all_but(kept).failed == ()
+    assert systemd.set == ["MemoryMax=infinity"]
+    bench.start_again()
+    bench.tier.units = SystemdUnits(systemd, bench.tier._note_old_value)
+    seen = []
+    systemd_call = systemd.__call__
+    bench.tier.units._systemctl = lambda words: seen.append(list(words[4:])) or systemd_call(words)
+    assert bench.tier.restore() == ()
+    assert {words[0] for words in seen if words and "=" in words[0]} == {
+        "CPUWeight=",
+        "CPUQuota=6250%",
+        "AllowedCPUs=0-1 5",
+    }
+    assert bench.shown() == ["1", "max 100000", "max", ""]
+
+
+def test_a_controller_that_the_unit_lacks_is_asked_of_systemd(bench: Bench) -> None:
+    (bench.files.root / SERVICE.group / "cpuset.cpus").unlink()
+    systemd = FakeSystemd()
+    tier = UnmanagedTier((SERVICE,), bench.tier.open, SystemdUnits(systemd, bench.tier._note_old_value))
+    assert tier.keep(observes=True).failed == (f"{SERVICE.group}: cgroup v2 has no file for cpuset-cpus there",)
+    assert tier.keep().failed == ()
+    assert "AllowedCPUs=0-1" in systemd.set
+    systemd.says["ControlGroup"] = "/elsewhere/daemon.service"
+    assert tier.keep().failed == (f"{SERVICE.group}: cgroup v2 has no file for cpuset-cpus there",)
+
+
+def test_a_systemd_that_does_not_answer_is_said_and_the_values_are_written_all_the_same(bench: Bench) -> None:
+    systemd = FakeSystemd()
+    systemd.refuses = True
+    units = SystemdUnits(systemd, bench.tier._note_old_value)
+    (bench.files.root / NO_UNIT.group).mkdir()
+    bench.files._fill(bench.files.root / NO_UNIT.group)
+    tier = UnmanagedTier((SERVICE, NO_UNIT), bench.tier.open, units)
+    drift = tier.keep()
+    assert systemd.calls == 1
+    assert drift.failed == (
+        f"{SERVICE.group}: is written, and systemd undoes it at its next reload: systemctl: timed out",
+    )
+    assert bench.shown() == ["100", "200000 100000", str(4 << 20), "0-1"]
+    systemd.refuses = False
+    assert tier.keep() == Drift()
+    assert systemd.set == ["AllowedCPUs=0-1", "CPUQuota=200%", f"MemoryMax={4 << 20}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown", "text"),
+    [
+        ("CPUQuota", "infinity", ""),
+        ("CPUQuota", "1s 234.5ms", "123.45%"),
+        ("CPUQuota", "500us", "0.05%"),
+        ("CPUWeight", "[not set]", ""),
+        ("CPUWeight", "300", "300"),
+        ("MemoryMax", "infinity", "infinity"),
+    ],
+)
+def test_what_systemd_prints_of_a_property_is_what_sets_it(name: str, shown: str, text: str) -> None:
+    assert shown_text(name, shown) == text

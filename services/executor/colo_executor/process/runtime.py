@@ -109,7 +109,7 @@ class ProcessRuntime:
             self._journal.close()
             raise
         self._namespaces = self._allowed_namespaces()
-        self._unmanaged = UnmanagedTier(policy.unmanaged, self._tier.open)
+        self._unmanaged = UnmanagedTier(policy.unmanaged, self._tier.open, self._tier.units)
         if self._journal.put_aside or self._journal.is_behind:
             self._log.warning(
                 "journal",

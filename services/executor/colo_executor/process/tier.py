@@ -39,7 +39,9 @@ from colo_executor.process.kill_tier import CONTROLLERS, SUFFIX, KillTier
 from colo_executor.process.machine import cpu_rows, huge_pages_asked, machine_of
 from colo_executor.process.reconcile import put_back, values_of
 from colo_executor.process.settings import ProcessPolicy
+from colo_executor.process.systemd_units import units_of_this_machine
 from colo_executor.suppress_cpus import narrowed
+from colo_executor.unit_properties import unit_property_at
 
 __all__ = ["ONLINE_SUFFIX", "Tier", "group_of"]
 
@@ -77,6 +79,7 @@ class Tier:
         self.tree = self.open(policy.subtree)
         self._lock_fd = self.tree.lock()
         self.online_tree = self.open(f"{policy.subtree}{ONLINE_SUFFIX}")
+        self.units = units_of_this_machine(policy.cgroup_root, self._note_old_value)
         self._kill_tier = KillTier(self.open(f"{policy.subtree}{SUFFIX}", CONTROLLERS))
 
     def open(self, name: str, controllers: Mapping[int, Sequence[str]] | None = None) -> CgroupTree:
@@ -412,6 +415,12 @@ class Tier:
         failed: list[str] = []
         over: list[str] = []
         for path, value in reversed(list(self._journal.state.pre_images.items())):
+            if unit_property_at(path) is not None:
+                if path not in managed and not observes and not (refusal := self._put_back_property(path, value)):
+                    over.append(path)
+                elif path not in managed and not observes:
+                    failed.append(refusal)
+                continue
             is_own = any(tree.holds(path) for tree in (self.tree, self.online_tree, self._kill_tier.tree))
             if is_own or path in managed or not self.tree.top_of(path):
                 continue
@@ -433,6 +442,17 @@ class Tier:
             self._journal.forget_old_values(over)
         return Drift(knobs=tuple(knobs), failed=tuple(failed), observed=observes)
 
+    def _put_back_property(self, path: str, value: str) -> str:
+        """Give a property of a unit its old value; empty, or why it has it not."""
+        unit, name = unit_property_at(path) or ("", "")
+        if self.units is None:
+            return f"{unit}: no systemd answers here, which has the property {name} of us"
+        try:
+            self.units.put_back(unit, name, value)
+        except CgroupError as error:
+            return str(error)
+        return ""
+
     def restore(self) -> tuple[str, ...]:
         """Remove the executor's groups and put every old value back. Returns one sentence for each failure."""
         failures = []
@@ -452,6 +472,9 @@ class Tier:
             if not self._tree_of(path).remove_path(path):
                 failures.append(f"{path} could not be removed")
         for path, value in reversed(list(self._journal.state.pre_images.items())):
+            if unit_property_at(path) is not None:
+                failures += [refusal] if (refusal := self._put_back_property(path, value)) else []
+                continue
             try:
                 self._tree_of(path).put_back(path, value)
             except FileNotFoundError:

@@ -9,6 +9,8 @@ from colo_executor.knobs import Knob, agrees, text_of
 from colo_executor.local import Drift
 from colo_executor.order import KnobWrite, ordered_writes
 from colo_executor.process.reconcile import values_of
+from colo_executor.process.systemd_units import SystemdUnits
+from colo_executor.unit_properties import property_of, property_path
 from colo_executor.unmanaged import UnmanagedGroup, unmanaged_knobs, unmanaged_values
 
 __all__ = ["UnmanagedTier"]
@@ -22,8 +24,16 @@ class UnmanagedTier:
     A group that is not there is left out until it is. Nothing is ever made, removed or moved here.
     """
 
-    def __init__(self, groups: Sequence[UnmanagedGroup], open_tree: Callable[[str], CgroupTree]) -> None:
+    def __init__(
+        self,
+        groups: Sequence[UnmanagedGroup],
+        open_tree: Callable[[str], CgroupTree],
+        units: SystemdUnits | None = None,
+    ) -> None:
+        """`units`: what is written to a group that is a unit of systemd is made a property of the unit, too."""
         self._groups = tuple(groups)
+        self._units = units
+        self._pending: dict[str, tuple[int, dict[Knob, int | str]]] = {}
         self._trees: dict[str, CgroupTree] = {}
         self._open_tree = open_tree
 
@@ -34,40 +44,69 @@ class UnmanagedTier:
         return self._trees[name]
 
     def managed(self) -> frozenset[str]:
-        """The files that the policy keeps, also of groups that are not there, relative to the cgroup root."""
+        """The files that the policy keeps, also of groups that are not there, relative to the cgroup root, and its properties."""
         found: set[str] = set()
         for each in self._groups:
             top, _, group = each.group.partition("/")
-            found.update(self.tree_of(top).path_of(knob, group) for knob in unmanaged_knobs(each))
+            tree, unit = self.tree_of(top), each.group.rpartition("/")[2]
+            for knob in unmanaged_knobs(each):
+                found |= {tree.path_of(knob, group), property_path(unit, property_of(knob, tree.version))}
         return frozenset(found)
 
     def keep(self, *, observes: bool = False) -> Drift:
         """Write what differs from the policy. Reports the values written, by `observes` those that would be, and each failure."""
         knobs: list[KnobValue] = []
         failed: list[str] = []
+        written: list[tuple[str, int, dict[Knob, int | str]]] = []
         for each in self._groups:
             top, _, group = each.group.partition("/")
             try:
                 tree = self.tree_of(top)
                 if not tree.exists(group):
                     continue
-                for write in self._writes(tree, group, each):
+                writes, values = self._writes(tree, group, each, observes=observes)
+                for write in writes:
                     knobs.append(tree.observed(write) if observes else tree.write(write))
+                values |= {write.knob: write.value for write in writes}
+                if values and not observes:
+                    written.append((each.group, tree.version, values))
             except FileNotFoundError as error:
                 failed.append(f"{each.group}: the kernel has no such file here ({error.filename})")
             except (CgroupError, InvalidInput, OSError, ValueError) as error:
                 failed.append(f"{each.group}: {error}")
+        failed += [] if observes else self._keep_properties(written)
         return Drift(knobs=tuple(knobs), failed=tuple(failed), observed=observes)
 
-    @staticmethod
-    def _writes(tree: CgroupTree, group: str, each: UnmanagedGroup) -> tuple[KnobWrite, ...]:
+    def _keep_properties(self, written: Sequence[tuple[str, int, dict[Knob, int | str]]]) -> list[str]:
+        """Let systemd write the same values at its next reload. What it refused the next call tries again."""
+        units = self._units
+        if units is None:
+            return []
+        for group, version, values in written:
+            self._pending[group] = (version, {**self._pending.get(group, (version, {}))[1], **values})
+        for group, (version, values) in list(self._pending.items()):
+            try:
+                units.keep(group, version, values)
+            except CgroupError as error:
+                return [f"{group}: is written, and systemd undoes it at its next reload: {error}"]
+            del self._pending[group]
+        return []
+
+    def _writes(
+        self, tree: CgroupTree, group: str, each: UnmanagedGroup, *, observes: bool
+    ) -> tuple[tuple[KnobWrite, ...], dict[Knob, int | str]]:
+        """The writes to the group's files, and the values that systemd has to hand a controller down for."""
         have = values_of(tree, group, _READ)
         weight, period_us = have.get(Knob.CPU_WEIGHT), have.get(Knob.CPU_PERIOD)
         target = unmanaged_values(
             each, None if weight is None else int(weight), None if period_us is None else int(period_us)
         )
+        only_unit: dict[Knob, int | str] = {}
         for knob, value in list(target.items()):
             if knob not in have:
+                if not observes and property_of(knob, tree.version) and self._is_unit(each.group):
+                    only_unit[knob] = target.pop(knob)
+                    continue
                 raise CgroupError(f"cgroup v{tree.version} has no file for {knob.value} there")
             wrote, shown = (text_of(knob, tree.version, one) for one in (value, have[knob]))
             if agrees(knob, tree.version, wrote, shown):
@@ -78,4 +117,7 @@ class UnmanagedTier:
             if used_bytes > each.memory_most_bytes:
                 # Under v2 the kernel would end processes of the group at once.
                 raise CgroupError(f"uses {used_bytes} bytes, more than memory_most_bytes; nothing is changed there")
-        return ordered_writes({group: have}, {group: target})
+        return ordered_writes({group: have}, {group: target}), only_unit
+
+    def _is_unit(self, group: str) -> bool:
+        return self._units is not None and bool(self._units.unit_of(group))
