@@ -6,17 +6,20 @@ import importlib
 import os
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec import structs
 
 from colo_common.adapters.bus_nats import NatsBus
+from colo_common.events.subjects import PREFIX
 from colo_common.events.wire import event_at
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Answerer, Delivery, Missed, Outgoing, Sink, Source
 from colo_common.runtime import process
 from tests.support.newer_wire import NewerWire
 from tests.support.older_wire import OlderWire
+
+STATUS: Final = f"{PREFIX}.req.service."
 
 
 def is_registered(subject: str) -> bool:
@@ -52,7 +55,11 @@ class OtherBus(NatsBus):
     def answer(
         self, service: str, answerers: Mapping[str, Answerer], *, is_listed: bool = True
     ) -> Coroutine[Any, Any, None]:
-        versioned = {subject: self._versioned(subject, each) for subject, each in answerers.items()}
+        # How an instance is it says with its fence, as every version does that has leases: others could not share work with it.
+        versioned = {
+            subject: each if subject.startswith(STATUS) else self._versioned(subject, each)
+            for subject, each in answerers.items()
+        }
         return super().answer(service, versioned, is_listed=is_listed)
 
     def _versioned(self, subject: str, answerer: Answerer) -> Answerer:

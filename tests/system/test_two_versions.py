@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from colo_common.adapters.redis_client import redis_client
 from colo_common.events.placement import PlacementsDecided
 from colo_common.events.registry import STREAMS
 from colo_common.ports import Delivery, Outgoing
@@ -18,14 +19,16 @@ from tests.bench.fleet import Cluster, running_cluster
 from tests.bench.stand_in import FleetCore, Order, Ordered
 from tests.support.servers import nats_server, redis_server
 from tests.support.waiting import eventually
+from tests.system.test_many_schedulers import owners_of
 
 pytestmark = [pytest.mark.server, pytest.mark.failover, pytest.mark.timeout(400)]
 
 ROOT: Final = Path(__file__).parents[2]
 PROGRAM: Final = "tests.support.other_version"
 SERVICES: Final = ("jobs", "scheduler", "overcommit")
-REPLICAS: Final = 20
-JOBS: Final = 10
+REPLICAS: Final = 10
+#: So many that each of two schedulers with half of the shards gets some.
+JOBS: Final = 20
 LIMIT_S: Final = 120.0
 #: Subjects of types that come later, in every stream that keeps all of a domain.
 LATER: Final = tuple(
@@ -103,6 +106,14 @@ async def test_an_older_and_a_later_version_share_the_work_and_a_rolling_update_
             environment=environment,
             programs=programs,
         ) as cluster:
+            client = redis_client(redis.url, name="test")
+
+            async def are_shared() -> bool:
+                return len(await owners_of(client)) == 2
+
+            await eventually(are_shared, "both schedulers hold shards", limit_s=LIMIT_S)
+            await client.aclose()
+            await client.connection_pool.disconnect()
             load = Load(cluster, "job")
             published: set[bool] = set()
 
