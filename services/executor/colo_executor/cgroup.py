@@ -12,6 +12,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from msgspec import Struct
@@ -522,14 +523,27 @@ class CgroupTree:
     # ------------------------------------------------------------ putting back
 
     def put_back(self, path: str, value: str) -> None:
-        """Write back the old value of a file that `changing` reported. Raises CgroupError when the kernel refuses it."""
+        """Write back the old value of a file that `changing` reported. Raises CgroupError when the kernel refuses it.
+
+        A controller that was not handed down before, and that a group of others hands on by now, stays handed down.
+        """
         mount, group, name = self._place(path)
-        if name == "cgroup.subtree_control":
-            now = set(self._read(mount, group, name).split())
-            value = " ".join(f"-{controller}" for controller in sorted(now - set(value.split())))
-            if not value:
-                return
-        self._try(path, f"write {value!r}", lambda: self._put(mount, group, name, value))
+        if name != "cgroup.subtree_control":
+            self._try(path, f"write {value!r}", lambda: self._put(mount, group, name, value))
+            return
+        for controller in sorted(set(self._read(mount, group, name).split()) - set(value.split())):
+            self._try(path, f"write '-{controller}'", partial(self._take_back, mount, group, controller))
+
+    def _take_back(self, mount: str, group: str | None, controller: str) -> None:
+        for wait_s in _RETRY_S:
+            try:
+                return self._put(mount, group, "cgroup.subtree_control", f"-{controller}")
+            except OSError as error:
+                # A group below hands it on: systemd, which takes such things back a moment after its units need them no more.
+                if error.errno != errno.EBUSY:
+                    raise
+            time.sleep(wait_s)
+        return None
 
     def holds(self, path: str) -> bool:
         """Whether the path, relative to the cgroup root, is in this subtree."""
