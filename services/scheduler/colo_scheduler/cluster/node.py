@@ -112,25 +112,21 @@ class Node:
 
 
 def gives_more(before: Iterable[ZoneAllocatable], now: Iterable[ZoneAllocatable]) -> bool:
-    """Whether some zone is promised more CPU or memory than before; a zone that did not exist had none."""
-    known = {zone.zone: zone for zone in before}
-    for zone in now:
-        was = known.get(zone.zone)
-        cpu_mcpu, memory_bytes = (was.batch_cpu_mcpu, was.batch_memory_bytes) if was else (0, 0)
-        if zone.batch_cpu_mcpu > cpu_mcpu or zone.batch_memory_bytes > memory_bytes:
-            return True
-    return False
+    """Whether batch work of some zone is promised more CPU or memory than before; a zone that did not exist had none."""
+    known = {zone.zone: (zone.batch_cpu_mcpu, zone.batch_memory_bytes) for zone in before}
+    return any(_is_more((zone.batch_cpu_mcpu, zone.batch_memory_bytes), known.get(zone.zone)) for zone in now)
 
 
 def gives_more_mid(before: Iterable[ZoneMid], now: Iterable[ZoneMid]) -> bool:
     """Whether the mid tier of some zone has more CPU or memory than before; a zone that did not exist had none."""
-    known = {zone.zone: zone for zone in before}
-    for zone in now:
-        was = known.get(zone.zone)
-        cpu_mcpu, memory_bytes = (was.cpu_mcpu, was.memory_bytes) if was else (0, 0)
-        if zone.cpu_mcpu > cpu_mcpu or zone.memory_bytes > memory_bytes:
-            return True
-    return False
+    known = {zone.zone: (zone.cpu_mcpu, zone.memory_bytes) for zone in before}
+    return any(_is_more((zone.cpu_mcpu, zone.memory_bytes), known.get(zone.zone)) for zone in now)
+
+
+def _is_more(now: tuple[int, int], before: tuple[int, int] | None) -> bool:
+    """Whether CPU or memory is more than before."""
+    cpu_mcpu, memory_bytes = before or (0, 0)
+    return now[0] > cpu_mcpu or now[1] > memory_bytes
 
 
 def costs_of(
