@@ -72,6 +72,9 @@ def main() -> int:
         _say(phase="outage", batch_mcpu=_batch_mcpu(colo), ceiling_mcpu=_ceiling_mcpu(colo), **_latencies())
         _say(ask="return")
         eventually_blocking(lambda: _ceiling_mcpu(colo) > 3_000, "the ceiling given back", limit_s=_LIMIT_S)
+        eventually_blocking(
+            lambda: _batch_mcpu(colo) > 1_000, "batch work that uses what was given back", limit_s=_LIMIT_S
+        )
         _say(phase="healed", batch_mcpu=_batch_mcpu(colo), ceiling_mcpu=_ceiling_mcpu(colo), **_latencies())
         _say(same_processes=_pids(colo) == pids)
         _say(ceilings=_ceilings_written())

@@ -136,8 +136,8 @@ async def test_batch_gives_way_to_a_spike_and_to_a_silent_control_plane_and_come
     assert phases["outage"]["ceiling_mcpu"] == 200
     # A fifth of a CPU is the floor; an emulated kernel stops what runs late.
     assert phases["outage"]["batch_mcpu"] < phases["with batch"]["batch_mcpu"] / 2
-    # The ceiling is back before this is measured; how soon emulated CPUs follow it says little.
-    assert phases["healed"]["batch_mcpu"] > phases["outage"]["batch_mcpu"] * 1.3
+    # Both replicas are without a limit, so nothing but the ceiling may hold them.
+    assert phases["healed"]["batch_mcpu"] > 1_000
     _check_harm(phases)
     _check_reaction(phases["spike"], next(turn["ceilings"] for turn in delivered if "ceilings" in turn))
     assert {"same_processes": True} in delivered

@@ -75,6 +75,7 @@ def test_nothing_is_written_when_nothing_changed(node):
         ("colo/cpu.idle", "0\n", "1"),
         ("colo/batch/cpu.max", "max 100000\n", "200000 100000"),
         ("colo/batch/cpuset.cpus", "0-1\n", "0-7"),
+        (f"{GROUP}/cpu.max", "20000 100000\n", "max 100000"),
         (f"{GROUP}/cpuset.mems", "1\n", "0"),
         (f"{GROUP}/memory.max", "max\n", str(1 << 30)),
         (f"{GROUP}/cpu.weight", "10000\n", "39"),

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from colo_common.model.workload import ResourceLimits, RunSpec
 from colo_executor.cgroup import CgroupTree
+from colo_executor.knobs import UNLIMITED
 from colo_executor.local import CeilingWritten, ReplicaLaunched
 from colo_executor.process.machine import start_ticks
 from colo_executor.process.settings import ProcessPolicy
@@ -29,9 +30,11 @@ FLOOR_US = 20_000
 async def test_who_stands_still_loses_the_ceiling_and_grows_again_from_the_floor(tmp_path: Path) -> None:
     policy = ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=f"colo-watched-{os.getpid()}")
     async with adopted(policy) as runtime:
-        run = RunSpec(command=("sleep", "60"), limits=ResourceLimits(cpu_mcpu=1_000))
-        launched = await runtime.launch(replace(a_placement(mcpu=500), run=run), 1)
-        assert isinstance(launched, ReplicaLaunched)
+        limited = RunSpec(command=("sleep", "60"), limits=ResourceLimits(cpu_mcpu=1_000))
+        unlimited = RunSpec(command=("sleep", "60"))
+        for index, run in enumerate((limited, unlimited)):
+            launched = await runtime.launch(replace(a_placement(f"job/main/{index}", mcpu=500), run=run), 1)
+            assert isinstance(launched, ReplicaLaunched)
         assert isinstance(runtime.set_ceiling(1_500), CeilingWritten)
         tree = CgroupTree(ROOT, policy.subtree)
         watched = Watched(runtime.quota_path, FLOOR_US, 500)
@@ -46,6 +49,7 @@ async def test_who_stands_still_loses_the_ceiling_and_grows_again_from_the_floor
         await watched.leave()
         assert isinstance(runtime.set_ceiling(1_200), CeilingWritten)
         assert (tree.quota_us("batch"), tree.quota_us("batch/job.main.0@1")) == (120_000, 100_000)
+        assert tree.quota_us("batch/job.main.1@1") == UNLIMITED
 
 
 BEATS = """
@@ -65,12 +69,12 @@ while True:
 def test_who_is_killed_is_followed_by_the_floor_and_nobody_stays(
     tmp_path: Path, name: str, before: str, after: str
 ) -> None:
-    inner = tmp_path / "job.main.0@1"
-    lower = tmp_path / "job.main.1@1"
+    inner, lower, unlimited = (tmp_path / f"job.main.{replica}@1" for replica in range(3))
     for directory, text in (
         (tmp_path, before),
-        (inner, before),
-        (lower, before.replace(before.split(maxsplit=1)[0], "5000")),
+        (inner, before.replace(before.split(maxsplit=1)[0], "90000", 1)),
+        (lower, before.replace(before.split(maxsplit=1)[0], "5000", 1)),
+        (unlimited, before),
     ):
         directory.mkdir(exist_ok=True)
         (directory / name).write_text(f"{text}\n")
@@ -83,3 +87,4 @@ def test_who_is_killed_is_followed_by_the_floor_and_nobody_stays(
     eventually_blocking(lambda: start_ticks("/proc", pid) is None, "the watchdog to end")
     assert [(directory / name).read_text().strip() for directory in (tmp_path, inner)] == [after, after]
     assert (lower / name).read_text().startswith("5000")
+    assert (unlimited / name).read_text().strip() == before

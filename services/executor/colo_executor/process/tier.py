@@ -195,10 +195,17 @@ class Tier:
                 with contextlib.suppress(CgroupError, OSError):
                     self._write_sets()
                 raise
-            if (most := most_mcpu(self._desired, placement)) is not None:
+            if (most := most_mcpu(self._desired, placement)) is None:
+                self._keep_unlimited(group)
+            else:
                 self._limits[group] = most
                 self._quotas[group] = replica_quota_us(most, self.ceiling_mcpu)
         return knobs
+
+    def _keep_unlimited(self, group: str) -> None:
+        """Let `reconcile` take away a quota that another program gives to a replica that has none of its own."""
+        if self.machine is not None and Knob.CPU_QUOTA in self.machine.has:
+            self.tree.keep(KnobWrite(path=group, knob=Knob.CPU_QUOTA, value=UNLIMITED))
 
     def devices_of(self, token: str) -> str:
         """The rules of devices that the kernel shows for the attempt, "" where everything is open or nothing is shown."""
@@ -226,7 +233,9 @@ class Tier:
             group, most = group_of(token), most_mcpu(self._desired, placement)
             quota = self.tree.quota_us(group)
             # A quota that no limit explains is one of an attempt that the journal lacks: it stays its limit.
-            if most is not None or quota != UNLIMITED:
+            if most is None and quota == UNLIMITED:
+                self._keep_unlimited(group)
+            else:
                 self._quotas[group] = quota
                 self._limits[group] = quota * 1_000 // PERIOD_US if most is None else most
 

@@ -41,7 +41,9 @@ def main(argv: Sequence[str]) -> int:
 def step_down(quota_path: str, floor_us: int) -> None:
     """Lower the quotas of the batch group and of the groups in it to the floor, the inner ones first, as cgroup v1 demands.
 
-    A quota that is lower stays, and so does one that cannot be written: nobody is there who could be told.
+    A quota that is lower stays. A group in the batch group that has no quota keeps none: that of the batch group is valid for it as
+    well, and the executor writes only the quotas of replicas that have a limit. A quota that cannot be written stays, because
+    nobody is there who could be told.
     """
     directory, name = os.path.split(quota_path)
     inner: list[str] = []
@@ -49,14 +51,15 @@ def step_down(quota_path: str, floor_us: int) -> None:
         inner = sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
     for group in (*inner, directory):
         with contextlib.suppress(OSError, ValueError):
-            _lower(os.path.join(group, name), floor_us)
+            _lower(os.path.join(group, name), floor_us, is_inner=group != directory)
 
 
-def _lower(path: str, floor_us: int) -> None:
+def _lower(path: str, floor_us: int, *, is_inner: bool) -> None:
     fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         words = os.read(fd, 64).decode("ascii").split()
-        if words[0] not in ("max", "-1") and int(words[0]) <= floor_us:
+        has_quota = words[0] not in ("max", "-1")
+        if int(words[0]) <= floor_us if has_quota else is_inner:
             return
         # "quota period" under v2, the quota alone under v1.
         os.pwrite(fd, " ".join([str(floor_us), *words[1:]]).encode(), 0)
