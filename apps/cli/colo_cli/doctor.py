@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from colo_cli.failure import Failure
 from colo_cli.output import Format, SettingWords, print_data, print_table, print_text
 
 __all__ = ["diagnose", "doctor", "summary"]
@@ -107,7 +106,9 @@ def doctor(
 
         return cluster_checks(settings, tuple(filter(None, monitor.split(","))), output)
     if settings or monitor:
-        raise Failure(f"{settings[0] if settings else '--monitor'}: only goes with --cluster", 2)
+        from colo_common.runtime.settings import BadSettings
+
+        raise BadSettings([f"{settings[0] if settings else '--monitor'}: only goes with --cluster"])
     rows = diagnose()
     if output != "table":
         print_data(rows, output)

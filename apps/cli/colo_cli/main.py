@@ -10,6 +10,7 @@ from msgspec import ValidationError
 from colo_cli.everywhere import take_everywhere
 from colo_cli.failure import Failure
 from colo_cli.service import SERVICES, run_service, services_text
+from colo_common.model.invalid import InvalidInput
 
 __all__ = ["app", "main"]
 
@@ -185,6 +186,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Failure as error:
         sys.stderr.write(f"colo: {error}\n")
         return error.status
+    except InvalidInput as error:
+        from colo_cli.hints import hint_of
+
+        sys.stderr.write(f"colo: {error}{hint_of(words)}\n")
+        return 2
     except ValidationError as error:
         # What a person wrote is checked where it is read; what is left here came from a gateway.
         sys.stderr.write(f"colo: the gateway's answer is of another version: {error}; see `colo version --check`\n")

@@ -26,6 +26,8 @@ def test_a_hint_is_about_a_command_that_is_not_there_and_names_commands_that_are
     [
         (["explain", "render"], "of a job it is `colo explain job render`"),
         (["status", "--json"], "JSON is `-o json`"),
+        (["node", "show", "--local", "--json"], "JSON is `-o json`"),
+        (["doctor", "--json"], "JSON is `-o json`"),
         (["submit", "examples/job.yaml"], "a file is named with -f: `colo submit -f examples/job.yaml`"),
         (["plan", "examples/job.yaml"], "a file is named with -f: `colo plan -f examples/job.yaml`"),
     ],
@@ -33,6 +35,21 @@ def test_a_hint_is_about_a_command_that_is_not_there_and_names_commands_that_are
 def test_what_is_nearly_right_is_put_right(typed: list[str], hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(typed) == 2
     assert capsys.readouterr().err.endswith(f"\n  {hint}\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "problem"),
+    [
+        (["node", "show", "--local", "--bogus"], "--bogus: there is no such setting"),
+        (["node", "restore", "--yes", "--bogus"], "--bogus: there is no such setting"),
+        (["doctor", "--bogus"], "--bogus: only goes with --cluster"),
+    ],
+)
+def test_a_setting_that_is_not_there_is_told_in_one_line(
+    typed: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(typed) == 2
+    assert capsys.readouterr().err == f"colo: {problem}\n"
 
 
 def test_what_nobody_can_guess_gets_no_hint() -> None:
