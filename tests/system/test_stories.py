@@ -182,3 +182,5 @@ async def test_what_online_work_felt_is_measured_and_told_in_the_words_of_the_de
     assert reported.code == 0, reported.err
     assert reported.out.startswith("Online harm: ")
     assert "online work got less CPU than it wanted" in reported.out
+    shortened = await colo_command("get", "harm", "--limit", "1", api=colo.api)
+    assert re.search(rf"^and {answer['total'] - 1} nodes? more \(--limit shows more\)$", shortened.out, re.MULTILINE)

@@ -4,7 +4,7 @@ import msgspec
 
 from colo_cli.client import Client
 from colo_cli.event_lines import moment, print_clock
-from colo_cli.output import Output, print_data, print_table, print_text, span_text
+from colo_cli.output import Output, counted, print_data, print_table, print_text, span_text
 
 __all__ = ["harm"]
 
@@ -55,6 +55,8 @@ def harm(*, node: str = "", limit: int = 10, output: Output = "table", api: str 
         for each in reply.nodes
     ]
     print_table(["NODE", "HARM>", "HARMED>", "SEEN>", "LONGEST>"], rows, "no samples yet")
+    if (more := reply.total - len(reply.nodes)) > 0:
+        print(f"and {counted(more, 'node')} more (--limit shows more)")
     if reply.spells:
         print("\nLongest spells:")
     for spell in reply.spells:

@@ -87,13 +87,17 @@ class HarmSummary(Struct, frozen=True, kw_only=True):
 
 
 class HarmReply(Struct, frozen=True, kw_only=True):
-    """What online work felt: the fleet, its worst nodes, and the longest spells. Times are those of the cluster's clock."""
+    """What online work felt: the fleet, its worst nodes, and the longest spells. Times are those of the cluster's clock.
+
+    `total` counts the nodes that match, of which `nodes` are those within the limit.
+    """
 
     fleet: HarmSummary
     nodes: tuple[HarmOfNode, ...]
     spells: tuple[HarmSpell, ...]
     now_ms: int
     clock_speed: float
+    total: int = 0
     latency: LatencySummary = LatencySummary(sentence="")
 
 
@@ -115,6 +119,7 @@ def harm_reply(harm: Harm, *, node: str, limit: int, now_ms: int, speed: float) 
         spells=tuple(map(_spell, harm.spells(now_ms, node)[:_SPELLS_SHOWN])),
         now_ms=now_ms,
         clock_speed=speed,
+        total=len(nodes),
         latency=latency_summary(harm, now_ms, node=node, limit=limit),
     )
 
