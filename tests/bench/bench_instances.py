@@ -5,7 +5,7 @@ so that nothing is fenced; one of each with leases; two of each, of which the sc
 nodes and one of jobs stands by. The order changes from round to round, so that a machine that slows down slows all of them. Run it
 where nobody else works: the second instances use the same cores as the first.
 
-Printed: placements a second of each, the median cost beside its budget, and the CPU of the services a placement.
+Printed: placements a second of each, the median cost beside its budget, and the CPU of each process a placement.
 """
 
 from __future__ import annotations
@@ -49,11 +49,16 @@ KINDS: Final = (ALONE, FENCED, TWO)
 
 
 class Measured(NamedTuple):
-    """Placements a second, and the CPU microseconds of all services a placement. `doubled` replicas were placed twice."""
+    """Placements a second, and the CPU microseconds a placement of each process. `doubled` replicas were placed twice."""
 
     rate: float
-    service_us: float
+    spent_us: Mapping[str, float]
     doubled: int
+
+    @property
+    def service_us(self) -> float:
+        """The CPU of all services together."""
+        return sum(us for name, us in self.spent_us.items() if name.startswith(SERVICES))
 
 
 async def measure(kind: Kind, nodes: int, seconds: float) -> Measured:
@@ -83,8 +88,7 @@ async def measure(kind: Kind, nodes: int, seconds: float) -> Measured:
             await all_published(cluster)
             if undecided or load.refused:
                 print(f"    {kind.name}: undecided {undecided}, refused {len(load.refused)} {load.refused[:1] or ''}")
-            service_us = sum(us for name, us in spent.items() if name.startswith(SERVICES))
-            return Measured(rate, service_us, cluster.core.placed_twice)
+            return Measured(rate, spent, cluster.core.placed_twice)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -111,6 +115,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for kind in KINDS
         ]
         print(f"  round {number + 1}: {'; '.join(shown)}", flush=True)
+        for kind in KINDS:
+            each_us = ", ".join(f"{name} {us:.0f}" for name, us in sorted(found[kind.name].spent_us.items()))
+            print(f"    {kind.name}, us a placement: {each_us}", flush=True)
     for kind in (FENCED, TWO):
         cost_pct = 100 * (1 - statistics.median(ratios[kind.name]))
         print(f"  {kind.name}: costs {cost_pct:.1f} % of the rate (median of {rounds})   budget {BUDGET_PCT} %")

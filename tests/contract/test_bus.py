@@ -12,7 +12,8 @@ import pytest
 from nats.aio.client import Client
 
 from colo_common.adapters.bus_nats import NatsBus
-from colo_common.events.registry import Stream
+from colo_common.events.external import SetExternalCapacity
+from colo_common.events.registry import Stream, request_spec_of
 from colo_common.ports import Bus, Delivery, Outgoing, Refused, Source, Unavailable
 from tests.support.bus_memory import MemoryBus
 from tests.support.waiting import LIMIT_S, eventually
@@ -457,6 +458,26 @@ async def test_each_question_is_answered_by_one_member_of_the_service(bus: Bus, 
     assert seen == {b"one::", b"two::"}
 
 
+async def test_a_question_about_a_part_of_the_work_is_answered_by_whoever_holds_that_part(bus: Bus, own: str) -> None:
+    subject = request_spec_of(SetExternalCapacity).subject.template
+
+    def holder(part: bytes):  # type: ignore[no-untyped-def]
+        async def answer(data: bytes, headers: Mapping[str, str]) -> bytes:
+            return b"of " + part if data == part else b""
+
+        return answer
+
+    service = f"svc{own}"
+    members = [asyncio.create_task(bus.answer(service, {subject: holder(part)})) for part in (b"a", b"b")]
+    for part in (b"a", b"b"):
+        await asked(bus, subject, part)
+    for part in (b"a", b"b") * 4:
+        assert await bus.ask(subject, part, LIMIT_S) == b"of " + part
+    for member in members:
+        member.cancel()
+    await asyncio.gather(*members, return_exceptions=True)
+
+
 async def test_questions_of_one_subject_are_answered_beside_each_other(bus: Bus, own: str) -> None:
     subject = f"colo.v1.req.{own}.get"
     both = asyncio.Barrier(2)
@@ -483,7 +504,7 @@ async def test_an_answer_that_takes_too_long_is_unavailable(bus: Bus, own: str) 
 
     async def never(data: bytes, headers: Mapping[str, str]) -> bytes:
         if data == b"probe":
-            return b""
+            return data
         await asyncio.get_running_loop().create_future()
         return b""
 

@@ -64,7 +64,7 @@ class MemoryBus:
             await self._listen_live(source, sink)
 
     async def ask(self, subject: str, data: bytes, timeout_s: float, headers: Mapping[str, str] | None = None) -> bytes:
-        """The answer of the answerer whose turn it is."""
+        """The answer of the answerer whose turn it is, or of the next one where it leaves that to another."""
         self._check_fault()
         answerers = self._answerers.get(subject)
         if not answerers:
@@ -72,7 +72,10 @@ class MemoryBus:
         answerers.append(answerers.pop(0))
         try:
             async with asyncio.timeout(timeout_s):
-                return await answerers[-1](data, headers or {})
+                for answerer in reversed(answerers):
+                    if body := await answerer(data, headers or {}):
+                        return body
+                return await asyncio.get_running_loop().create_future()
         except TimeoutError as error:
             raise Unavailable(f"no answer on {subject} in {timeout_s} s") from error
 

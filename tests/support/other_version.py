@@ -64,7 +64,8 @@ class OtherBus(NatsBus):
 
     def _versioned(self, subject: str, answerer: Answerer) -> Answerer:
         async def answered(data: bytes, headers: Mapping[str, str]) -> bytes:
-            return self.wire.reply(subject, await answerer(self.wire.request(subject, data), headers))
+            body = await answerer(self.wire.request(subject, data), headers)
+            return self.wire.reply(subject, body) if body else body
 
         return answered
 

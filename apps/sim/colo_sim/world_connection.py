@@ -122,6 +122,7 @@ def _understood(wire: WireFilter, delivery: Delivery) -> Delivery:
 
 def _answered(wire: WireFilter, subject: str, answer: Answerer) -> Answerer:
     async def answered(data: bytes, headers: Mapping[str, str]) -> bytes:
-        return wire.reply(subject, await answer(wire.request(subject, data), headers))
+        body = await answer(wire.request(subject, data), headers)
+        return wire.reply(subject, body) if body else body
 
     return answered

@@ -1,10 +1,11 @@
-"""Requests between simulated processes: each goes to one responder of its subject, and is lost when a link is cut."""
+"""Requests between simulated processes: each goes to one responder of its subject, or to all, and is lost when a link is cut."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
 
+from colo_common.events.registry import reaches_each
 from colo_common.ports import Answerer, Unavailable
 from colo_sim.chance import Chance
 from colo_sim.event_queue import EventQueue
@@ -44,10 +45,12 @@ class RequestRouter:
         found = [one for one in self._responders if subject in one.answerers and not one.boot.is_over]
         if not found:
             raise Unavailable(f"nobody answers {subject}")
-        responder = found[0] if len(found) == 1 else self._chance.rng.choice(found)
-        self._event_queue.after(
-            self._chance.latency_ms(), self._arrive, asker, responder, subject, data, headers, answer
-        )
+        if len(found) > 1 and not reaches_each(subject):
+            found = [self._chance.rng.choice(found)]
+        for responder in found:
+            self._event_queue.after(
+                self._chance.latency_ms(), self._arrive, asker, responder, subject, data, headers, answer
+            )
 
     def _arrive(
         self,
@@ -74,7 +77,7 @@ class RequestRouter:
     ) -> None:
         body = await answerer(data, headers)
         await boot.step("answer")
-        if boot.link.passes_out:
+        if body and boot.link.passes_out:
             self._event_queue.after(self._chance.latency_ms(), self._deliver_reply, asker, answer, body)
 
     @staticmethod

@@ -220,6 +220,7 @@ class Delivery:
 
 
 Sink = Callable[[Delivery], Awaitable[None]]
+#: Gives the answer to the data and headers of a request; b"" leaves it to another member, and nothing is sent.
 Answerer = Callable[[bytes, Mapping[str, str]], Awaitable[bytes]]
 #: Called with one sentence when a stream may have discarded messages of a source before they were delivered.
 Missed = Callable[[str], Awaitable[None]]
@@ -245,6 +246,8 @@ class Bus(Protocol):
 
     async def answer(self, service: str, answerers: Mapping[str, Answerer], *, is_listed: bool = True) -> None:
         """Answer requests to these subjects until cancelled; one member of the service answers each.
+
+        A request that reaches every member (`registry.reaches_each`) is answered by each of them that does not leave it to another.
 
         Discoverable if possible and `is_listed`: agents of thousands of nodes are not.
         """

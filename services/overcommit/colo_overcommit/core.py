@@ -345,14 +345,22 @@ class OvercommitCore:
     def _bound(
         self, request: RequestReceived, asked: SetExternalCapacity | ClearExternalCapacity, now_ms: int
     ) -> list[Effect]:
-        """Take or lift the bound of a system outside, and publish all bounds of the node."""
+        """Take or lift the bound of a system outside, and publish all bounds of the node.
+
+        The request reaches every instance, and whoever holds the node answers: two that answered at the same moment would each
+        publish the bounds without the other's.
+        """
+        if not self.partitions.owns(asked.node):
+            return [Reply(request=request.request, body=None)]
         known = self.nodes.get(asked.node)
         if known is None or known.topology is None:
             return [Reply(request=request.request, body=unknown_node(asked.node, self.nodes))]
         answer = bounds_with(asked, known.external, now_ms)
         effects: list[Effect] = [Reply(request=request.request, body=answer)]
         if isinstance(answer, NodeExternal) and answer.changed:
-            fact = ExternalCapacityChanged(at_ms=now_ms, node=asked.node, entries=answer.entries)
+            # Never before what counts now, which another instance may have published by a clock that is ahead.
+            at_ms = max(now_ms, known.external_at_ms)
+            fact = ExternalCapacityChanged(at_ms=at_ms, node=asked.node, entries=answer.entries)
             self._external_changed(fact)
             effects.insert(0, Publish(fact=fact))
         return effects

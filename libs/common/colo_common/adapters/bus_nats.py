@@ -25,7 +25,7 @@ from colo_common.adapters.nats_publish import Publisher
 from colo_common.adapters.nats_pull import PullConsumer
 from colo_common.adapters.nats_replay import NatsReplay
 from colo_common.adapters.nats_stream_config import StreamWish
-from colo_common.events.registry import STREAMS, Stream, StreamLimits
+from colo_common.events.registry import STREAMS, Stream, StreamLimits, reaches_each
 from colo_common.events.subjects import PREFIX, matches
 from colo_common.ports import (
     Advisory,
@@ -182,8 +182,8 @@ class NatsBus:
             with suppress(nats.errors.FlushTimeoutError):
                 await asyncio.shield(starting)
             for subject, answerer in answerers.items():
-                # The members of a service share its requests; how each of them is, every member answers.
-                is_for_each = self.answers_alone or subject.startswith(f"{PREFIX}.req.service.")
+                # The members of a service share its requests; some reach every member.
+                is_for_each = self.answers_alone or reaches_each(subject)
                 await micro.add_endpoint(
                     name="-".join(subject.split(".")[-2:]),
                     subject=subject,
@@ -356,6 +356,8 @@ def _plain_handler(answerer: Answerer, running: set[asyncio.Task[None]]) -> Call
     async def answer(message: Msg) -> None:
         with suppress(*NATS_ERRORS):
             body = await answerer(message.data, message.headers or {})
+            if not body:
+                return
             why = _too_large(body, message._client.max_payload)
             if why:
                 error = {"Nats-Service-Error": why, "Nats-Service-Error-Code": _TOO_LARGE}
@@ -380,7 +382,8 @@ def _handler(answerer: Answerer, running: set[asyncio.Task[None]], most_bytes: C
         try:
             body = await answerer(request.data, request.headers or {})
             why = _too_large(body, most_bytes())
-            await (request.respond_error(_TOO_LARGE, why) if why else request.respond(body))
+            if body:
+                await (request.respond_error(_TOO_LARGE, why) if why else request.respond(body))
         except NATS_ERRORS:
             # The caller's request times out, and it asks again.
             return

@@ -49,10 +49,10 @@ class Publish(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """The answer to a RequestReceived: the request's reply type or a Refusal."""
+    """The answer to a RequestReceived: the request's reply type or a Refusal. None: another instance answers, not this one."""
 
     request: str
-    body: Struct | Refusal
+    body: Struct | Refusal | None
 
 
 class RequestReceived(Struct, frozen=True, kw_only=True):

@@ -96,6 +96,7 @@ __all__ = [
     "Stream",
     "event_of",
     "keeps_last_only",
+    "reaches_each",
     "request_spec_of",
     "request_subject",
     "subject_of",
@@ -206,6 +207,9 @@ class RequestSpec(Struct, frozen=True, kw_only=True):
     meaning: str
     #: Whether the request changes something, so that it must be refused while nothing can be recorded or published.
     changes: bool = False
+    #: Whether every instance of the service receives the request, instead of one of them: each answers for itself, or only the one
+    #: that holds what the request is about.
+    to_each: bool = False
 
 
 def _event(template: str, body: type[Fact], owner: str, stream: Stream | None, meaning: str) -> Event:
@@ -213,9 +217,24 @@ def _event(template: str, body: type[Fact], owner: str, stream: Stream | None, m
 
 
 def _request_spec(
-    template: str, body: type[Struct], reply: type[Struct], owner: str, meaning: str, *, changes: bool = False
+    template: str,
+    body: type[Struct],
+    reply: type[Struct],
+    owner: str,
+    meaning: str,
+    *,
+    changes: bool = False,
+    to_each: bool = False,
 ) -> RequestSpec:
-    return RequestSpec(subject=Subject(template), body=body, reply=reply, owner=owner, meaning=meaning, changes=changes)
+    return RequestSpec(
+        subject=Subject(template),
+        body=body,
+        reply=reply,
+        owner=owner,
+        meaning=meaning,
+        changes=changes,
+        to_each=to_each,
+    )
 
 
 EVENTS: Final[tuple[Event, ...]] = (
@@ -393,6 +412,7 @@ REQUESTS: Final[tuple[RequestSpec, ...]] = (
         "overcommit",
         "bound what a node promises, for a time",
         changes=True,
+        to_each=True,
     ),
     _request_spec(
         "req.overcommit.unexternal",
@@ -401,6 +421,7 @@ REQUESTS: Final[tuple[RequestSpec, ...]] = (
         "overcommit",
         "lift such a bound",
         changes=True,
+        to_each=True,
     ),
     _request_spec(
         "req.overcommit.explain", rq.ExplainAllocatable, rq.NodeExplained, "overcommit", "why this allocatable"
@@ -436,7 +457,12 @@ REQUESTS: Final[tuple[RequestSpec, ...]] = (
         "req.collector.{node}.metric", PushMetric, MetricTaken, "collector", "a workload says values of its own metric"
     ),
     _request_spec(
-        "req.service.{service}.status", GetServiceStatus, ServiceStatus, "any", "how each instance of a service is"
+        "req.service.{service}.status",
+        GetServiceStatus,
+        ServiceStatus,
+        "any",
+        "how each instance of a service is",
+        to_each=True,
     ),
 )
 
@@ -473,6 +499,11 @@ def subject_of(fact: Fact) -> str:
 def _subject(body: type[Fact], *values: str) -> str:
     subject = event_of(body).subject
     return subject.of(**dict(zip(subject.parameters, values, strict=True)))
+
+
+def reaches_each(subject: str) -> bool:
+    """Whether a request to this concrete subject reaches every instance of the service; no for one that is not registered."""
+    return any(spec.to_each and spec.subject.parse(subject) is not None for spec in REQUESTS)
 
 
 def keeps_last_only(subject: str) -> bool:

@@ -43,7 +43,8 @@ def outgoing_batches_from_effects(effects: Sequence[Effect], stamp: Stamp) -> li
                     outgoing_batches.append(outgoing_batch)
                 outgoing_batch.writes = effect.writes
             case Reply():
-                outgoing_batch.replies.append((effect.request, encode_reply(effect.body)))
+                body = b"" if effect.body is None else encode_reply(effect.body)
+                outgoing_batch.replies.append((effect.request, body))
                 outgoing_batch.refusals += isinstance(effect.body, Refusal)
             case Struct():
                 outgoing_batch.own.append(effect)
