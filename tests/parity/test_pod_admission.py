@@ -40,7 +40,7 @@ def pod(qos: str = "", priority: int | None = 9500, **cpu: int) -> Pod:
     return Pod(labels={QOS_LABEL: qos} if qos else {}, priority=priority, containers=(container(**cpu),))
 
 
-def test_hls_is_lse_because_no_batch_work_runs_on_its_cpus() -> None:
+def test_hls_is_lsr_with_no_batch_work_on_its_cpus_which_is_lse() -> None:
     assert parse_qos("HLS", "qos") is QosClass.LSE
 
 

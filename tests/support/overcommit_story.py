@@ -22,7 +22,7 @@ from colo_common.model.freshness import FreshnessPolicy
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.node_selector import Selector
-from colo_common.model.qos import PriorityBand, QosClass, default_band
+from colo_common.model.qos import PriorityBand, QosClass, default_band, parse_qos
 from colo_common.model.reasons import EndCause
 from colo_overcommit.core import Event, OvercommitCore
 from colo_overcommit.external import entry_of
@@ -260,7 +260,7 @@ class OvercommitStory:
     def do_place(self, args: Args) -> str:
         """node replica mcpu= gib= zone= qos= band=; without a band every class but BE in the band prod"""
         args.only("mcpu", "gib", "zone", "qos", "band")
-        qos = QosClass(args.text("qos", "BE"))
+        qos = parse_qos(args.text("qos", "BE"), "qos")
         placement = a_placement(
             args.word(1),
             node=args.word(0),

@@ -34,7 +34,7 @@ from colo_common.model.freshness import FORGET_NODE_MS, Freshness
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.placement import Attempt, Placement
-from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.qos import PriorityBand, QosClass, parse_qos
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.topology import Device, NodeTopology
 from colo_common.model.workload import ResourceRequest, RunSpec
@@ -338,7 +338,7 @@ class Story:
                 memory_bytes=args.number("gib", 1) * GIB,
                 priority=args.number("priority", 0),
                 queued_at_ms=args.number("queued", self.bench.now_ms),
-                qos=QosClass(args.text("qos", "BE")),
+                qos=parse_qos(args.text("qos", "BE"), "qos"),
                 band=PriorityBand(args.text("band", "batch")),
                 avoid=tuple((node, int(until)) for node, until in avoided),
                 run=RUNS[args.text("runs", "either")],

@@ -7,6 +7,9 @@
 | LS | the LS pool of its zones: their CPUs but those of LSE and LSR; if CPUs were given, those of them | LS, BE |
 | BE | the BE pool: all CPUs but those of LSE | LSR, LS, BE |
 
+LSE is LSR with no BE on its CPUs; openFuyao calls it HLS. Work of the class LS below the band prod runs in the batch tier, on CPUs
+of the BE pool that are no LSR work's.
+
 The zones are those that the scheduler chose; the CPU policy none asks for the LS pool of the whole node. A zone whose CPUs are all
 somebody's own has no LS pool, and its LS work runs in the LS pool of the node until the zone has one again.
 

@@ -122,6 +122,19 @@ def test_a_change_that_the_executor_then_wanted_itself_stays(node):
     assert node.files.cpus(GROUP) == "2-3"
 
 
+def test_the_cpus_of_lsr_work_are_shared_with_be_and_with_no_ls_work_of_the_batch_tier(node):
+    mid = replace(a_placement("job/main/2", zone=0), qos=QosClass.LS, band=PriorityBand.MID)
+    node.tier.set_batch_cpus(CpuSet.parse("0-7"), CpuSet.parse("0-1"))
+    node.tier.add("job.main.2@1", mid)
+    shared = "colo/batch/job.main.2@1"
+    assert (node.files.cpus(GROUP), node.files.cpus(shared)) == ("0-3", "2-3")
+    node.tier.set_batch_cpus(CpuSet.parse("0-7"), CpuSet.parse("2-3"))
+    assert (node.files.cpus(GROUP), node.files.cpus(shared)) == ("0-3", "0-1")
+    node.tier.set_batch_cpus(CpuSet.parse("0-7"), CpuSet.parse("0-7"))
+    assert node.files.cpus(shared) == "0-3", "no work is ever without a CPU"
+    assert node.tier.reconcile() == Drift()
+
+
 def test_a_ceiling_by_cpu_set_leaves_the_other_cpus_to_online_work_and_is_put_back(tmp_path, files):
     node = Node(tmp_path, files, DesiredPolicy(), ceiling_by="cpuset")
     groups = ("colo", "colo/batch", GROUP, "colo/batch/job.main.1@1")

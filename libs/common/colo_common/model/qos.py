@@ -14,7 +14,7 @@ class QosClass(StrEnum):
     SYSTEM = "SYSTEM"
     """Daemons of the node itself."""
     LSE = "LSE"
-    """Latency-sensitive, exclusive: its CPUs are in nobody else's set."""
+    """Latency-sensitive, exclusive: LSR whose CPUs no batch work gets either, so that they are in nobody else's set."""
     LSR = "LSR"
     """Latency-sensitive, reserved: its CPUs may be shared with BE only."""
     LS = "LS"
@@ -57,7 +57,8 @@ PRIORITY_RANGES: Final = {
 """Numbers of a pod's priority that belong to a band (koordinator-sh/koordinator:apis/extension/priority.go:38)."""
 
 PEER_QOS_NAMES: Final = {
-    "HLS": QosClass.LSE,  # openFuyao: reserved CPUs on which no batch work runs, which is what LSE has beyond LSR
+    # openFuyao: LSR with no BE on its CPUs. That is LSE, which differs from LSR in this and in nothing else.
+    "HLS": QosClass.LSE,
     "dedicated_cores": QosClass.LSR,  # Katalyst; with exclusive NUMA nodes see qos_from_katalyst
     "shared_cores": QosClass.LS,
     "reclaimed_cores": QosClass.BE,

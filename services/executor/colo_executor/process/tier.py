@@ -12,6 +12,7 @@ from colo_common.events.enforcement import KnobValue
 from colo_common.model.cpu_topology import CpuRow
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import Placement
+from colo_common.model.qos import QosClass
 from colo_executor.batch_cpus import check_given
 from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.desired import (
@@ -185,7 +186,7 @@ class Tier:
                 if exclusive_batch_cpus(placement):
                     self._write_sets()
                 self.tree.make(group)
-                others = self._others(group)
+                others = self._others(group, placement)
                 writes = replica_knobs(self._desired, machine, placement, group, self.ceiling_mcpu, others)
                 devices = device_knobs(self._policy, machine.has, placement, group, self.located)
                 knobs = tuple(self.tree.write(write) for write in (*writes, *devices))
@@ -225,7 +226,7 @@ class Tier:
             if devices and Knob.DEVICES in self.machine.has:
                 self.tree.keep(KnobWrite(path=group_of(token), knob=Knob.DEVICES, value=devices))
             machine = replace(self.machine, cpus=self._cpus)
-            others = self._others(group_of(token))
+            others = self._others(group_of(token), placement)
             for write in replica_knobs(self._desired, machine, placement, group_of(token), None, others):
                 if write.knob is not Knob.CPU_QUOTA:
                     self.tree.keep(write)
@@ -267,9 +268,12 @@ class Tier:
                     self._write_sets()
         return True
 
-    def _others(self, group: str) -> CpuSet:
-        """The CPUs that other batch replicas than the group's have alone."""
-        found = CpuSet()
+    def _others(self, group: str, placement: Placement | None) -> CpuSet:
+        """The CPUs that the group's replica leaves to others: those that other batch replicas have alone, and LSR's to LS work.
+
+        CPUs of LSR work are shared with BE work only, so work of the class LS keeps off them also where its band is mid or batch.
+        """
+        found = self._lent if placement is not None and placement.qos is QosClass.LS else CpuSet()
         for path, placement in self._placements.items():
             if path != group:
                 found = found | exclusive_batch_cpus(placement)
@@ -283,18 +287,19 @@ class Tier:
         """
         before = self._pool, self._lent
         self._pool, self._lent = cpus, lent
+        keeps_off = any(placement.qos is QosClass.LS for placement in self._placements.copy().values())
         try:
-            self._follow_ceiling()
+            self._follow_ceiling(is_due=keeps_off and lent != before[1])
         except (CgroupError, OSError):
             self._pool, self._lent = before
             raise
 
-    def _follow_ceiling(self) -> None:
-        """Write the CPUs of batch work where the pool or the ceiling changes them."""
+    def _follow_ceiling(self, *, is_due: bool = False) -> None:
+        """Write the CPUs of batch work where the pool or the ceiling changes them, and where `is_due` says so."""
         with self._sets_turn:
             before = self._cpus
             self._cpus = self._narrowed()
-            if self._cpus == before:
+            if self._cpus == before and not is_due:
                 return
             try:
                 self._write_sets()
@@ -317,7 +322,7 @@ class Tier:
         target = {"": self._cpus, BATCH: self._cpus}
         for token in self.tree.children(BATCH):
             placement = self._placements.get(group_of(token))
-            others = self._others(group_of(token))
+            others = self._others(group_of(token), placement)
             free = self._cpus - others or self._cpus
             target[group_of(token)] = free if placement is None else replica_sets(machine, placement, others)[0]
         have = {}
