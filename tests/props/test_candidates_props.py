@@ -218,7 +218,7 @@ def test_a_class_gets_the_nodes_that_scoring_all_of_them_for_each_replica_would_
 ) -> None:
     dumb = Dumb(fleet, rotation)
     view = cluster_of(fleet, rotation).view(NOW_MS)
-    decision = decide_class(view, request, count, by, best_rows=3)
+    decision = decide_class(view, request, count, scoring_of(by), best_rows=3)
     if count:
         assert {each.reason: each.nodes for each in decision.counts} == dumb.counts(request)
     for choice in decision.choices:
@@ -233,7 +233,7 @@ def test_a_crowd_of_replicas_is_spread_as_one_after_the_other_would_be(
     fleet: list[Machine], request: RequestClass, by: ScorerWeights, count: int
 ) -> None:
     dumb = Dumb(fleet)
-    for choice in decide_class(cluster_of(fleet).view(NOW_MS), request, count, by).choices:
+    for choice in decide_class(cluster_of(fleet).view(NOW_MS), request, count, scoring_of(by)).choices:
         assert choice.row == dumb.best(request, by)
         dumb.take(choice.row, choice.shares)
         count -= 1
@@ -280,7 +280,7 @@ def test_what_is_told_of_each_replica_is_what_scoring_all_nodes_at_its_own_momen
     cluster, dumb = cluster_of(fleet, rotation), Dumb(fleet, rotation)
     # Nothing beside room is heard of, so the scorers of room alone count.
     scoring = scoring_of(by)
-    decision = decide_class(cluster.view(NOW_MS), request, count, by, best_rows=rows)
+    decision = decide_class(cluster.view(NOW_MS), request, count, scoring_of(by), best_rows=rows)
     for number, choice in enumerate(decision.choices):
         cluster.hold(cluster.nodes[choice.row], (f"p{number}", 1), choice.shares)
     for number in range(len(fleet)):
@@ -333,7 +333,7 @@ def test_what_a_trial_takes_is_taken_of_nothing_else(
     before = free_of(cluster.view(NOW_MS))
     trial, dumb = cluster.trial(NOW_MS), Dumb(fleet)
     for request in requests:
-        for choice in decide_class(trial, request, 2, by).choices:
+        for choice in decide_class(trial, request, 2, scoring_of(by)).choices:
             assert choice.row == dumb.best(request, by)
             trial.take(PoolName.BATCH, choice.row, choice.shares)
             dumb.take(choice.row, choice.shares)
@@ -378,7 +378,7 @@ def test_decisions_stay_right_while_the_cluster_changes(
         match step:
             case ("want", RequestClass() as request, int(count)):
                 dumb = dumb_of(live, placed)
-                decision = decide_class(cluster.view(NOW_MS), request, count, by)
+                decision = decide_class(cluster.view(NOW_MS), request, count, scoring_of(by))
                 assert {each.reason: each.nodes for each in decision.counts} == dumb.counts(request)
                 for choice in decision.choices:
                     assert choice.row == dumb.best(request, by)

@@ -17,7 +17,7 @@ from colo_scheduler.placement.choice import Choice
 from colo_scheduler.placement.decide import decide
 from colo_scheduler.placement.filters import judge
 from colo_scheduler.placement.fit import NodeFit, fit_node_exactly
-from colo_scheduler.placement.scoring import FitRows, score_rows, scoring_for
+from colo_scheduler.placement.scoring import FitRows, score_rows, scoring_for, scoring_of, scorings_of
 from colo_scheduler.policy import SchedulerPolicy, ScorerWeights
 from colo_scheduler.requests.request_class import RequestClass, class_of
 from tests.support.builders import GIB, a_node, a_topology
@@ -77,7 +77,7 @@ def cluster_of(fleet: list[tuple[int, list[tuple[int, int]], int]]) -> Cluster:
 
 def scored(view: View, request: RequestClass, rows: IntArray, by: ScorerWeights) -> dict[int, dict[str, int]]:
     """Every score of each row, by the forms for all rows at once."""
-    scoring, pool = scoring_for(view, request, by), view.pool(pool_of(request.band))
+    scoring, pool = scoring_for(view, request, scoring_of(by)), view.pool(pool_of(request.band))
 
     def costs() -> IntArray:
         free = (pool.free_cpu[rows], pool.free_memory[rows])
@@ -100,7 +100,7 @@ def test_a_replica_that_was_searched_for_is_told_the_nodes_as_it_found_them(
 
     def take(number: int, choice: Choice) -> None:
         verdicts = judge(view, request)
-        scoring = scoring_for(view, request, by)
+        scoring = scoring_for(view, request, scoring_of(by))
         keys = score_rows(view, request, verdicts.rows, scoring).tolist()
         scores = scored(view, request, verdicts.rows, by)
         order = [row for _, row in sorted(zip(keys, verdicts.rows.tolist(), strict=True), reverse=True)]
@@ -116,7 +116,7 @@ def test_a_replica_that_was_searched_for_is_told_the_nodes_as_it_found_them(
         attempt = (f"{request.job or 'job'}/main/{number}", 1)
         cluster.hold(cluster.nodes[choice.row], attempt, choice.shares, PoolName.PROD, choice.holding, is_choice=True)
 
-    decision = decide(view, request, count, SchedulerPolicy(prod_weights=by), take, best_rows=ROWS)
+    decision = decide(view, request, count, scorings_of(SchedulerPolicy(prod_weights=by)), take, best_rows=ROWS)
     snapshots = list(decision.matrix.snapshots()) if decision.matrix is not None else []
     assert len(snapshots) == len(decision.choices) == len(expected)
     for moment, (counts, delivered) in zip(snapshots, expected, strict=True):

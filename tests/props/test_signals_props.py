@@ -27,7 +27,7 @@ from colo_scheduler.peers.crane.dynamic_loads import DynamicPolicy, Metric, dyna
 from colo_scheduler.placement.candidates import Candidates
 from colo_scheduler.placement.decide import decide_class
 from colo_scheduler.placement.filters import judge
-from colo_scheduler.placement.scoring import scoring_for
+from colo_scheduler.placement.scoring import scoring_for, scoring_of
 from colo_scheduler.policy import ScorerWeights
 from colo_scheduler.requests.request_class import RequestClass, class_of
 from colo_scheduler.scorers.recent_eviction import EvictionPenaltyPolicy, decayed
@@ -362,10 +362,10 @@ def test_each_replica_goes_where_judging_all_nodes_afresh_would_send_it(
         expected = [reason for machine in fleet if (reason := twin.refusal(machine, request)) is not None]
         counts = {each.reason: each.nodes for each in judge(view, request).counts}
         assert counts == {reason: expected.count(reason) for reason in expected}
-        candidates = Candidates(view, request, scoring_for(view, request, by))
+        candidates = Candidates(view, request, scoring_for(view, request, scoring_of(by)))
         candidates.check()
         assert candidates.counts == judge(view, request).counts
-        decision = decide_class(view, request, count, by)
+        decision = decide_class(view, request, count, scoring_of(by))
         job = request.job or "other"
         for choice in decision.choices:
             assert choice.row == twin.best(request)
@@ -386,8 +386,8 @@ def test_what_is_told_of_each_replica_is_what_judging_all_nodes_at_its_own_momen
     fleet = [Machine(**{**vars(machine), "more": []}) for machine in fleet]
     cluster, twin = cluster_of(fleet, by, rule, dynamic), Twin(fleet, by, rule, dynamic)
     view = cluster.view(NOW_MS)
-    scoring = scoring_for(view, request, by)
-    decision = decide_class(view, request, count, by, best_rows=4)
+    scoring = scoring_for(view, request, scoring_of(by))
+    decision = decide_class(view, request, count, scoring_of(by), best_rows=4)
     for number, choice in enumerate(decision.choices):
         # What is placed, evicted and reported later changes nothing that was decided.
         attempt = (f"{request.job or 'other'}/main/{number}", 1)
@@ -429,7 +429,7 @@ def test_a_trial_decides_the_same_and_leaves_no_trace(
     trial = cluster.trial(NOW_MS)
     for number, (request, count) in enumerate(turns):
         job = request.job or "other"
-        for index, choice in enumerate(decide_class(trial, request, count, by).choices):
+        for index, choice in enumerate(decide_class(trial, request, count, scoring_of(by)).choices):
             assert choice.row == twin.best(request)
             fleet[choice.row].more.append((request.is_prod, job, request.cpu_mcpu, request.memory_bytes))
             trial.take(pool_of(request.band), choice.row, choice.shares, (f"{job}/main/{number}.{index}", 0))

@@ -15,8 +15,7 @@ from colo_common.model.placement import Attempt, Placement, ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.cluster import View
-from colo_scheduler.cluster.pool import pool_of
-from colo_scheduler.cluster.preemptible_index import LEVELS_MOST, Importance, PreemptibleIndex
+from colo_scheduler.cluster.pool import LEVELS_MOST, Importance, PreemptibleIndex, pool_of
 from colo_scheduler.placement.filters import judge
 from colo_scheduler.placement.fit import NodeFit, fit_node_exactly
 from colo_scheduler.preemption.search import Victims, VictimSearch, importance, take_place_of, victims_on

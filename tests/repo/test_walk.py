@@ -8,7 +8,7 @@ import pytest
 
 from tests.repo.walk import WALKS, of_service, visited
 
-FILES_MAX: Final = {"a placement request": 23, "a sample": 19}
+FILES_MAX: Final = {"a placement request": 19, "a sample": 19}
 """The most files of its service that a message may visit."""
 
 

@@ -11,8 +11,7 @@ from colo_common.model.audit import Audit
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import Attempt, ZoneShare
 from colo_scheduler.cluster.cluster import Cluster
-from colo_scheduler.cluster.pool import PoolName, pool_of
-from colo_scheduler.cluster.preemptible_index import Importance
+from colo_scheduler.cluster.pool import Importance, PoolName, pool_of
 from colo_scheduler.commit.commit import importance_of_work
 from colo_scheduler.commit.held import HeldAttempt
 from colo_scheduler.requests.queue import RequestQueue
@@ -82,16 +81,16 @@ class StateAudit:
                 importance = importance_of_work(place)
                 if importance is not None:
                     expected[pool_of(place.band)].append((node.row, importance, shares))
-        for name, levels in self._cluster.levels.items():
-            levels.check_rows(rows, expected[name])
+        for name, pool in self._cluster.pools.items():
+            pool.preemptible.check_rows(rows, expected[name])
 
     def _check_sums(self) -> None:
         """Nodes have as many holds as `held`; with `_check_holds` this proves that each hold is in exactly one node, its own."""
         in_nodes = sum([len(node.holds) for node in self._cluster.nodes])
         if in_nodes != len(self._held):
             raise InvariantBroken("a hold is not in its node", in_nodes=in_nodes, held=len(self._held))
-        for levels in self._cluster.levels.values():
-            levels.check_sums()
+        for pool in self._cluster.pools.values():
+            pool.preemptible.check_sums()
 
     def _reservations(self) -> Iterator[int]:
         """The book agrees with itself, and each reservation holds exactly what its owners leave."""

@@ -64,6 +64,7 @@ from colo_scheduler.placement.decide import ClassDecision, Stages, Unwatched, de
 from colo_scheduler.placement.explain import full_report
 from colo_scheduler.placement.records import Records
 from colo_scheduler.placement.report import Report
+from colo_scheduler.placement.scoring import scorings_of
 from colo_scheduler.placement.wake import wake_by_capacity
 from colo_scheduler.planning.plans import PlanInput, Plans
 from colo_scheduler.policy import SchedulerPolicy
@@ -118,7 +119,8 @@ class SchedulerCore:
         )
         self._reserves = reserves
         self._audit = StateAudit(self.cluster, self.queue, self.commits.held, self.reserve.places)
-        self._plans = Plans(self.cluster, self.policy)
+        self._scorings = scorings_of(self.policy)
+        self._plans = Plans(self.cluster, self.policy, self._scorings)
         self._proposals = Proposals(
             self.cluster, self.commits, self.queue, self._over, self._records.propose, self.counts
         )
@@ -462,8 +464,8 @@ class SchedulerCore:
         def take(number: int, choice: Choice) -> None:
             self.commits.place(turn, placement_requests[number], choice)
 
-        policy, count = self.policy, len(placement_requests)
-        decision = decide(view, asked, count, policy, take, best_rows=policy.score_rows, stages=self._stages)
+        count, rows = len(placement_requests), self.policy.score_rows
+        decision = decide(view, asked, count, self._scorings, take, best_rows=rows, stages=self._stages)
         if request.reserves:
             decision = self.reserve.chosen(view, asked, placement_requests, decision, turn)
         placed = len(turn.placements)

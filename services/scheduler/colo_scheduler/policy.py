@@ -12,7 +12,6 @@ from colo_scheduler.cluster.unmanaged import PROD_ROOM_PCT
 from colo_scheduler.load.dynamic_rules import DynamicRules
 from colo_scheduler.load.rules import LoadRules
 from colo_scheduler.requests.queue import BackoffPolicy
-from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.scorers.recent_eviction import EvictionPenaltyPolicy
 
 __all__ = ["NEVER_RISING", "SchedulerPolicy", "Scorer", "ScorerWeights", "WEIGHT_MAX", "check_policy"]
@@ -171,10 +170,6 @@ class SchedulerPolicy(Struct, frozen=True, kw_only=True):
     load: LoadRules = field(default_factory=LoadRules)
     dynamic: DynamicRules = field(default_factory=DynamicRules)
     colocation: tuple[ColocationRule, ...] = ()
-
-    def weights_of(self, request: RequestClass) -> ScorerWeights:
-        """The scorer weights for this request class."""
-        return self.prod_weights if request.is_prod else self.weights
 
     @property
     def signals(self) -> SignalRules:

@@ -30,7 +30,7 @@ from colo_common.model.reasons import Reason
 from colo_common.model.shortage import shortage_text
 from colo_common.model.topology import Device, DevicePartition, NodeTopology
 from colo_common.model.workload import JobSpec, ResourceRequest, TaskSpec
-from colo_scheduler.cluster.facts import NodeFacts
+from colo_scheduler.cluster.node import NodeFacts
 from colo_scheduler.devices.inventory import DeviceInventory
 from colo_scheduler.devices.need import node_score
 from colo_scheduler.devices.node_scores import DeviceScores

@@ -7,8 +7,8 @@ from colo_common.model.constraints import Taint, Toleration
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.node_selector import Operator, Requirement, Selector, selects
-from colo_scheduler.cluster.facts import TAINTS_MAX, TaintColumn, refusing_taint, soft_taints
 from colo_scheduler.cluster.labels import LABEL_KEYS_MAX, LabelColumns
+from colo_scheduler.cluster.node import TAINTS_MAX, TaintColumn, refusing_taint, soft_taints
 
 LABELS = {"disk": "ssd", "cores": "64", "empty": ""}
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colo_scheduler.cluster.facts import NodeFacts
+from colo_scheduler.cluster.node import NodeFacts
 from colo_scheduler.placement.filters import PASSES, Shape, StaticFilterCache
 
 EITHER = Shape(has_command=True, has_work=True)

@@ -132,7 +132,7 @@ def test_searches_wait_for_decisions_and_their_number_is_limited() -> None:
 
 def test_what_is_held_is_known_by_importance_until_it_is_released() -> None:
     bench = a_bench("n1", "n2")
-    levels = bench.core.cluster.levels[PoolName.BATCH]
+    levels = bench.core.cluster.pools[PoolName.BATCH].preemptible
     batch = PriorityBand.BATCH.rank
     assert levels.below((9, 0)) == ()
     say(bench, a_placement_request("mid/t/0", mcpu=1_000, priority=5))

@@ -131,22 +131,22 @@ def guest_of(core: SchedulerCore) -> tuple[str, int]:
 
 
 def free_of_a_row(core: SchedulerCore) -> Undo:
-    return plus_one(core.cluster._pools[PoolName.BATCH].rows[last(core)].cpu, 0)
+    return plus_one(core.cluster.pools[PoolName.BATCH].rows[last(core)].cpu, 0)
 
 
 def promise_of_a_row(core: SchedulerCore) -> Undo:
-    row = core.cluster._pools[PoolName.PROD].rows[last(core)]
+    row = core.cluster.pools[PoolName.PROD].rows[last(core)]
     return changed(row, "allocatable_memory", (1, *row.allocatable_memory[1:]))
 
 
 def free_in_an_array(core: SchedulerCore) -> Undo:
-    pool = core.cluster._pools[PoolName.BATCH]
+    pool = core.cluster.pools[PoolName.BATCH]
     pool.sync()
     return plus_one(pool.free_memory, (last(core), 0))
 
 
 def sum_in_an_array(core: SchedulerCore) -> Undo:
-    pool = core.cluster._pools[PoolName.PROD]
+    pool = core.cluster.pools[PoolName.PROD]
     pool.sync()
     return plus_one(pool.tie, last(core))
 
@@ -187,16 +187,16 @@ def hold_that_waits(core: SchedulerCore) -> Undo:
 
 
 def level_of_a_row(core: SchedulerCore) -> Undo:
-    return plus_one(core.cluster.levels[PoolName.BATCH]._levels[-1].cpu, last(core))
+    return plus_one(core.cluster.pools[PoolName.BATCH].preemptible._levels[-1].cpu, last(core))
 
 
 def holds_of_a_level(core: SchedulerCore) -> Undo:
-    level = core.cluster.levels[PoolName.BATCH]._levels[-1]
+    level = core.cluster.pools[PoolName.BATCH].preemptible._levels[-1]
     return changed(level, "holds", level.holds + 1)
 
 
 def apart_of_a_level_and_a_row(core: SchedulerCore) -> Undo:
-    level = core.cluster.levels[PoolName.BATCH]._levels[-1]
+    level = core.cluster.pools[PoolName.BATCH].preemptible._levels[-1]
     undo_row, undo_sum = plus_one(level.apart_on, last(core)), changed(level, "apart", level.apart + 1)
 
     def undo() -> None:

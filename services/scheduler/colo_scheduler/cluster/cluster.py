@@ -21,13 +21,11 @@ from colo_common.model.placement import Attempt, ZoneShare
 from colo_common.model.qos import QosClass
 from colo_common.model.restriction import Restrictions
 from colo_scheduler.cluster.batch_capacity import BatchCapacity
-from colo_scheduler.cluster.facts import Derived, NodeFacts
 from colo_scheduler.cluster.holding import Holding
 from colo_scheduler.cluster.inventory import NodeInventory, batch_capacity, reserved_shares
 from colo_scheduler.cluster.inventory_index import UNLIMITED, InventoryIndex
-from colo_scheduler.cluster.node import Node, costs_of, gives_more, gives_more_mid, move_shares
-from colo_scheduler.cluster.pool import Pool, PoolName
-from colo_scheduler.cluster.preemptible_index import Importance, PreemptibleIndex
+from colo_scheduler.cluster.node import Derived, Node, NodeFacts, costs_of, gives_more, gives_more_mid, move_shares
+from colo_scheduler.cluster.pool import Importance, Pool, PoolName
 from colo_scheduler.cluster.promise import Promised, batch_of, free_of, mid_of, prod_of
 from colo_scheduler.cluster.restricted import restricted_bits
 from colo_scheduler.cluster.signals import NodeSignals
@@ -59,7 +57,6 @@ class View:
     node_count: int
     facts: NodeFacts
     pools: dict[PoolName, Pool]
-    levels: dict[PoolName, PreemptibleIndex]
     inventory_index: InventoryIndex
     signals: NodeSignals
     derived: Derived
@@ -154,8 +151,7 @@ class Cluster:
         self._size, self._columns = 64, 2
         self._rank_count = -1
         self._facts = NodeFacts(self._size, self._columns, facts_max_age_ms)
-        self._pools = {name: Pool(self._size, self._columns) for name in PoolName}
-        self.levels = {name: PreemptibleIndex(self._size) for name in PoolName}
+        self.pools = {name: Pool(self._size, self._columns) for name in PoolName}
         """The amounts that preemption could free, by pool."""
         self._inventory_index = InventoryIndex(self._size)
         self._derived = Derived()
@@ -170,10 +166,8 @@ class Cluster:
         self._size, self._columns = size, columns
         self._facts.allocate(size, columns)
         self._inventory_index.resize(size)
-        for pool in self._pools.values():
+        for pool in self.pools.values():
             pool.resize(size, columns)
-        for levels in self.levels.values():
-            levels.resize(size)
         self.batch_capacity.allocate(size, columns)
         self._rank_count = -1
         for node in [self.nodes[row] for row in self.rows.values()]:
@@ -201,7 +195,7 @@ class Cluster:
             return heapq.heappop(self._vacant)
         row = len(self.nodes)
         self.nodes.append(Node("", row))
-        for pool in self._pools.values():
+        for pool in self.pools.values():
             pool.add()
         self._inventory_index.add()
         if row >= self._size:
@@ -223,7 +217,7 @@ class Cluster:
         heapq.heappush(self._vacant, row)
         # A finding about an earlier node of a row must not count as a finding about a later node.
         self._next_generation = max(self._next_generation, node.capacity_generation + 1)
-        for pool in self._pools.values():
+        for pool in self.pools.values():
             pool.clear_row(row)
         self._inventory_index.clear_row(row)
         self.signals.clear_row(row)
@@ -267,13 +261,13 @@ class Cluster:
             self._resize(self._size, len(node.zone_ids))
         self._write_topology(node)
         self._write_facts(node)
-        prod = self.levels[PoolName.PROD]
+        prod = self.pools[PoolName.PROD].preemptible
         prod.price_pct = max(prod.price_pct, fact.rules.amplification_pct)
         self._inventory_index.know(node.row, inventory, len(node.holds) - len(node.prod))
         self.signals.know(node.row, fact.topology)
         self.compare(node)
         self._leave_room(node)
-        for name, pool in self._pools.items():
+        for name, pool in self.pools.items():
             self._promise(node, name)
             self._hold_again(node, name, pool)
         self._grow(node)
@@ -356,7 +350,7 @@ class Cluster:
         if attempt in node.holds:
             self.drop(node, attempt, importance)
         if importance is not None:
-            self.levels[pool].hold(node.row, importance, shares)
+            self.pools[pool].preemptible.hold(node.row, importance, shares)
         if holding is not None or self._inventory_index.limited:
             self._inventory_index.take(pool, node.row, attempt, holding, is_choice=is_choice)
         node.holds[attempt] = shares
@@ -367,12 +361,12 @@ class Cluster:
         elif pool is PoolName.MID:
             node.mid.add(attempt)
         if holding is None:
-            move_shares(node, self._pools[pool], shares, 1)
+            move_shares(node, self.pools[pool], shares, 1)
             return
         node.holdings[attempt] = holding
         # A hold that crosses zones makes room for other holds that cross zones.
         node.capacity_generation += 1
-        move_shares(node, self._pools[pool], costs_of(node, pool, shares, holding), 1)
+        move_shares(node, self.pools[pool], costs_of(node, pool, shares, holding), 1)
         self._limit_batch(node, holding)
 
     def drop(self, node: Node, attempt: Attempt, importance: Importance | None = None) -> None:
@@ -384,16 +378,16 @@ class Cluster:
         node.prod.discard(attempt)
         node.mid.discard(attempt)
         if importance is not None:
-            self.levels[name].drop(node.row, importance, shares)
+            self.pools[name].preemptible.drop(node.row, importance, shares)
         if self.signals.follows[name]:
             self.signals.drop(node.row, attempt)
         if node.holdings or self._inventory_index.limited:
             self._inventory_index.leave(name, node.row, attempt)
         holding = node.holdings.pop(attempt, None) if node.holdings else None
         if holding is None:
-            move_shares(node, self._pools[name], shares, -1)
+            move_shares(node, self.pools[name], shares, -1)
         else:
-            move_shares(node, self._pools[name], costs_of(node, name, shares, holding), -1)
+            move_shares(node, self.pools[name], costs_of(node, name, shares, holding), -1)
             self._limit_batch(node, holding)
             if node.problems:
                 self.compare(node)
@@ -451,12 +445,12 @@ class Cluster:
         if inventory is not None:
             inventory.shared_cpus = shared_cpus_of(node.room)
         if before != node.room:
-            pool = self._pools[PoolName.PROD]
+            pool = self.pools[PoolName.PROD]
             move_shares(node, pool, claimed_of(before, node.reported), -1)
             move_shares(node, pool, claimed_of(node.room, node.reported), 1)
 
     def _promise(self, node: Node, name: PoolName) -> None:
-        self._pools[name].promise(node.row, *self._promised(node, name))
+        self.pools[name].promise(node.row, *self._promised(node, name))
 
     def _promised(self, node: Node, name: PoolName) -> Promised:
         if name is PoolName.PROD:
@@ -491,21 +485,19 @@ class Cluster:
 
     def view(self, now_ms: int) -> View:
         """The cluster now; later changes are visible in the view."""
-        return self._view(now_ms, self._pools, self.levels, self._inventory_index, self.signals, self._derived)
+        return self._view(now_ms, self.pools, self._inventory_index, self.signals, self._derived)
 
     def trial(self, now_ms: int) -> View:
         """A view for decisions that hold nothing: `View.take` subtracts from copies."""
         # A fork keeps the ranks of its beginning.
         self._rank()
-        pools = {name: pool.fork() for name, pool in self._pools.items()}
-        levels = {name: held.fork() for name, held in self.levels.items()}
-        return self._view(now_ms, pools, levels, self._inventory_index.fork(), self.signals.fork(), Derived())
+        pools = {name: pool.fork() for name, pool in self.pools.items()}
+        return self._view(now_ms, pools, self._inventory_index.fork(), self.signals.fork(), Derived())
 
     def _view(
         self,
         now_ms: int,
         pools: dict[PoolName, Pool],
-        levels: dict[PoolName, PreemptibleIndex],
         inventory_index: InventoryIndex,
         signals: NodeSignals,
         derived: Derived,
@@ -520,7 +512,6 @@ class Cluster:
             node_count=len(self.rows),
             facts=self._facts,
             pools=pools,
-            levels=levels,
             inventory_index=inventory_index,
             signals=signals,
             derived=derived,
@@ -533,14 +524,14 @@ class Cluster:
             order = sorted(self.rows.values(), key=lambda row: self.nodes[row].name)
             ranks = (np.arange(count, dtype=np.int64) - self._tie_rotation) % max(count, 1)
             self._facts.rank[np.array(order, dtype=np.int64)] = ranks
-            for pool in self._pools.values():
+            for pool in self.pools.values():
                 pool.rank(self._facts.rank[: len(self.nodes)])
             self._rank_count = count
 
     def grown_free(self) -> dict[PoolName, tuple[IntArray, IntArray]]:
         """Free CPU and memory, shape (rows,), of the nodes that may hold more of each pool than at the last `forget_grown`."""
         found = {}
-        for name, pool in self._pools.items():
+        for name, pool in self.pools.items():
             rows = np.array(sorted(self._grown[name]), dtype=np.int64)
             rows = rows[self._facts.fresh[rows] & self._facts.settled[rows]]
             pool.sync()
@@ -552,7 +543,7 @@ class Cluster:
         for name, grown in self._grown.items():
             grown.clear()
             # Done here and not in the next decision, for which a request will be waiting.
-            self._pools[name].sync()
+            self.pools[name].sync()
 
     def check(self) -> None:
         """`check_rows` of all rows, and that no job is counted on a node that does not hold it."""
@@ -571,9 +562,9 @@ class Cluster:
             if inventory is not None and (node.holdings or inventory.holdings):
                 inventory.check(node.name)
                 self._check_own(node, inventory)
-            for name, pool in self._pools.items():
+            for name, pool in self.pools.items():
                 self._check_free(node, name, pool)
-        for pool in self._pools.values():
+        for pool in self.pools.values():
             pool.check(rows)
         self.signals.check_rows(nodes, rows)
 

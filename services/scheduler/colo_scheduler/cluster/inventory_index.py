@@ -9,9 +9,9 @@ import numpy as np
 
 from colo_common.model.constraints import CpuBind, DeviceRequest, NumaPolicy
 from colo_common.model.placement import Attempt
-from colo_scheduler.cluster.facts import BoolArray
 from colo_scheduler.cluster.holding import Holding
 from colo_scheduler.cluster.inventory import NodeInventory
+from colo_scheduler.cluster.node import BoolArray
 from colo_scheduler.cluster.pool import PoolName
 from colo_scheduler.devices.inventory import DeviceInventory
 from colo_scheduler.devices.node_scores import DeviceScores

@@ -24,11 +24,9 @@ from colo_common.model.workload import RunSpec
 from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.holding import holding_of, published_of
 from colo_scheduler.cluster.node import Node
-from colo_scheduler.cluster.pool import PoolName, pool_of
-from colo_scheduler.cluster.preemptible_index import Importance, importance_of
-from colo_scheduler.commit.held import HeldAttempt, Over, publish, released
+from colo_scheduler.cluster.pool import Importance, PoolName, importance_of, pool_of
+from colo_scheduler.commit.held import HeldAttempt, Over, Redelivery, publish, released
 from colo_scheduler.commit.recoveries import Recoveries, Recovery
-from colo_scheduler.commit.redelivery import Redelivery
 from colo_scheduler.ledger.port import (
     CALL_MAX,
     HOLDS_MAX,

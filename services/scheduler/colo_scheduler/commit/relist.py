@@ -1,14 +1,14 @@
 """When the jobs service is asked for pending requests: after shards were taken, after requests were left out, and regularly.
 
 Schedulers that share the work receive requests live, and a missed request is not published again: it would wait for ever. So a
-scheduler that holds shards asks every `ask_every_ms`. `redelivery.py` asks which attempts were started.
+scheduler that holds shards asks every `ask_every_ms`. `Redelivery` asks which attempts were started.
 """
 
 from colo_common.events.effects import Effect
 from colo_common.model.partition import PartitionsHeld
 from colo_scheduler.commit.commit import Commits
+from colo_scheduler.commit.held import PUBLISHED_WITHIN_MS
 from colo_scheduler.commit.jobs_asked import AskPending
-from colo_scheduler.commit.redelivery import PUBLISHED_WITHIN_MS
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.requests.queue import RequestQueue
 

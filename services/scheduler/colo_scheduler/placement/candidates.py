@@ -17,9 +17,8 @@ from colo_common.events.placement import ReasonCount
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import ZoneShare
 from colo_scheduler.cluster.cluster import View
-from colo_scheduler.cluster.facts import BoolArray
 from colo_scheduler.cluster.inventory_index import UNLIMITED
-from colo_scheduler.cluster.node import Node
+from colo_scheduler.cluster.node import BoolArray, Node
 from colo_scheduler.cluster.pool import CPU_BITS, CPU_MAX, RANK_BITS, RANK_MAX, FloatArray, Pool, pool_of
 from colo_scheduler.numa.zones import (
     IntArray,

@@ -33,8 +33,7 @@ from colo_scheduler.placement.candidates import Candidate, Candidates, ClassCont
 from colo_scheduler.placement.choice import Choice
 from colo_scheduler.placement.filters import ORDER, reason_for
 from colo_scheduler.placement.fit import TRIES_MOST, NodeFit, Rejection, fit_node_exactly
-from colo_scheduler.placement.scoring import Scoring, Seen, scoring_for
-from colo_scheduler.policy import SchedulerPolicy, ScorerWeights
+from colo_scheduler.placement.scoring import Scoring, Scorings, Seen, scoring_for
 from colo_scheduler.requests.queue import RequestQueue
 from colo_scheduler.requests.request_class import RequestClass
 
@@ -247,14 +246,14 @@ class Search:
     """
 
     def __init__(
-        self, view: View, request: RequestClass, weights: ScorerWeights, rows: int, filtered: Callable[[], None]
+        self, view: View, request: RequestClass, room: Scoring, rows: int, filtered: Callable[[], None]
     ) -> None:
         self._view = view
         self._request = request
-        self._weights = weights
+        self._room = room
         self._rows = rows
         self._filtered = filtered
-        self._scoring = scoring_for(view, request, weights)
+        self._scoring = scoring_for(view, request, room)
         self.counts: tuple[ReasonCount, ...] | None = None
         self.refused = view.derived.of(FitRejections).known(request, view.generation_of)
 
@@ -263,7 +262,7 @@ class Search:
         view, request = self._view, self._request
         if self.counts is not None and request.place.devices:
             # The previous choice took devices, and nodes are scored by their free devices.
-            self._scoring = scoring_for(view, request, self._weights)
+            self._scoring = scoring_for(view, request, self._room)
         candidates = Candidates(view, request, self._scoring, tuple(self.refused))
         if self.counts is None:
             self.counts = candidates.counts
@@ -347,7 +346,7 @@ def decide(
     view: View,
     request: RequestClass,
     count: int,
-    policy: SchedulerPolicy,
+    scorings: Scorings,
     take: Callable[[int, Choice], None],
     *,
     best_rows: int,
@@ -361,8 +360,8 @@ def decide(
     stages = stages or Unwatched()
     wanted = count if request.is_admitted else 0
     if wanted and view.needs_search(request):
-        return _one_by_one(view, request, wanted, policy, take, best_rows, stages)
-    decision = decide_class(view, request, wanted, policy.weights_of(request), best_rows=best_rows, stages=stages)
+        return _one_by_one(view, request, wanted, scorings, take, best_rows, stages)
+    decision = decide_class(view, request, wanted, scorings.of(request), best_rows=best_rows, stages=stages)
     for number, choice in enumerate(decision.choices):
         take(number, choice)
     return decision
@@ -372,13 +371,14 @@ def decide_class(
     view: View,
     request: RequestClass,
     count: int,
-    weights: ScorerWeights,
+    room: Scoring,
     *,
     best_rows: int = 0,
     stages: Stages | None = None,
 ) -> ClassDecision:
     """Choose a node for each of `count` equal replicas, in order. The view holds none of them afterwards.
 
+    `room`: the scorers of free capacity (`scoring_of`); those of node signals are added where they tell nodes apart.
     `best_rows` is the most rows of each choice's score matrix to report, best first. So many are compared before the first choice;
     a later choice reports as many as are known to be the best.
     """
@@ -388,7 +388,7 @@ def decide_class(
         stages.mark("score")
         stages.mark("done")
         return ClassDecision((), ())
-    scoring = scoring_for(view, request, weights)
+    scoring = scoring_for(view, request, room)
     candidates = Candidates(view, request, scoring)
     stages.mark("score")
     candidates.expect(max(count, best_rows))
@@ -405,14 +405,14 @@ def _one_by_one(
     view: View,
     request: RequestClass,
     count: int,
-    policy: SchedulerPolicy,
+    scorings: Scorings,
     take: Callable[[int, Choice], None],
     best_rows: int,
     stages: Stages,
 ) -> ClassDecision:
     """Search a node for one replica after the other; each choice is taken before the next search."""
     stages.mark("filter")
-    search = Search(view, request, policy.weights_of(request), best_rows, partial(stages.mark, "score"))
+    search = Search(view, request, scorings.of(request), best_rows, partial(stages.mark, "score"))
     choices: list[Choice] = []
     looks: list[SearchSnapshot] = []
     while len(choices) < count and (found := search.next()) is not None:

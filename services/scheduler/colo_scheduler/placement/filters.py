@@ -22,7 +22,7 @@ from colo_common.model.constraints import Toleration
 from colo_common.model.node_selector import Requirement, Selector
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.cluster import View
-from colo_scheduler.cluster.facts import BoolArray, NodeFacts
+from colo_scheduler.cluster.node import BoolArray, NodeFacts
 from colo_scheduler.cluster.pool import Pool, pool_of
 from colo_scheduler.cluster.restricted import BATCH_BITS, PROD_BITS
 from colo_scheduler.devices.never import NOTHING_ASKED, DeviceAsk, ask_of, never_holds

@@ -10,7 +10,7 @@ taints, evictions or load reports, no such scorer runs. Replicas placed in the s
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
@@ -20,7 +20,7 @@ from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.pool import CPU_BITS, CPU_MAX, RANK_BITS, RANK_MAX, FloatArray, Pool, pool_of
 from colo_scheduler.cluster.signals import kind_of
 from colo_scheduler.numa.zones import IntArray, costs_of_rows
-from colo_scheduler.policy import NEVER_RISING, Scorer, ScorerWeights
+from colo_scheduler.policy import NEVER_RISING, SchedulerPolicy, Scorer, ScorerWeights
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.scorers.allocation import (
     balanced_allocation,
@@ -39,12 +39,14 @@ from colo_scheduler.scorers.placement import fewest_zones_of_rows, soft_taints, 
 __all__ = [
     "FitRows",
     "Scoring",
+    "Scorings",
     "Seen",
     "most_free",
     "most_free_of_rows",
     "score_rows",
     "scoring_for",
     "scoring_of",
+    "scorings_of",
     "sort_keys",
 ]
 
@@ -425,7 +427,6 @@ def _scoring(weighed: tuple[_Weighed, ...]) -> Scoring:
     return Scoring(weighed, sum(weight for weight, _, _ in weighed), ones, names, may_rise)
 
 
-@lru_cache(maxsize=16)
 def scoring_of(weights: ScorerWeights) -> Scoring:
     """The scorers of free capacity: for requests and clusters in which node signals tell no nodes apart."""
     active, forms = weights.active, scorers_of(weights.resources)
@@ -436,9 +437,24 @@ def scoring_of(weights: ScorerWeights) -> Scoring:
     )
 
 
-def scoring_for(view: View, request: RequestClass, weights: ScorerWeights) -> Scoring:
-    """The scorers that count for a request now. Equals `scoring_of` where node signals tell no nodes apart."""
-    room = scoring_of(weights)
+class Scorings(NamedTuple):
+    """The scorers of free capacity as a policy weighs them: for prod work, and for work below prod."""
+
+    prod: Scoring
+    below_prod: Scoring
+
+    def of(self, request: RequestClass) -> Scoring:
+        """The scorers for a request class."""
+        return self.prod if request.is_prod else self.below_prod
+
+
+def scorings_of(policy: SchedulerPolicy) -> Scorings:
+    """The scorers of a policy, made once for all its decisions."""
+    return Scorings(scoring_of(policy.prod_weights), scoring_of(policy.weights))
+
+
+def scoring_for(view: View, request: RequestClass, room: Scoring) -> Scoring:
+    """The scorers that count for a request now. Equals `room` (`scoring_of`) where node signals tell no nodes apart."""
     if not (view.signals.is_published or request.job or view.facts.taints.has_soft or request.place.devices):
         return room
     sibling = [each for each in room.sibling if each[2].tells(view, request)]

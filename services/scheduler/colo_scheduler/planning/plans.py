@@ -27,6 +27,7 @@ from colo_scheduler.placement.choice import Choice
 from colo_scheduler.placement.decide import SEARCH_COST, ClassDecision, decide, turns
 from colo_scheduler.placement.explain import full_report
 from colo_scheduler.placement.report import Report
+from colo_scheduler.placement.scoring import Scorings
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.preemption.search import Victims, VictimSearch, take_place_of
 from colo_scheduler.requests.queue import RequestQueue
@@ -68,11 +69,14 @@ class PlanInput(NamedTuple):
 class Plan:
     """One plan in progress, step by step: decides as the core does, and takes capacity from its own input only."""
 
-    def __init__(self, cluster: Cluster, plan_input: PlanInput, ask: PlanJob, policy: SchedulerPolicy) -> None:
+    def __init__(
+        self, cluster: Cluster, plan_input: PlanInput, ask: PlanJob, policy: SchedulerPolicy, scorings: Scorings
+    ) -> None:
         self._cluster = cluster
         self._view, self._placements, self._waiting, self._reserved = plan_input
         self._ask = ask
         self._policy = policy
+        self._scorings = scorings
         self._coming = _requests_of(ask, self._view.now_ms)
         self._queue = RequestQueue(ask.spec.replica_count, policy.backoff)
         self._missing: list[tuple[RequestClass, list[PlacementRequest]]] = []
@@ -139,7 +143,7 @@ class Plan:
             self._view,
             request,
             len(placement_requests),
-            self._policy,
+            self._scorings,
             partial(self._take, placement_requests),
             best_rows=0 if request in self._scores else self._policy.score_rows,
         )
@@ -232,7 +236,7 @@ class Plan:
         def take(number: int, choice: Choice) -> None:
             self._view.take(pool_of(request.band), choice.row, choice.shares, ("", self._helped), choice.holding)
 
-        return bool(decide(self._view, request, 1, self._policy, take, best_rows=0).choices)
+        return bool(decide(self._view, request, 1, self._scorings, take, best_rows=0).choices)
 
     # ---- the result
 
@@ -347,9 +351,10 @@ class _Asked:
 class Plans:
     """At most PLANS_MOST; a step is one part of bounded size of the plan that was requested first."""
 
-    def __init__(self, cluster: Cluster, policy: SchedulerPolicy) -> None:
+    def __init__(self, cluster: Cluster, policy: SchedulerPolicy, scorings: Scorings) -> None:
         self._cluster = cluster
         self._policy = policy
+        self._scorings = scorings
         self._asked: deque[_Asked] = deque()
 
     def __len__(self) -> int:
@@ -383,7 +388,7 @@ class Plans:
                 return [Reply(request=asked.request, body=Refusal(code=503, field="plan", rule=rule))]
             asked.beginnings += 1
             asked.machines, asked.changes = self._machines(), self._cluster.capacity_changes
-            asked.plan = Plan(self._cluster, plan_input(), asked.ask, self._policy)
+            asked.plan = Plan(self._cluster, plan_input(), asked.ask, self._policy, self._scorings)
         if not asked.plan.step():
             return []
         self._asked.popleft()

@@ -5,7 +5,7 @@ them are removed; where the request fits then, they are returned one after the o
 request still fits. The best node is the one whose most important victim is least important; then fewer victims; then the lower sum
 of priorities; then the node's rank.
 
-The least important level of the holds (`preemptible_index.py`) is passed first: a few array operations find the nodes on which the
+The least important level of the holds (`PreemptibleIndex`) is passed first: a few array operations find the nodes on which the
 removal of the levels up to it could be enough, and the least number of victims there. Only these nodes are searched, in that order,
 and no node that could not be better than the best one found, so that the result is that of searching every node. After NODES_MOST
 nodes the best of them is the result.
@@ -20,12 +20,10 @@ import numpy as np
 
 from colo_common.model.placement import Attempt, Placement, ZoneShare
 from colo_scheduler.cluster.cluster import View
-from colo_scheduler.cluster.facts import BoolArray
 from colo_scheduler.cluster.holding import holding_of
 from colo_scheduler.cluster.inventory import NodeInventory
-from colo_scheduler.cluster.node import costs_of
-from colo_scheduler.cluster.pool import RANK_BITS, RANK_MAX, pool_of
-from colo_scheduler.cluster.preemptible_index import Importance, ImportanceLevel, importance_of
+from colo_scheduler.cluster.node import BoolArray, costs_of
+from colo_scheduler.cluster.pool import RANK_BITS, RANK_MAX, Importance, ImportanceLevel, importance_of, pool_of
 from colo_scheduler.numa.zones import IntArray, Part, ZoneFree, choose_zones
 from colo_scheduler.placement.filters import open_to
 from colo_scheduler.placement.fit import NodeFit, Site, fit_node, fit_node_exactly
@@ -183,7 +181,7 @@ class VictimSearch:
         self._queue: tuple[IntArray, IntArray] = (_NOBODY, _NOBODY)
         self._queued = 0
         self._least: Importance = (0, 0)
-        held = view.levels[pool_of(request.band)]
+        held = view.pools[pool_of(request.band)].preemptible
         self._levels = list(reversed(held.below(_own(request))))
         self._price_pct = held.price_pct
         self._largest = max(1, held.largest_mcpu * held.price_pct // 100), max(1, held.largest_bytes)
