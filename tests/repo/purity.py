@@ -20,6 +20,8 @@ IMPURE: Final = {
     "body": "reads HTTP request bodies",
     "bounded_files": "reads files of the machine on threads",
     "cgroup": "reads or writes cgroup files",
+    "cgroup_hierarchy": "reads where cgroups are mounted",
+    "device_fence": "attaches programs to cgroups",
     "files": "reads or writes files of the machine",
     "group_dirs": "reads and removes cgroup directories",
     "new_group": "reads which files cgroups beside a new one have",

@@ -257,7 +257,7 @@ class MachineTree:
             "/proc/sys/kernel/osrelease": f"{self.spec.release}\n",
             "/proc/filesystems": "nodev\tsysfs\nnodev\tcgroup\nnodev\tcgroup2\n"
             + ("nodev\tresctrl\n" if self.spec.has_resctrl else "")
-            + "\text4\n",
+            + "nodev\tbpf\n\text4\n",
             "/proc/mounts": self._mounts(),
             "/proc/self/cgroup": self._self_cgroup(),
         }

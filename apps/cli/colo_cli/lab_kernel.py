@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from colo_executor.cgroup import find_hierarchy
+from colo_executor.cgroup_hierarchy import find_hierarchy
 from colo_executor.desired import BATCH
 from colo_executor.knobs import Knob, file_of
 

@@ -92,6 +92,7 @@ def capabilities(probe: Probe) -> tuple[Capability, ...]:
     )
 
 
+_OPEN_TO_ALL: Final = "null zero full random urandom tty ptmx pts, and what is given"
 _FREEZE_SINCE: Final = (5, 2)
 _RECLAIM_SINCE: Final = (5, 19)
 _QUOTA_FILES: Final = ("cpu.max", "cpu.cfs_quota_us")
@@ -234,18 +235,19 @@ def _triggers(probe: Probe) -> Capability:
 
 
 def _devices(probe: Probe) -> Capability:
-    """Device access has files under v1 only; an executor writes one version of cgroup."""
+    """Device access has files under v1 and is a BPF program's under v2; an executor writes one version of cgroup."""
     mount, cpu = probe.hierarchy.controller("devices"), probe.hierarchy.controller("cpu")
     if mount is not None and mount.version == "v1" and cpu is not None and cpu.version == "v1":
         return _present(
             "cgroup-devices",
-            f"v1 at {mount.mount_point}, by an executor with CAP_SYS_ADMIN:"
-            " null zero full random urandom tty ptmx pts, and what is given",
+            f"v1 at {mount.mount_point}, by an executor with CAP_SYS_ADMIN: {_OPEN_TO_ALL}",
         )
-    lacking = "no mounted hierarchy has the devices controller"
-    if cpu is not None and cpu.version == "v2":
-        lacking = "cgroup v2 has no files for it, and colo loads no BPF program"
-    return _skipped("cgroup-devices", lacking)
+    if cpu is None or cpu.version != "v2":
+        return _skipped("cgroup-devices", "no mounted hierarchy has the devices controller")
+    if "bpf" not in (probe.texts.get("/proc/filesystems") or "").split():
+        lacking = "cgroup v2 has no files for it, and the kernel lacks bpf (CONFIG_BPF_SYSCALL, CONFIG_CGROUP_BPF)"
+        return _skipped("cgroup-devices", lacking)
+    return _present("cgroup-devices", f"v2, a BPF program of an executor with CAP_SYS_ADMIN: {_OPEN_TO_ALL}")
 
 
 def _memory_high(probe: Probe) -> Capability:

@@ -19,32 +19,19 @@ from msgspec import Struct
 
 from colo_common.events.enforcement import KnobValue
 from colo_common.model.linux_capability import CAP_SYS_ADMIN, has_capability
+from colo_executor.cgroup_hierarchy import CONTROLLERS, CgroupError, CgroupHierarchy, find_hierarchy
 from colo_executor.device_access import access_writes
+from colo_executor.device_fence import DeviceFence
 from colo_executor.group_dirs import DIR_FLAGS, exists_at, groups_in, read_at, remove_below, tree_of
-from colo_executor.knobs import PERIOD_US, UNLIMITED, Knob, agrees, file_of, page_bytes_of, text_of, value_of
+from colo_executor.knobs import FENCE, PERIOD_US, UNLIMITED, Knob, agrees, file_of, page_bytes_of, text_of, value_of
 from colo_executor.new_group import knobs_of_new_group
 from colo_executor.order import KnobWrite
 
-__all__ = ["CgroupError", "CgroupTree", "Drifted", "CgroupHierarchy", "check_file_system", "find_hierarchy"]
+__all__ = ["CgroupError", "CgroupTree", "Drifted"]
 
 _T = TypeVar("_T")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,230}")
-_CONTROLLERS: Final[tuple[str, ...]] = ("cpu", "cpuacct", "cpuset", "memory", "pids", "hugetlb", "freezer", "devices")
-_MAY_BE_READ_ONLY: Final = ("freezer", "devices")
-"""Controllers that are done without where they are mounted for reading only."""
-_NEEDED: Final = {1: ("cpu", "cpuacct", "memory"), 2: ("cpu", "memory")}
 _RETRY_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
-
-
-class CgroupError(Exception):
-    """The kernel refused a control group operation. The text is one sentence with file, value and error name."""
-
-
-class CgroupHierarchy(Struct, frozen=True, kw_only=True):
-    """The mount of each controller. `version` 1: one directory a controller; 2: the same directory for all controllers."""
-
-    version: int
-    mounts: dict[str, str]
 
 
 class Drifted(Struct, frozen=True, kw_only=True):
@@ -56,44 +43,6 @@ class Drifted(Struct, frozen=True, kw_only=True):
     write: KnobWrite
     file: str
     shown: str
-
-
-def find_hierarchy(root: str) -> CgroupHierarchy:
-    """The cgroup hierarchy below `root`. Raises CgroupError when it lacks a needed controller."""
-    unified = os.path.join(root, "cgroup.controllers")
-    if os.path.exists(unified):
-        with open(unified, encoding="ascii") as file:
-            names = set(file.read().split())
-        mounts = {name: os.path.realpath(root) for name in _CONTROLLERS if name in names}
-        if "cpu" in mounts:
-            # No controllers of their own: their files are in every group.
-            mounts["cpuacct"] = mounts["freezer"] = mounts["cpu"]
-        hierarchy = CgroupHierarchy(version=2, mounts=mounts)
-    else:
-        found = ((name, os.path.join(root, name)) for name in _CONTROLLERS)
-        mounts = {
-            name: os.path.realpath(path)
-            for name, path in found
-            if os.path.exists(os.path.join(path, "cgroup.procs"))
-            and (name not in _MAY_BE_READ_ONLY or os.access(path, os.W_OK))
-        }
-        hierarchy = CgroupHierarchy(version=1, mounts=mounts)
-    lacking = [name for name in _NEEDED[hierarchy.version] if name not in hierarchy.mounts]
-    if lacking:
-        raise CgroupError(f"cgroup v{hierarchy.version} below {root} lacks the controllers {', '.join(lacking)}")
-    return hierarchy
-
-
-def check_file_system(directory: str, proc_root: str) -> None:
-    """Raise CgroupError unless the directory is of a control group file system, by the table of mounts of this process."""
-    found = os.stat(directory).st_dev
-    device = f"{os.major(found)}:{os.minor(found)}"
-    with open(os.path.join(proc_root, "self/mountinfo"), encoding="utf-8", errors="replace") as file:
-        # "36 35 98:0 /root /mount options - type source options"
-        kinds = {line.partition(" - ")[2].split(" ", 1)[0] for line in file if line.split(" ", 3)[2] == device}
-    if not kinds <= {"cgroup", "cgroup2"} or not kinds:
-        kind = " ".join(sorted(kinds)) or "of an unknown kind"
-        raise CgroupError(f"{directory} is {kind} and no control group file system")
 
 
 class CgroupTree:
@@ -127,6 +76,7 @@ class CgroupTree:
         self._own: set[str] = set()
         self._noted: set[str] = set()
         self._kept: dict[str, dict[tuple[Knob, int], KnobWrite]] = {}
+        self._fence = DeviceFence()
 
     # ------------------------------------------------------------ directories
 
@@ -241,11 +191,12 @@ class CgroupTree:
     def has(self) -> frozenset[Knob]:
         """The knobs whose files the kernel has in the subtree's top group, or before it is made, will have there.
 
-        Without rules of devices, which the kernel takes from nobody else, where this process lacks CAP_SYS_ADMIN.
+        Without rules of devices where the kernel takes none from this process.
         """
+        by_program = frozenset([Knob.DEVICES] if self.version == 2 and not self.lacks_fence() else [])
         if self.version == 2 and not self.exists(""):
             with self._dir(self.hierarchy.mounts["cpu"], None) as fd:
-                return knobs_of_new_group(fd, self.hierarchy.mounts, self.huge_page_sizes())
+                return knobs_of_new_group(fd, self.hierarchy.mounts, self.huge_page_sizes()) | by_program
         found = set()
         sizes = self.huge_page_sizes()
         for knob in Knob:
@@ -255,9 +206,19 @@ class CgroupTree:
             with self._like_top(self.hierarchy.mounts[place[0]], place[0]) as fd:
                 if exists_at(place[1], fd):
                     found.add(knob)
-        if Knob.DEVICES in found and not _has_sys_admin():
-            found.remove(Knob.DEVICES)
-        return frozenset(found)
+        if self.version == 1 and self.lacks_fence():
+            found.discard(Knob.DEVICES)
+        return by_program.union(found)
+
+    def lacks_fence(self) -> str:
+        """Why groups can be given no rules of devices here, "" when they can. Under v2 the kernel is asked once."""
+        mount = self.hierarchy.mounts.get("devices")
+        if mount is None:
+            return "no devices controller that can be written is mounted"
+        if self.version == 1:
+            return "" if _has_sys_admin() else "this process lacks CAP_SYS_ADMIN"
+        with self._dir(mount, None) as fd:
+            return self._fence.lacking(fd)
 
     @contextlib.contextmanager
     def _like_top(self, mount: str, controller: str) -> Iterator[int]:
@@ -298,7 +259,7 @@ class CgroupTree:
             return KnobValue(path=path, value=before, before=before)
         for name, part in _writes_of(write.knob, place[1], text, before):
             # Only replicas have rules of devices, and of those no old value is put back.
-            self._write(mount, write.path, name, part, before if name == place[1] else None)
+            self._write(mount, write.path, name, part, before if write.knob is not Knob.DEVICES else None)
         shown = self._read(mount, write.path, place[1])
         if not agrees(write.knob, self.version, text, shown):
             raise CgroupError(f"{path} shows {shown!r} after writing {text!r}")
@@ -322,6 +283,8 @@ class CgroupTree:
         """Let `drifted` compare the file with this value from now on. The newest value of a file counts, until `remove`."""
         kept = self._kept.setdefault(write.path, {})
         kept[write.knob, write.page_bytes] = write
+        if write.knob is Knob.DEVICES and self.version == 2:
+            self._fence.learn(str(write.value))
         if write.knob is Knob.CPU_IDLE and write.value == 1:
             # The kernel changes the weight of an idle group to one of its own.
             kept.pop((Knob.CPU_WEIGHT, 0), None)
@@ -356,7 +319,7 @@ class CgroupTree:
 
     def _drift(self, mount: str, dir_fd: int, write: KnobWrite, name: str) -> Drifted | None:
         try:
-            shown = read_at(name, dir_fd).strip()
+            shown = self._text_at(name, dir_fd).strip()
         except OSError as error:
             # ENODEV comes from a group that is just being removed; any other error is a drift.
             if error.errno == errno.ENODEV:
@@ -573,7 +536,7 @@ class CgroupTree:
         return tuple(dict.fromkeys(self.hierarchy.mounts[name] for name in self._controllers()))
 
     def _controllers(self) -> tuple[str, ...]:
-        return tuple(name for name in _CONTROLLERS if name in self.hierarchy.mounts)
+        return tuple(name for name in CONTROLLERS if name in self.hierarchy.mounts)
 
     def _shown(self, mount: str, group: str | None, name: str = "") -> str:
         parts = [mount] if group is None else [mount, self.name, group]
@@ -622,7 +585,10 @@ class CgroupTree:
     def _read(self, mount: str, group: str | None, name: str) -> str:
         path = self._shown(mount, group, name)
         with self._dir(mount, group) as dir_fd:
-            return self._try(path, "read", lambda: read_at(name, dir_fd)).strip()
+            return self._try(path, "read", lambda: self._text_at(name, dir_fd)).strip()
+
+    def _text_at(self, name: str, dir_fd: int) -> str:
+        return self._fence.read(dir_fd) if name == FENCE else read_at(name, dir_fd)
 
     def _write(self, mount: str, group: str | None, name: str, text: str, before: str | None) -> None:
         path = self._shown(mount, group, name)
@@ -633,6 +599,9 @@ class CgroupTree:
 
     def _put(self, mount: str, group: str | None, name: str, text: str) -> None:
         with self._dir(mount, group) as dir_fd:
+            if name == FENCE:
+                self._fence.write(dir_fd, text)
+                return
             fd = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
             try:
                 # A write of no bytes never reaches the kernel, so an empty set is written as an empty line.
@@ -682,8 +651,8 @@ class CgroupTree:
 
 
 def _writes_of(knob: Knob, name: str, text: str, before: str) -> tuple[tuple[str, str], ...]:
-    """File and text of each write that sets the knob: one, but for rules of devices."""
-    return access_writes(before, text) if knob is Knob.DEVICES else ((name, text),)
+    """File and text of each write that sets the knob: one, but for rules of devices under v1."""
+    return access_writes(before, text) if knob is Knob.DEVICES and name != FENCE else ((name, text),)
 
 
 def _has_sys_admin() -> bool:

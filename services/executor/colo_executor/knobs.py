@@ -11,6 +11,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_executor.device_access import check_rules, rules_in
 
 __all__ = [
+    "FENCE",
     "PAGE_BYTES",
     "PERIOD_US",
     "QUOTA_MIN_US",
@@ -39,6 +40,8 @@ UNLIMITED: Final = -1
 WEIGHT_LEAST: Final = 2
 """The least weight in v1's scale (cpu.shares); v2's least is 1."""
 
+FENCE: Final = "bpf:cgroup_device"
+"""What stands in the place of a file of device rules under v2: the program that is attached to the group."""
 _V1_UNLIMITED_BYTES: Final = 1 << 62
 WEIGHT_MOST: Final = 262_144
 """The greatest weight in v1's scale; v2's is 10000."""
@@ -60,7 +63,7 @@ class Knob(StrEnum):
     FROZEN = "frozen"  # 0 | 1
     HUGE_PAGES_LIMIT = "huge-pages-limit-bytes"  # of one page size: what may be touched
     HUGE_PAGES_RESERVED_LIMIT = "huge-pages-reserved-limit-bytes"  # of one page size: what may be mapped
-    DEVICES = "devices"  # the device files that may be opened: rules of cgroup v1, one a line
+    DEVICES = "devices"  # the device files that may be opened: rules in the words of cgroup v1, one a line
 
 
 class KnobFile(Struct, frozen=True, kw_only=True):
@@ -90,8 +93,8 @@ _FILES: Final[dict[Knob, KnobFile]] = {
     Knob.HUGE_PAGES_RESERVED_LIMIT: KnobFile(
         controller="hugetlb", v1="hugetlb.{size}.rsvd.limit_in_bytes", v2="hugetlb.{size}.rsvd.max"
     ),
-    # Shows what writes to devices.allow and devices.deny made of it.
-    Knob.DEVICES: KnobFile(controller="devices", v1="devices.list", v2=""),
+    # Under v1 it shows what writes to devices.allow and devices.deny made of it.
+    Knob.DEVICES: KnobFile(controller="devices", v1="devices.list", v2=FENCE),
 }
 _V2_SINCE: Final[dict[Knob, tuple[int, int]]] = {
     Knob.CPU_WEIGHT: (4, 15),

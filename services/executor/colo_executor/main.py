@@ -14,7 +14,7 @@ from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.process import ServiceProcess, run
 from colo_common.runtime.service import Service
 from colo_common.runtime.settings import load
-from colo_executor.cgroup import CgroupError, check_file_system, find_hierarchy
+from colo_executor.cgroup_hierarchy import CgroupError, check_file_system, find_hierarchy
 from colo_executor.core import Executor
 from colo_executor.journal import JournalBusy
 from colo_executor.knobs import quota_us

@@ -56,7 +56,7 @@ def test_a_full_machine_lacks_only_what_is_of_vendor_kernels(cgroup: Literal["v1
     of_v2 = {"memory-high", "memory-min", "memory-low", "memory-reclaim", "io-cost"}
     expected = {
         "v1": {"cgroup-freezer", "cgroup-devices", "psi-cgroup", "cgroup-driver", *of_v2},
-        "v2": {"io-cost", "cgroup-devices"},
+        "v2": {"io-cost"},
         "hybrid": {"cgroup-hugetlb", "cgroup-devices", "cgroup-freezer", "cgroup-driver", *of_v2},
     }
     assert lacking == bare | expected[cgroup]

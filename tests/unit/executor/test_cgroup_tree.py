@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from colo_executor.cgroup import CgroupError, CgroupTree, find_hierarchy
+from colo_executor.cgroup import CgroupError, CgroupTree
+from colo_executor.cgroup_hierarchy import find_hierarchy
 from colo_executor.knobs import Knob
 from colo_executor.order import KnobWrite
 

@@ -18,7 +18,8 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from colo_common.model.workload import RunSpec
 from colo_common.runtime.metrics import Metrics
-from colo_executor.cgroup import CgroupTree, find_hierarchy
+from colo_executor.cgroup import CgroupTree
+from colo_executor.cgroup_hierarchy import find_hierarchy
 from colo_executor.kept_cpus import KeptCpus
 from colo_executor.knobs import Knob
 from colo_executor.local import CeilingMoved, Drift, KeepCpus, LaunchFailed, LaunchReplica

@@ -504,7 +504,7 @@ class ProcessRuntime:
         self._tier.prepare(self._online.batch_cpus)
         machine = self._tier.machine
         if machine is not None and Knob.DEVICES not in machine.has and self._policy.devices == "given":
-            self._log.info("devices-not-fenced", detail="needs cgroup v1 and CAP_SYS_ADMIN")
+            self._log.info("devices-not-fenced", detail=self._tier.tree.lacks_fence())
         for kept in self._keep_unmanaged(observes=False):
             if kept.knobs or kept.failed:
                 self._log.info("unmanaged-groups", paths=[knob.path for knob in kept.knobs], failed=list(kept.failed))
