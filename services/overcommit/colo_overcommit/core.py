@@ -53,6 +53,7 @@ from colo_overcommit.known_node import KnownNode
 from colo_overcommit.mid import has_mid_moved, mid_of_zones, only_held_mid
 from colo_overcommit.mid_of_node import mid_of_node
 from colo_overcommit.online_charge import charges_by_zone
+from colo_overcommit.online_parts import parts_by_zone
 from colo_overcommit.policy import MidMode, OvercommitPolicy
 from colo_overcommit.promises import JudgedPromises, promises_of
 from colo_overcommit.queries import answer, unknown_node
@@ -323,7 +324,8 @@ class OvercommitCore:
         if known.promises is not None:
             inputs = self._judged(known, known.promises, sample, inputs, now_ms)
         if known.expected is not None:
-            inputs = known.expected.learn(inputs, sample.at_ms)
+            parts = parts_by_zone(inputs, sample.workloads, known.held) if known.expected.by_workload else {}
+            inputs = known.expected.learn(inputs, sample.at_ms, parts)
             known.learned_ms = sample.at_ms
         external = unexpired(known.external, now_ms) if known.external else ()
         if external != known.external:

@@ -1,24 +1,34 @@
 """What the online work of one node is expected to use, by zone, as terms of the formula."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+from zlib import crc32
 
 from msgspec.structs import replace
 
 from colo_overcommit.allocatable import ZoneInputs
-from colo_overcommit.estimators.estimator import Estimator, estimator_of
+from colo_overcommit.estimators.estimator import Estimator, Quantity, estimator_of
+from colo_overcommit.estimators.rc_like import Part, RcLikeEstimator
 from colo_overcommit.histories import ZoneHistory
 
 __all__ = ["ExpectedUse"]
+
+Parts = Mapping[int, tuple[list[Part], list[Part]]]
+_NO_PARTS: Final[Parts] = MappingProxyType({})
+_NONE: Final[tuple[list[Part], list[Part]]] = ([], [])
 
 
 class ExpectedUse:
     """Estimators of CPU and memory for each zone of a node. A zone that is new begins without a past."""
 
-    __slots__ = ("_name", "_zones")
+    __slots__ = ("_name", "_node", "_zones", "by_workload")
 
-    def __init__(self, name: str, histories: Iterable[ZoneHistory] = ()) -> None:
-        """`name`: of an estimator, not `last`. It goes on from histories of the same estimator."""
-        self._name = name
+    def __init__(self, name: str, histories: Iterable[ZoneHistory] = (), node: str = "") -> None:
+        """`name`: of an estimator, not `last`. It goes on from histories of the same estimator, which are those of `node`."""
+        self._name, self._node = name, node
+        self.by_workload = isinstance(estimator_of(name), RcLikeEstimator)
+        """Whether it learns the use of each workload, and not only of all online work together."""
         self._zones: dict[int, tuple[Estimator, Estimator]] = {}
         for each in histories:
             self._begin(each.zone, each)
@@ -30,29 +40,41 @@ class ExpectedUse:
             for zone, (cpu, memory) in self._zones.items()
         )
 
-    def learn(self, inputs: tuple[ZoneInputs, ...], at_ms: int) -> tuple[ZoneInputs, ...]:
-        """Take the measured terms of a sample, and return them with what is expected; never more than the zone has."""
+    def learn(self, inputs: tuple[ZoneInputs, ...], at_ms: int, parts: Parts = _NO_PARTS) -> tuple[ZoneInputs, ...]:
+        """Take the measured terms of a sample, and return them with what is expected; never more than the zone has.
+
+        `parts`: zone -> what each online workload uses of its CPU and memory, for an estimator that learns `by_workload`.
+        """
         found = []
         for zone in inputs:
             pair = self._zones.get(zone.zone) or self._begin(zone.zone)
             cpu, memory = (
                 replace(
-                    resource, online_expected=min(_learned(estimator, at_ms, resource.online_used), resource.capacity)
+                    resource,
+                    online_expected=min(_learned(estimator, at_ms, resource.online_used, of), resource.capacity),
                 )
-                for estimator, resource in zip(pair, (zone.cpu, zone.memory), strict=True)
+                for estimator, resource, of in zip(
+                    pair, (zone.cpu, zone.memory), parts.get(zone.zone, _NONE), strict=True
+                )
             )
             found.append(replace(zone, cpu=cpu, memory=memory, expected_by=self._name))
         return tuple(found)
 
     def _begin(self, zone: int, history: ZoneHistory | None = None) -> tuple[Estimator, Estimator]:
-        cpu = estimator_of(self._name, history.cpu if history else None)
-        memory = estimator_of(self._name, history.memory if history else None, of_memory=True)
+        cpu = estimator_of(self._name, history.cpu if history else None, self._quantity(zone, of_memory=False))
+        memory = estimator_of(self._name, history.memory if history else None, self._quantity(zone, of_memory=True))
         if cpu is None or memory is None:
             raise KeyError(self._name)
         self._zones[zone] = (cpu, memory)
         return cpu, memory
 
+    def _quantity(self, zone: int, *, of_memory: bool) -> Quantity:
+        return Quantity(of_memory, crc32(f"{self._node}/{zone}/{of_memory}".encode()) / (1 << 32))
 
-def _learned(estimator: Estimator, at_ms: int, value: int) -> int:
-    estimator.add(at_ms, value)
+
+def _learned(estimator: Estimator, at_ms: int, value: int, parts: list[Part]) -> int:
+    if isinstance(estimator, RcLikeEstimator):
+        estimator.add(at_ms, value, parts)
+    else:
+        estimator.add(at_ms, value)
     return estimator.expected() or 0

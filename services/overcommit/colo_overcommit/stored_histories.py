@@ -36,13 +36,13 @@ class StoredHistories:
             elif now_ms - history.at_ms > KEPT_MS:
                 self._expired[name] = None
             elif name in nodes:
-                self._go_on_from(nodes[name], history)
+                self._go_on_from(name, nodes[name], history)
             else:
                 self._rows[name] = history
 
     def begin(self, name: str, known: KnownNode) -> None:
         """Let a node that gets known go on from its row, or from nothing."""
-        self._go_on_from(known, self._rows.pop(name, None))
+        self._go_on_from(name, known, self._rows.pop(name, None))
 
     def forget(self, name: str) -> None:
         """The node is not known any more: its row is to be deleted."""
@@ -68,10 +68,10 @@ class StoredHistories:
         if known is not None:
             known.stored_ms, known.stored_step = now_ms, known.learned_ms // STEP_MS
 
-    def _go_on_from(self, known: KnownNode, history: NodeHistory | None) -> None:
+    def _go_on_from(self, name: str, known: KnownNode, history: NodeHistory | None) -> None:
         known.expected = None
         if self._estimator != LAST:
-            known.expected = ExpectedUse(self._estimator, () if history is None else history.zones)
+            known.expected = ExpectedUse(self._estimator, () if history is None else history.zones, name)
         known.prod_peaks = None
         known.restored = history if history is not None and history.prod is not None else None
         known.stored_step = 0 if history is None else history.at_ms // STEP_MS

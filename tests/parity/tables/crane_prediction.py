@@ -1,4 +1,4 @@
-"""Crane's prediction: percentile, period, estimators. colo's estimators are others, so every case is `reference only`."""
+"""Crane's prediction. The estimator `dsp` is Crane's: its cases go through it. The value-weighted percentile is nobody's here."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from typing import Any, Final
 
 import numpy as np
 
-from tests.parity.peers.crane_prediction import (
-    Buckets,
+from colo_overcommit.estimators.gapless import GaplessSeries
+from colo_overcommit.estimators.spectrum import (
     Filter,
     Floats,
+    Largest,
     autocorrelation,
+    best_of,
     choose_period,
     filtered_period,
     find_period,
     largest_of_periods,
     prediction_error,
-    preprocessed,
     usable_period,
-    weighted_percentile,
     without_outliers,
 )
+from tests.parity.peers.crane_prediction import Buckets, weighted_percentile
 from tests.parity.table import JsonObject, Result, kind_of, reference_only, table_of_kinds
 
 
@@ -50,7 +51,7 @@ def _ready(case: JsonObject) -> object:
 
 
 def _error(case: JsonObject) -> object:
-    relative, error = prediction_error(case["actual"], case["predicted"])
+    relative, error = prediction_error(_floats(case["actual"]), _floats(case["predicted"]))
     return {"mape": relative, "error": error}
 
 
@@ -60,14 +61,18 @@ def _autocorrelation(case: JsonObject) -> object:
 
 
 def _preprocess(case: JsonObject) -> object:
-    samples = [(at_s, value) for at_s, value in case["samples"]]
-    found = preprocessed(samples, case["interval_s"], case["truncate_unit_s"])
-    return {"error": found is None, "samples": found}
+    interval_s = case["interval_s"]
+    series = GaplessSeries(interval_s, len(case["samples"]) * 100)
+    if not all(series.add(at_s, value) for at_s, value in case["samples"]):
+        return {"error": True, "samples": None}
+    values = series.whole(case["truncate_unit_s"])
+    first_s = series.end_s - (len(values) - 1) * interval_s
+    return {"error": False, "samples": [[first_s + n * interval_s, value] for n, value in enumerate(values)]}
 
 
 def _outliers(case: JsonObject) -> object:
     values = case["values"]
-    found = without_outliers(values)
+    found = without_outliers(_floats(values)).tolist()
     replaced = [n for n, (before, after) in enumerate(zip(values, found, strict=True)) if before != after]
     return {"replaced_indices": replaced, "value_at": {key: found[int(key)] for key in case["asked"]}}
 
@@ -89,53 +94,45 @@ def _largest(case: JsonObject) -> object:
     return {"estimation": found.tolist()}
 
 
-def _filtered(case: JsonObject, samples: Floats, per_period: int, interval_s: int) -> Floats:
-    keep = Filter(case["min_items"], case["max_items"], case["high_freq_hz"], case["low_amplitude"])
-    return filtered_period(samples, per_period, interval_s, keep, case["margin_fraction"])
+def _filter(case: JsonObject) -> Filter:
+    return Filter(
+        least_items=case.get("min_items", 3),
+        low_amplitude=case.get("low_amplitude", 1.0),
+        margin=case["margin_fraction"],
+        most_items=case.get("max_items", 100),
+        high_hz=case.get("high_freq_hz", 1 / 3_600),
+    )
 
 
 def _fft(case: JsonObject) -> object:
-    found = _filtered(case, _floats(case["samples"]), case["samples_per_period"], case["interval_s"])
+    found = filtered_period(_floats(case["samples"]), case["samples_per_period"], case["interval_s"], _filter(case))
     return {"estimation": found.tolist()}
 
 
 def _best(case: JsonObject) -> object:
     """The estimator with the least error on the newest period, which it does not see."""
+    candidates = [
+        Largest(each["margin_fraction"]) if each["type"] == "max" else _filter(each) for each in case["estimators"]
+    ]
     samples = _floats(case["samples"])
-    per_period = len(samples) // case["periods"]
-    seen, held_out = samples[:-per_period], samples[-per_period:]
-    errors = []
-    for estimator in case["estimators"]:
-        if estimator["type"] == "max":
-            guess = largest_of_periods(seen, per_period, estimator["margin_fraction"])
-        else:
-            guess = _filtered({**_FILTER, **estimator}, seen, per_period, case["interval_s"])
-        errors.append(prediction_error(held_out.tolist(), guess.tolist())[1])
-    return {"best_index": errors.index(min(errors)), "errors": errors}
+    best, errors = best_of(candidates, samples, len(samples) // case["periods"], case["interval_s"])
+    return {"best_index": best, "errors": errors}
 
-
-_FILTER: Final = {
-    "min_items": 3,
-    "max_items": 100,
-    "high_freq_hz": 1 / 3600,
-    "low_amplitude": 1.0,
-    "margin_fraction": 0.0,
-}
 
 _KINDS: Final = table_of_kinds(
     "crane_prediction",
     {
         "percentile_histogram": reference_only(_percentile),
         "percentile_ready": reference_only(_ready),
-        "prediction_error": reference_only(_error),
-        "autocorrelation": reference_only(_autocorrelation),
-        "preprocess": reference_only(_preprocess),
-        "preprocess_outliers": reference_only(_outliers),
-        "find_period": reference_only(_find),
-        "choose_period": reference_only(_choose),
-        "max_value_estimator": reference_only(_largest),
-        "fft_estimator": reference_only(_fft),
-        "best_estimator": reference_only(_best),
+        "prediction_error": _error,
+        "autocorrelation": _autocorrelation,
+        "preprocess": _preprocess,
+        "preprocess_outliers": _outliers,
+        "find_period": _find,
+        "choose_period": _choose,
+        "max_value_estimator": _largest,
+        "fft_estimator": _fft,
+        "best_estimator": _best,
     },
 )
 

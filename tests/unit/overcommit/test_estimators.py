@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from colo_common.model.invalid import InvalidInput
 from colo_overcommit.core import OvercommitCore
 from colo_overcommit.estimators.estimator import ESTIMATORS, Estimator, estimator_of
+from colo_overcommit.estimators.rc_like import WORKS_MOST, Part, RcLikeEstimator
 from colo_overcommit.estimators.steps import STEP_MS
 from colo_overcommit.explain import recompute
 from colo_overcommit.histories import NodeHistory, ZoneHistory, decode_history, encode_history
@@ -53,6 +56,12 @@ def fed(name: str, values: list[int]) -> Estimator:
         ("periodic", ([1_000] * 100 + [7_000] * 3 + [1_000] * (_DAY - 103)) + [1_000] * 98, 7_000),
         ("periodic", ([1_000] * 100 + [7_000] * 3 + [1_000] * (_DAY - 103)) + [1_000] * 104, 1_000),
         ("periodic", [9_000] * _DAY + [1_000] * _DAY * 8, 1_000),  # eight days ago
+        ("dsp", [5_000] * 3 * _DAY, None),  # nothing repeats itself
+        ("rc-like", [], None),
+        ("rc-like", [1_000, 3_000, 2_000], 3_000),
+        # 24 steps are over: 0.99 * 23 = 22.77, so 77 % of the way from the second largest to the largest
+        ("rc-like", [1_000] * 23 + [2_000] + [0], 1_770),
+        ("rc-like", [9_000] * 24 + [1_000] * 25, 1_000),  # older than two hours
         ("window", [1_000] * 3, None),
         ("window", [1_000, 2_000, 1_000, 2_001], 1_501),  # 1500.25
         ("window", [1_000] * 4 + [2_100], 1_000),  # the mean moved by 275, less than 300
@@ -85,11 +94,44 @@ def test_any_times_and_values_are_taken(name: str, data: list[tuple[int, int]]) 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_a_clock_that_is_set_back_begins_anew(name: str) -> None:
-    estimator = fed(name, [5_000] * (_DAY + 2))
+    estimator = fed(name, [5_000 if step % _DAY < 100 else 9_000 for step in range(3 * _DAY)])
     assert estimator.expected() is not None
     estimator.add(0, 1_000)
-    # The controller keeps for the first value what it is 80 % of.
-    assert estimator.expected() == (1_250 if name == "pid" else None)
+    # The controller keeps for the first value what it is 80 % of; what is new counts with its largest use.
+    assert estimator.expected() == {"pid": 1_250, "rc-like": 1_000}.get(name)
+
+
+def test_a_day_is_found_in_the_spectrum_and_foretold_for_fifteen_minutes() -> None:
+    """The load doubles in the hours 8 to 20, and has noise. It is sought every six hours; an hour without samples ends it."""
+    rng = random.Random(7)
+    estimator = estimator_of("dsp")
+    assert estimator is not None
+
+    def use_of(step: int) -> int:
+        return (10_000 if 96 <= step % _DAY < 240 else 5_000) + rng.randrange(500)
+
+    for step in range(4 * _DAY):
+        if not 300 <= step < 306:  # half an hour is missing
+            estimator.add(step * STEP_MS, use_of(step))
+    for step in range(4 * _DAY, 5 * _DAY):
+        estimator.add(step * STEP_MS, use_of(step))
+        foretold, hour = estimator.expected(), step % _DAY
+        assert foretold is not None
+        if 0 < hour < 84 or hour > 252:
+            assert 5_000 <= foretold < 8_000
+        elif 93 <= hour < 228:
+            assert 9_500 <= foretold < 14_000
+    estimator.add((5 * _DAY + 20) * STEP_MS, 5_000)
+    estimator.add((5 * _DAY + 21) * STEP_MS, 5_000)
+    assert estimator.expected() is None
+
+
+def test_workloads_beyond_the_limit_count_together() -> None:
+    estimator = RcLikeEstimator()
+    parts = [Part(f"w{number}", 10, 1_000, True) for number in range(WORKS_MOST + 3)]
+    estimator.add(0, 10 * len(parts) + 5, parts)
+    assert estimator.expected() == WORKS_MOST * 1_000 + 3 * 10 + 5
+    assert len(estimator.state().works) == WORKS_MOST + 1
 
 
 def test_the_promise_leaves_what_is_expected_and_says_so() -> None:

@@ -5,13 +5,16 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 __all__ = [
+    "DspState",
     "EstimatorState",
     "HistogramState",
     "NSigmaState",
     "PeakState",
     "PeriodicState",
     "PidState",
+    "RcLikeState",
     "StepsState",
+    "WorkState",
     "WindowState",
 ]
 
@@ -76,4 +79,37 @@ class PidState(Struct, frozen=True, kw_only=True, tag="pid"):
     kept: _Value
 
 
-EstimatorState = NSigmaState | HistogramState | PeakState | PeriodicState | WindowState | PidState
+class DspState(Struct, frozen=True, kw_only=True, tag="dsp"):
+    """The values of steps without a gap, and the time of the newest one in seconds, -1 before the first; what one period is
+    expected to be from the step `base` on, () while no period is known; and when it is sought again, -1 before the first sample.
+    """
+
+    steps: StepsState
+    end_s: _Time
+    values: Annotated[tuple[_Value, ...], Meta(max_length=2_016)]
+    base: _Step
+    forecast: Annotated[tuple[_Amount, ...], Meta(max_length=2_016)]
+    fit_ms: _Time
+
+
+class WorkState(Struct, frozen=True, kw_only=True, array_like=True):
+    """What one workload used, in millionths of what it may use: the largest of the last steps, oldest first, and that of the step
+    that is not over, -1 while it was not seen in it. `work` "" is all that is no known workload, in its own unit.
+    """
+
+    work: Annotated[str, Meta(max_length=512)]
+    values: Annotated[tuple[_Amount, ...], Meta(max_length=24)]
+    largest: Annotated[int, Meta(ge=-1, le=1 << 60)]
+
+
+class RcLikeState(Struct, frozen=True, kw_only=True, tag="rc-like"):
+    """The step that is not over, -1 before the first, the workloads, and what is expected of those of the newest sample."""
+
+    step: _Step
+    works: Annotated[tuple[WorkState, ...], Meta(max_length=129)]
+    expected: _Amount | None
+
+
+EstimatorState = (
+    NSigmaState | HistogramState | PeakState | PeriodicState | WindowState | PidState | DspState | RcLikeState
+)
