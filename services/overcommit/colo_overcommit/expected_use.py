@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from colo_overcommit.allocatable import ZoneInputs
 from colo_overcommit.estimators.estimator import Estimator, Quantity, estimator_of
-from colo_overcommit.estimators.rc_like import Part, RcLikeEstimator
+from colo_overcommit.estimators.rc_like import RcLikeEstimator, WorkPart
 from colo_overcommit.histories import ZoneHistory
 
 __all__ = ["ExpectedUse"]
 
-Parts = Mapping[int, tuple[list[Part], list[Part]]]
+Parts = Mapping[int, tuple[list[WorkPart], list[WorkPart]]]
 _NO_PARTS: Final[Parts] = MappingProxyType({})
-_NONE: Final[tuple[list[Part], list[Part]]] = ([], [])
+_NONE: Final[tuple[list[WorkPart], list[WorkPart]]] = ([], [])
 
 
 class ExpectedUse:
@@ -72,7 +72,7 @@ class ExpectedUse:
         return Quantity(of_memory, crc32(f"{self._node}/{zone}/{of_memory}".encode()) / (1 << 32))
 
 
-def _learned(estimator: Estimator, at_ms: int, value: int, parts: list[Part]) -> int:
+def _learned(estimator: Estimator, at_ms: int, value: int, parts: list[WorkPart]) -> int:
     if isinstance(estimator, RcLikeEstimator):
         estimator.add(at_ms, value, parts)
     else:

@@ -7,7 +7,7 @@ from colo_common.events.node import WorkloadUsage
 from colo_common.model.placement import attempt_key
 from colo_common.model.qos import PriorityBand
 from colo_overcommit.allocatable import ZoneInputs
-from colo_overcommit.estimators.rc_like import Part
+from colo_overcommit.estimators.rc_like import WorkPart
 from colo_overcommit.held_by_batch import HeldByBatch
 
 __all__ = ["parts_by_zone"]
@@ -17,7 +17,7 @@ _RECLAIMED: Final = (PriorityBand.BATCH, PriorityBand.FREE)
 
 def parts_by_zone(
     inputs: Sequence[ZoneInputs], workloads: Iterable[WorkloadUsage], held: HeldByBatch
-) -> Mapping[int, tuple[list[Part], list[Part]]]:
+) -> Mapping[int, tuple[list[WorkPart], list[WorkPart]]]:
     """Zone -> the CPU and the memory of each online workload of a sample, in its order.
 
     The use of a workload is divided evenly over the zones that it may use, all when it names none, rounded down. What it may use is
@@ -25,7 +25,7 @@ def parts_by_zone(
     """
     requested = {each.key: each.shares for each in held.charged()} if held.has_charged else {}
     capacity = {zone.zone: (zone.cpu.capacity, zone.memory.capacity) for zone in inputs}
-    parts: dict[int, tuple[list[Part], list[Part]]] = {zone: ([], []) for zone in capacity}
+    parts: dict[int, tuple[list[WorkPart], list[WorkPart]]] = {zone: ([], []) for zone in capacity}
     for work in workloads:
         if work.band in _RECLAIMED:
             continue
@@ -37,5 +37,5 @@ def parts_by_zone(
             limits = (share.cpu_mcpu, share.memory_bytes) if share else capacity[zone]
             uses = (work.cpu_used_mcpu // len(zones), work.memory_used_bytes // len(zones))
             for found, used, limit in zip(parts[zone], uses, limits, strict=True):
-                found.append(Part(key or work.workload, used, limit, bool(share)))
+                found.append(WorkPart(key or work.workload, used, limit, bool(share)))
     return parts

@@ -10,9 +10,9 @@ import numpy as np
 
 from colo_overcommit.estimators.gapless import GaplessSeries
 from colo_overcommit.estimators.spectrum import (
-    Filter,
     Floats,
     Largest,
+    NoiseFilter,
     autocorrelation,
     best_of,
     choose_period,
@@ -94,8 +94,8 @@ def _largest(case: JsonObject) -> object:
     return {"estimation": found.tolist()}
 
 
-def _filter(case: JsonObject) -> Filter:
-    return Filter(
+def _filter(case: JsonObject) -> NoiseFilter:
+    return NoiseFilter(
         least_items=case.get("min_items", 3),
         low_amplitude=case.get("low_amplitude", 1.0),
         margin=case["margin_fraction"],

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from colo_common.model.invalid import InvalidInput
 from colo_overcommit.core import OvercommitCore
 from colo_overcommit.estimators.estimator import ESTIMATORS, Estimator, estimator_of
-from colo_overcommit.estimators.rc_like import WORKS_MOST, Part, RcLikeEstimator
+from colo_overcommit.estimators.rc_like import WORKS_MOST, RcLikeEstimator, WorkPart
 from colo_overcommit.estimators.steps import STEP_MS
 from colo_overcommit.explain import recompute
 from colo_overcommit.histories import NodeHistory, ZoneHistory, decode_history, encode_history
@@ -128,7 +128,7 @@ def test_a_day_is_found_in_the_spectrum_and_foretold_for_fifteen_minutes() -> No
 
 def test_workloads_beyond_the_limit_count_together() -> None:
     estimator = RcLikeEstimator()
-    parts = [Part(f"w{number}", 10, 1_000, True) for number in range(WORKS_MOST + 3)]
+    parts = [WorkPart(f"w{number}", 10, 1_000, True) for number in range(WORKS_MOST + 3)]
     estimator.add(0, 10 * len(parts) + 5, parts)
     assert estimator.expected() == WORKS_MOST * 1_000 + 3 * 10 + 5
     assert len(estimator.state().works) == WORKS_MOST + 1

@@ -13,7 +13,7 @@ import numpy as np
 from colo_overcommit.estimators.gapless import GaplessSeries
 from colo_overcommit.estimators.spectrum import (
     DAY_S,
-    Filter,
+    NoiseFilter,
     best_of,
     choose_period,
     usable_period,
@@ -38,7 +38,7 @@ _AHEAD_STEPS: Final = 3
 _AMOUNT_MOST: Final = 1 << 60
 #: Crane's default choice: few strong components or many, and four margins of each.
 _FILTERS: Final = tuple(
-    Filter(items, amplitude, margin)
+    NoiseFilter(items, amplitude, margin)
     for items, amplitude in ((3, 1.0), (50, 0.05))
     for margin in (0.01, 0.10, 0.15, 0.20)
 )

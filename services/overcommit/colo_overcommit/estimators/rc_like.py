@@ -14,7 +14,7 @@ from colo_common.model.quantity import ceil_div
 from colo_overcommit.estimators.states import RcLikeState, WorkState
 from colo_overcommit.estimators.steps import STEP_MS
 
-__all__ = ["WORKS_MOST", "Part", "RcLikeEstimator"]
+__all__ = ["WORKS_MOST", "WorkPart", "RcLikeEstimator"]
 
 WORKS_MOST: Final = 128
 """So many workloads of a zone are known by name; what more of them use counts together, like that of work nobody reports."""
@@ -25,7 +25,7 @@ _ABOVE_PCT: Final = 77
 _REST: Final = ""
 
 
-class Part(NamedTuple):
+class WorkPart(NamedTuple):
     """What one workload uses of what it may use, in one unit. Where `is_requested` the latter is its request; else nobody knows
     what it asked for, and it is what the zone has.
     """
@@ -77,7 +77,7 @@ class RcLikeEstimator:
         self._step = -1
         self._expected: int | None = None
 
-    def add(self, at_ms: int, value: int, parts: Sequence[Part] = ()) -> None:
+    def add(self, at_ms: int, value: int, parts: Sequence[WorkPart] = ()) -> None:
         """Take the newest measured value and, of that, what each workload uses. A limit of 0 counts as 1."""
         step = at_ms // STEP_MS
         if step < self._step - 1:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 __all__ = [
     "DAY_S",
-    "Filter",
+    "NoiseFilter",
     "Floats",
     "Largest",
     "autocorrelation",
@@ -41,7 +41,7 @@ _UNDER_BASE: Final = math.log(1.25)
 _OUTLIERS_FROM: Final = 1_000
 
 
-class Filter(NamedTuple):
+class NoiseFilter(NamedTuple):
     """The newest period without noise: which components of the spectrum stay, and what is added as a share of the result.
 
     A component stays when it is no faster than `high_hz` or among the strongest ones: those above `low_amplitude` (in the unit of
@@ -170,7 +170,7 @@ def largest_of_periods(samples: Floats, per_period: int, margin: float) -> Float
     return found
 
 
-def filtered_period(samples: Floats, per_period: int, interval_s: int, keep: Filter) -> Floats:
+def filtered_period(samples: Floats, per_period: int, interval_s: int, keep: NoiseFilter) -> Floats:
     """The newest period of the series without weak fast components; what is not above 0 becomes 0.01; then the margin."""
     count = len(samples)
     spectrum = np.fft.rfft(samples)
@@ -199,7 +199,7 @@ def prediction_error(actual: Floats, predicted: Floats) -> tuple[float | None, f
 
 
 def best_of(
-    candidates: Sequence[Filter | Largest], samples: Floats, per_period: int, interval_s: int
+    candidates: Sequence[NoiseFilter | Largest], samples: Floats, per_period: int, interval_s: int
 ) -> tuple[int, list[float]]:
     """The number of the candidate with the least error on the newest period, which none of them sees, and the errors of all."""
     seen, held_out = samples[:-per_period], samples[-per_period:]
