@@ -81,6 +81,22 @@ def test_a_service_leaves_within_ten_seconds_although_a_server_is_away(away: str
     run_virtual(story())
 
 
+def test_an_agent_leaves_within_four_seconds_although_the_bus_is_away() -> None:
+    async def story() -> None:
+        world = World(ScriptedCore(lambda event: [changed()]))
+        service = world.service([WITHDRAWN], never_waits=True)
+        with capture_logs() as lines:
+            async with world.running(service):
+                world.bus.go_away()
+                await service.inject(Local())
+                await asyncio.sleep(5)
+                before_s = asyncio.get_running_loop().time()
+        assert asyncio.get_running_loop().time() - before_s < 4
+        assert [line["why"] for line in lines if line["event"] == "left-unfinished"] == ["the bus takes nothing"]
+
+    run_virtual(story())
+
+
 def test_a_service_leaves_within_ten_seconds_although_an_effect_never_ends() -> None:
     async def story() -> None:
         async def perform(effect: Effect) -> Sequence[Struct]:

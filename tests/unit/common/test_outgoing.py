@@ -140,7 +140,7 @@ def test_the_last_message_of_a_subject_is_the_newest_although_an_earlier_one_was
             sender.put(OutgoingBatch(messages=[*older, *filler]))
             sender.put(OutgoingBatch(messages=[*[structs.replace(m, msg_id=f"g{m.msg_id}") for m in filler], *newer]))
         running = asyncio.create_task(sender.run())
-        assert await sender.drained()
+        assert await sender.drained() == ""
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         return [stored for stored in bus.stored if stored[1]]
@@ -301,7 +301,7 @@ def test_a_call_that_was_cancelled_from_outside_fails_the_sender() -> None:
         for name in ("a", "b", "c"):
             sender.put(an_outgoing_batch(name))
         async with asyncio.timeout(10):
-            assert not await sender.drained()
+            assert await sender.drained() == "sending has failed"
         with pytest.raises(InvariantBroken, match="cancelled"):
             await running
 

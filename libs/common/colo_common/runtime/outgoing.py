@@ -32,6 +32,8 @@ _OUTBOX_LEFT_MOST = 10_000
 # Calls of the bus in flight: one is being stored, one waits behind it. More calls would be smaller, and each call costs.
 _IN_FLIGHT_MOST = 2
 _RECHECK_S = 0.5
+# Who stops the agent of a node waits for it, and the next one says what runs there and how the rest ended.
+_SILENT_MOST_S = 3.0
 # Between the id of a message that is published once more and its number.
 _AGAIN = ":again:"
 # When a message that met conflicts only is delivered again.
@@ -169,12 +171,19 @@ class Sender:
             return _BACKLOG_WANTED
         return inf if self._never_waits else _BACKLOG_MOST
 
-    async def drained(self) -> bool:
-        """Wait until everything is sent and the outbox is empty if the store can be reached; False at once when `run` has ended."""
-        while (self._outgoing_batches or self._in_flight) and not self._is_over:
-            await self._next_done()
+    async def drained(self) -> str:
+        """Wait until everything is sent and the outbox is empty if the store can be reached; why something is left, or "".
+
+        Returns at once when `run` has ended. A core that never waits gives up when the bus has taken nothing for _SILENT_MOST_S.
+        """
+        try:
+            while (self._outgoing_batches or self._in_flight) and not self._is_over:
+                async with asyncio.timeout(_SILENT_MOST_S if self._never_waits else None):
+                    await self._next_done()
+        except TimeoutError:
+            return "the bus takes nothing"
         await self._clear_outbox()
-        return not (self._outgoing_batches or self._in_flight)
+        return "sending has failed" if self._outgoing_batches or self._in_flight else ""
 
     async def run(self) -> None:
         """Send until cancelled. Raises ShuttingDown when the service shuts down without the bus, and any unexpected error.

@@ -363,8 +363,8 @@ class Service:
             while (len(self._inbox) or self._core_runner.left_over) and loop.time() < self._end_s:
                 await self._run_items(await self._inbox.take(self._batch, 0))
             async with asyncio.timeout_at(self._end_s):
-                if not await self._sender.drained():
-                    self._log.warning("left-unfinished", why="sending has failed")
+                if why := await self._sender.drained():
+                    self._log.warning("left-unfinished", why=why)
         except TimeoutError:
             self._log.warning("left-unfinished", why="the time to drain is over", inbox=len(self._inbox))
         await self._hand_back()
