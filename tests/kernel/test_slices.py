@@ -168,6 +168,31 @@ async def test_what_the_operator_wants_of_a_service_outlasts_a_reload_and_goes_w
         eventually_blocking(lambda: shown(group, before) == before, "the old values", limit_s=60)
         names = ("CPUWeight", "CPUQuotaPerSecUSec", "AllowedCPUs")
         assert [property_of_web(name) for name in names] == ["5", "infinity", ""]
+        # Of what was set until the next boot only the operator's is left.
+        assert [Path(path).name for path in property_of_web("DropInPaths").split()] == ["50-MemoryMax.conf"]
+        reported("systemctl", "daemon-reload")
+        assert [property_of_web(name) for name in names] == ["5", "infinity", ""]
+
+
+async def test_a_value_that_an_operator_had_set_until_the_next_boot_is_back_as_he_set_it(
+    policy: ProcessPolicy,
+) -> None:
+    wanted = UnmanagedGroup(group=SERVICE.lstrip("/"), weight_least=1_024)
+    with service("CPUWeight=5") as group:
+        reported("systemctl", "set-property", "--runtime", "web.service", "CPUWeight=7")
+        runtime = ProcessRuntime(replace(policy, unmanaged=(wanted,)))
+        await runtime.adopt(1)
+
+        async def raised() -> bool:
+            await runtime.reconcile()
+            return property_of_web("CPUWeight") == "39"
+
+        await eventually(raised, "the least weight", limit_s=120)
+        await runtime.restore()
+        await runtime.close()
+        assert property_of_web("CPUWeight") == "7"
+        assert [Path(path).name for path in property_of_web("DropInPaths").split()] == ["50-CPUWeight.conf"]
+        eventually_blocking(lambda: shown(group, ("cpu.weight",)) == {"cpu.weight": "7"}, "his weight", limit_s=60)
 
 
 async def test_the_reflex_sees_what_a_service_of_a_slice_uses(policy: ProcessPolicy) -> None:

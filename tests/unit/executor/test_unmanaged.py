@@ -10,12 +10,13 @@ from msgspec.structs import replace
 from colo_common.model.invalid import InvalidInput
 from colo_executor.cgroup import CgroupError
 from colo_executor.journal import JournalFile
+from colo_executor.knobs import Knob
 from colo_executor.local import Drift
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.systemd_units import SystemdUnits
 from colo_executor.process.tier import Tier
 from colo_executor.process.unmanaged import UnmanagedTier
-from colo_executor.unit_properties import shown_text
+from colo_executor.unit_properties import shown_text, unit_property_at
 from colo_executor.unmanaged import UnmanagedGroup, check_unmanaged
 from tests.support.cgroup2_files import Cgroup2Files
 
@@ -217,6 +218,68 @@ def test_a_unit_of_systemd_gets_the_values_as_properties_and_its_old_ones_back(b
         "AllowedCPUs=0-1 5",
     }
     assert bench.shown() == ["1", "max 100000", "max", ""]
+
+
+class SystemdWithFiles(FakeSystemd):
+    """A systemd that keeps what is set in files, and reads them at a reload; `own` is what the unit's file says."""
+
+    def __init__(self, run: Path) -> None:
+        super().__init__()
+        self.directory = run / "transient" / "daemon.service.d"
+        self.own = {"CPUWeight": "300"}
+        self.says |= self.own
+        self.reloads = 0
+        self.is_slow = False
+
+    def __call__(self, words: Sequence[str]) -> str:
+        if words == ["daemon-reload"]:
+            self.reloads += 1
+            if self.is_slow:
+                raise CgroupError("systemctl daemon-reload: timed out")
+            self.says |= self.own | self.kept()
+            return ""
+        shown = super().__call__(words)
+        if words[0] == "set-property":
+            self.directory.mkdir(parents=True, exist_ok=True)
+            for name, _, value in (word.partition("=") for word in words[4:]):
+                header = '# This is a drop-in unit file extension, created via "systemctl set-property"\n'
+                (self.directory / f"50-{name}.conf").write_text(f"{header}[Service]\n{name}={value}\n")
+                self.says[name] = value
+        return shown
+
+    def kept(self) -> dict[str, str]:
+        texts = (path.read_text().splitlines()[-1].partition("=") for path in self.directory.glob("*.conf"))
+        return {name: value for name, _, value in texts}
+
+
+@pytest.mark.parametrize(
+    ("set_before", "is_slow", "left", "value"),
+    [
+        ({}, False, {}, "300"),
+        ({"CPUWeight": "7"}, False, {"CPUWeight": "7"}, "7"),
+        ({"MemoryMax": "1"}, False, {"MemoryMax": "1"}, "300"),
+        ({}, True, {"CPUWeight": "300"}, "300"),
+    ],
+    ids=["nothing was set", "the same was set", "something else was set", "no reload in time"],
+)
+def test_the_file_of_a_property_that_was_put_back_is_removed_and_those_of_the_operator_stay(
+    tmp_path: Path, set_before: dict[str, str], is_slow: bool, left: dict[str, str], value: str
+) -> None:
+    systemd, old = SystemdWithFiles(tmp_path), dict[str, str]()
+    for name, text in set_before.items():
+        systemd(["set-property", "--runtime", "--", "daemon.service", f"{name}={text}"])
+    units = SystemdUnits(systemd, old.__setitem__, str(tmp_path))
+    units.keep(SERVICE.group, 2, {Knob.CPU_WEIGHT: 10_000})
+    assert systemd.kept()["CPUWeight"] == "382"
+    systemd.is_slow = is_slow
+    ((path, before),) = old.items()
+    unit, name = unit_property_at(path) or ("", "")
+    units.put_back(unit, name, before)
+    units.remove_files()
+    assert (systemd.kept(), systemd.says["CPUWeight"], systemd.reloads) == (left, value, 1)
+    assert systemd.directory.exists() is bool(left)
+    units.remove_files()
+    assert systemd.reloads == 1
 
 
 def test_a_controller_that_the_unit_lacks_is_asked_of_systemd(bench: Bench) -> None:

@@ -428,12 +428,10 @@ class Tier:
         knobs: list[KnobValue] = []
         failed: list[str] = []
         over: list[str] = []
+        if not observes:
+            over, failed = self._put_back_properties(managed)
         for path, value in reversed(list(self._journal.state.pre_images.items())):
             if unit_property_at(path) is not None:
-                if path not in managed and not observes and not (refusal := self._put_back_property(path, value)):
-                    over.append(path)
-                elif path not in managed and not observes:
-                    failed.append(refusal)
                 continue
             is_own = any(tree.holds(path) for tree in (self.tree, self.online_tree, self._kill_tier.tree))
             if is_own or path in managed or not self.tree.top_of(path):
@@ -456,16 +454,33 @@ class Tier:
             self._journal.forget_old_values(over)
         return Drift(knobs=tuple(knobs), failed=tuple(failed), observed=observes)
 
-    def _put_back_property(self, path: str, value: str) -> str:
-        """Give a property of a unit its old value; empty, or why it has it not."""
-        unit, name = unit_property_at(path) or ("", "")
-        if self.units is None:
-            return f"{unit}: no systemd answers here, which has the property {name} of us"
-        try:
-            self.units.put_back(unit, name, value)
-        except CgroupError as error:
-            return str(error)
-        return ""
+    def _put_back_properties(self, managed: Collection[str] = ()) -> tuple[list[str], list[str]]:
+        """Give the properties of units their old values, but for the `managed` ones: which have them, why others have not.
+
+        Before the files of the same groups, which systemd writes with it.
+        """
+        over: list[str] = []
+        failed: list[str] = []
+        for path, value in reversed(list(self._journal.state.pre_images.items())):
+            found = unit_property_at(path)
+            if found is None or path in managed:
+                continue
+            unit, name = found
+            if self.units is None:
+                failed.append(f"{unit}: no systemd answers here, which has the property {name} of us")
+                continue
+            try:
+                self.units.put_back(unit, name, value)
+            except CgroupError as error:
+                failed.append(str(error))
+            else:
+                over.append(path)
+        if over and self.units is not None:
+            try:
+                self.units.remove_files()
+            except CgroupError as error:
+                failed.append(str(error))
+        return over, failed
 
     def restore(self) -> tuple[str, ...]:
         """Remove the executor's groups and put every old value back. Returns one sentence for each failure."""
@@ -485,9 +500,9 @@ class Tier:
         for path in reversed(self._journal.state.created):
             if not self._tree_of(path).remove_path(path):
                 failures.append(f"{path} could not be removed")
+        failures += self._put_back_properties()[1]
         for path, value in reversed(list(self._journal.state.pre_images.items())):
             if unit_property_at(path) is not None:
-                failures += [refusal] if (refusal := self._put_back_property(path, value)) else []
                 continue
             try:
                 self._tree_of(path).put_back(path, value)
