@@ -6,8 +6,7 @@ from msgspec import Struct
 
 from colo_common.model.freshness import FreshnessPolicy
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.nearest import hint
-from colo_overcommit.estimators.estimator import ESTIMATORS, LAST
+from colo_overcommit.estimators.estimator import LAST, check_estimator
 from colo_overcommit.online_charge import CalculatePolicy
 from colo_overcommit.reserved import ReservationForm
 from colo_overcommit.risk import RiskPolicy
@@ -129,6 +128,4 @@ class OvercommitPolicy(Struct, frozen=True, kw_only=True):
             if getattr(self, name) not in list(words):
                 raise InvalidInput(name, f"must be one of {', '.join(words)}", getattr(self, name))
         self.risk.validate()
-        names = (LAST, *ESTIMATORS)
-        if self.estimator not in names:
-            raise InvalidInput("estimator", f"is not one; {hint(self.estimator, names, 'estimators')}", self.estimator)
+        check_estimator(self.estimator)

@@ -40,6 +40,10 @@ def fed(name: str, values: list[int]) -> Estimator:
         # mean 1500, deviation sqrt(24 * 500^2 / 23) = 510.754: 1500 + 5 * 510.754 = 4053.77
         ("n-sigma", [1_000, 2_000] * 12 + [0], 4_054),
         ("n-sigma", [9_000] * 24 + [1_000] * 25, 1_000),  # older than two hours
+        ("n-sigma:2.5", [1_000, 2_000] * 12 + [0], 2_777),
+        ("histogram:0.5", [1_000] * 20 + [4_000] * 19 + [0], 1_017),
+        ("peak:0", [1_000, 2_000] * 12 + [0], 2_094),  # bucket 49 ends at 200 * (1.05^50 - 1): the histogram's is more
+        ("rc-like:0.5", [1_000] * 12 + [2_000] * 12 + [0], 1_500),
         ("histogram", [1_000] * 24, None),
         # bucket 36 ends at 10 * (1.05^37 - 1) / 0.05 = 1016.2
         ("histogram", [1_000] * 25, 1_017),
@@ -157,6 +161,22 @@ def test_the_promise_leaves_what_is_expected_and_says_so() -> None:
 def test_an_unknown_estimator_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(InvalidInput, match="estimator: is not one; did you mean `n-sigma`"):
         OvercommitPolicy(estimator="n-sigm").validate()
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("n-sigma:many", "the number of n-sigma must be 0 to 20"),
+        ("n-sigma:", "the number of n-sigma must be 0 to 20"),
+        ("rc-like:nan", "the number of rc-like must be 0.5 to 1"),
+        ("histogram:98", "the number of histogram must be 0.5 to 1"),
+        ("dsp:3", "dsp takes no number"),
+        ("last:3", "last takes no number"),
+    ],
+)
+def test_a_number_that_an_estimator_does_not_take_is_refused(text: str, rule: str) -> None:
+    with pytest.raises(InvalidInput, match=f"estimator: {rule}"):
+        OvercommitPolicy(estimator=text).validate()
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from colo_overcommit.risk import Margin, RiskPolicy, broken_most_ratio
 from tests.evidence.curve import curve
-from tests.evidence.overcommit import kept
+from tests.evidence.promises import kept
 
 _POLICY = RiskPolicy(target_ratio=0.01, take_back_ms=90_000, least_margin_pct=0, most_margin_pct=100)
 _STEP = 20_000
@@ -60,6 +60,6 @@ def test_on_a_load_that_jumps_the_margin_keeps_the_target_that_a_fixed_one_break
 
 
 def test_the_curve_is_a_drawing_with_its_values() -> None:
-    drawn = curve([(90, 44.0), (3_600, 12.5)], "a < b", "promised")
+    drawn = curve({"one": [(90, 44.0), (3_600, 12.5)], "two": [(90, 50.0)]}, "a < b", "promised")
     assert drawn.startswith("<svg ")
     assert all(f">{text}<" in drawn for text in ("44.0", "12.5", "90", "3600", "a &lt; b"))

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.nearest import hint
 from colo_overcommit.estimators import dsp
 from colo_overcommit.estimators.histogram import HistogramEstimator
 from colo_overcommit.estimators.n_sigma import NSigmaEstimator
@@ -13,7 +15,7 @@ from colo_overcommit.estimators.rc_like import RcLikeEstimator
 from colo_overcommit.estimators.states import EstimatorState
 from colo_overcommit.estimators.window import OF_CPU, OF_MEMORY, WindowEstimator
 
-__all__ = ["ESTIMATORS", "LAST", "Estimator", "Quantity", "estimator_of"]
+__all__ = ["ESTIMATORS", "LAST", "Estimator", "Quantity", "check_estimator", "estimator_of"]
 
 
 class Estimator(Protocol):
@@ -33,10 +35,14 @@ class Estimator(Protocol):
 
 
 class Quantity(NamedTuple):
-    """What an estimator learns: bytes where `of_memory`, else mcpu. `phase`: 0 to 1, another one for each series."""
+    """What an estimator learns: bytes where `of_memory`, else mcpu. `phase`: 0 to 1, another one for each series.
+
+    `own`: the number that the estimator takes, when it is not the usual one.
+    """
 
     of_memory: bool = False
     phase: float = 0.0
+    own: tuple[float, ...] = ()
 
 
 def _dsp(quantity: Quantity) -> Estimator:
@@ -48,21 +54,52 @@ LAST: Final = "last"
 """The newest value is all that is expected: the margin alone covers what comes."""
 ESTIMATORS: Final[Mapping[str, Callable[[Quantity], Estimator]]] = {
     "dsp": _dsp,
-    "histogram": lambda _: HistogramEstimator(),
-    "n-sigma": lambda _: NSigmaEstimator(),
-    "peak": lambda _: PeakEstimator(),
+    "histogram": lambda quantity: HistogramEstimator(*quantity.own),
+    "n-sigma": lambda quantity: NSigmaEstimator(*quantity.own),
+    "peak": lambda quantity: PeakEstimator(*quantity.own),
     "periodic": lambda _: PeriodicEstimator(),
     "pid": lambda _: PidEstimator(),
-    "rc-like": lambda _: RcLikeEstimator(),
+    "rc-like": lambda quantity: RcLikeEstimator(*quantity.own),
     "window": lambda quantity: WindowEstimator(OF_MEMORY if quantity.of_memory else OF_CPU),
 }
 
 
+_NUMBERS: Final[Mapping[str, tuple[float, float]]] = {
+    "histogram": (0.5, 1),
+    "n-sigma": (0, 20),
+    "peak": (0, 20),
+    "rc-like": (0.5, 1),
+}
+
+
+def check_estimator(text: str) -> None:
+    """Raise InvalidInput for what is no name of an estimator, and for a number after its colon that it does not take."""
+    name, colon, number = text.partition(":")
+    names = (LAST, *ESTIMATORS)
+    if name not in names:
+        raise InvalidInput("estimator", f"is not one; {hint(name, names, 'estimators')}", text)
+    if not colon:
+        return
+    if name not in _NUMBERS:
+        raise InvalidInput("estimator", f"{name} takes no number", text)
+    least, most = _NUMBERS[name]
+    try:
+        is_inside = least <= float(number) <= most
+    except ValueError:
+        is_inside = False
+    if not is_inside:
+        raise InvalidInput("estimator", f"the number of {name} must be {least:g} to {most:g}", text)
+
+
 def estimator_of(name: str, state: EstimatorState | None = None, quantity: Quantity = Quantity()) -> Estimator | None:
-    """A new estimator of this name, which goes on from a state of its kind; None for `last`. Raises KeyError for no name of one."""
+    """A new estimator of this name, which goes on from a state of its kind; None for `last`. Raises KeyError for no name of one.
+
+    "n-sigma:2.5" is n-sigma with 2.5 in place of its usual number.
+    """
     if name == LAST:
         return None
-    estimator = ESTIMATORS[name](quantity)
+    kind, _, number = name.partition(":")
+    estimator = ESTIMATORS[kind](quantity._replace(own=(float(number),)) if number else quantity)
     if isinstance(state, type(estimator.state())):
         estimator.restore(state)
     return estimator

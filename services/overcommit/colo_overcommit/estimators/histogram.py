@@ -20,14 +20,15 @@ _SCALE_AT: Final = 2.0**40
 
 
 class HistogramEstimator:
-    """The end of the bucket in which the 98th percentile of the steps' largest values lies; None before 24 steps.
+    """The end of the bucket in which a percentile (0 to 1) of the steps' largest values lies; None before 24 steps.
 
     A step's weight halves every 24 hours. Buckets grow exponentially, so that the estimate is at most 5 % above the percentile.
     """
 
-    __slots__ = ("_count", "_expected", "_steps", "_sums", "_total", "_weight")
+    __slots__ = ("_count", "_expected", "_of", "_steps", "_sums", "_total", "_weight")
 
-    def __init__(self) -> None:
+    def __init__(self, percentile: float = _PERCENTILE) -> None:
+        self._of = percentile
         self._sums: dict[int, float] = {}
         self._total = 0.0
         self._weight = 1.0
@@ -78,7 +79,7 @@ class HistogramEstimator:
         ordered = sorted(self._sums)
         for bucket in ordered:
             reached += self._sums[bucket]
-            if reached >= _PERCENTILE * self._total:
+            if reached >= self._of * self._total:
                 return _end_of(bucket)
         return _end_of(ordered[-1])
 

@@ -14,11 +14,12 @@ _SIGMAS: Final = 5
 
 
 class NSigmaEstimator:
-    """mean + 5 standard deviations (n - 1) of the largest values of 24 steps of five minutes, rounded up; None before."""
+    """mean + `sigmas` standard deviations (n - 1) of the largest values of 24 steps of five minutes, rounded up; None before."""
 
-    __slots__ = ("_expected", "_steps", "_values")
+    __slots__ = ("_expected", "_sigmas", "_steps", "_values")
 
-    def __init__(self) -> None:
+    def __init__(self, sigmas: float = _SIGMAS) -> None:
+        self._sigmas = sigmas
         self._values: deque[int] = deque(maxlen=_STEPS)
         self._expected: int | None = None
         self._steps = Steps(self._close, self._forget)
@@ -49,7 +50,7 @@ class NSigmaEstimator:
         if len(self._values) == _STEPS:
             mean = sum(self._values) / _STEPS
             variance = sum((each - mean) ** 2 for each in self._values) / (_STEPS - 1)
-            self._expected = math.ceil(mean + _SIGMAS * math.sqrt(variance))
+            self._expected = math.ceil(mean + self._sigmas * math.sqrt(variance))
 
     def _forget(self) -> None:
         self._values.clear()

@@ -12,8 +12,9 @@ class PeakEstimator:
 
     __slots__ = ("_histogram", "_n_sigma")
 
-    def __init__(self) -> None:
-        self._n_sigma, self._histogram = NSigmaEstimator(), HistogramEstimator()
+    def __init__(self, *sigmas: float) -> None:
+        """`sigmas`: the number of n-sigma, when it is not its usual one."""
+        self._n_sigma, self._histogram = NSigmaEstimator(*sigmas), HistogramEstimator()
 
     def add(self, at_ms: int, value: int) -> None:
         """Take the newest measured value."""

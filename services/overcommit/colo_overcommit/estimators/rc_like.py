@@ -6,11 +6,11 @@ task used of its limit in two hours, times its limit of now. There a use above t
 work is no ceiling, and its use counts as it is.
 """
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from colo_common.model.quantity import ceil_div
 from colo_overcommit.estimators.states import RcLikeState, WorkState
 from colo_overcommit.estimators.steps import STEP_MS
 
@@ -20,8 +20,7 @@ WORKS_MOST: Final = 128
 """So many workloads of a zone are known by name; what more of them use counts together, like that of work nobody reports."""
 _STEPS: Final = 24
 _MILLION: Final = 1_000_000
-#: Of 24 values the 99th percentile lies between the two largest, at 0.99 * 23 = 22.77.
-_ABOVE_PCT: Final = 77
+_PERCENTILE: Final = 0.99
 _REST: Final = ""
 
 
@@ -39,9 +38,10 @@ class WorkPart(NamedTuple):
 class _Work:
     """The largest values of the last 24 steps in which it was seen all along, in millionths of the limit, and what they say."""
 
-    __slots__ = ("expected", "largest", "most", "values")
+    __slots__ = ("_of", "expected", "largest", "most", "values")
 
-    def __init__(self, values: Sequence[int] = (), largest: int = -1) -> None:
+    def __init__(self, of: float, values: Sequence[int] = (), largest: int = -1) -> None:
+        self._of = of
         self.values: deque[int] = deque(values, maxlen=_STEPS)
         self.largest = largest
         #: None while it is too new.
@@ -58,22 +58,26 @@ class _Work:
     def _expect(self) -> None:
         self.most = max(self.values, default=0)
         if len(self.values) == _STEPS:
-            second, first = sorted(self.values)[-2:]
-            self.expected = second + ceil_div((first - second) * _ABOVE_PCT, 100)
+            # Of 24 values the 99th percentile is 77 % of the way between the two largest, at 0.99 * 23 = 22.77.
+            ordered, place = sorted(self.values), round(self._of * (_STEPS - 1), 6)
+            below = int(place)
+            above = ordered[min(below + 1, _STEPS - 1)]
+            self.expected = ordered[below] + math.ceil(round((above - ordered[below]) * (place - below), 6))
 
 
 class RcLikeEstimator:
-    """The sum over the workloads of now of the 99th percentile of what each used in 24 steps of five minutes, rounded up.
+    """The sum over the workloads of now of a percentile (0.99) of what each used in 24 steps of five minutes, rounded up.
 
     A workload that is not known for so long counts with its request, or the largest use that it had if that is more; one of which
     nobody knows what it asked for with the largest use alone. What is no workload's counts like one of these. Who leaves does not
     count from the next sample on, and is forgotten with the first whole step without it. None before the first sample.
     """
 
-    __slots__ = ("_expected", "_step", "_works")
+    __slots__ = ("_expected", "_of", "_step", "_works")
 
-    def __init__(self) -> None:
-        self._works: dict[str, _Work] = {_REST: _Work()}
+    def __init__(self, percentile: float = _PERCENTILE) -> None:
+        self._of = percentile
+        self._works: dict[str, _Work] = {_REST: _Work(percentile)}
         self._step = -1
         self._expected: int | None = None
 
@@ -81,7 +85,7 @@ class RcLikeEstimator:
         """Take the newest measured value and, of that, what each workload uses. A limit of 0 counts as 1."""
         step = at_ms // STEP_MS
         if step < self._step - 1:
-            self._works, self._step = {_REST: _Work()}, -1
+            self._works, self._step = {_REST: _Work(self._of)}, -1
         if step > self._step:
             self._close()
             self._step = step
@@ -91,7 +95,7 @@ class RcLikeEstimator:
             if known is None:
                 if len(works) > WORKS_MOST:
                     continue
-                known = works[part.work] = _Work()
+                known = works[part.work] = _Work(self._of)
             rest -= part.used
             limit = part.limit or 1
             share = -(-part.used * _MILLION // limit)
@@ -120,8 +124,8 @@ class RcLikeEstimator:
 
     def restore(self, state: RcLikeState) -> None:
         """Go on from this state."""
-        self._works = {each.work: _Work(each.values, each.largest) for each in state.works}
-        self._works.setdefault(_REST, _Work())
+        self._works = {each.work: _Work(self._of, each.values, each.largest) for each in state.works}
+        self._works.setdefault(_REST, _Work(self._of))
         self._step, self._expected = state.step, state.expected
 
     def _close(self) -> None:
