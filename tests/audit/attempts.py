@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.fact import Fact
-from colo_common.events.job import PlacementsRequested, ReplicasChanged, ReplicasWithdrawn
+from colo_common.events.job import MidPlacementsRequested, PlacementsRequested, ReplicasChanged, ReplicasWithdrawn
 from colo_common.events.node import FreshnessChanged
 from colo_common.events.placement import PlacementsDecided
 from colo_common.model.freshness import Freshness
@@ -61,7 +61,7 @@ class Attempts:
 
     def _hear(self, record: Received, fact: Fact) -> None:
         match fact:
-            case PlacementsRequested():
+            case PlacementsRequested() | MidPlacementsRequested():
                 for request in fact.placement_requests:
                     self._requested.setdefault((request.replica, request.attempt), record.where)
             case PlacementsDecided():

@@ -9,7 +9,7 @@ from msgspec import Struct
 from colo_common.events.effects import Effect, Publish, Record, Reply, RequestReceived, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.fact import Fact
-from colo_common.events.job import PlacementsRequested, StopReplicas
+from colo_common.events.job import MidPlacementsRequested, PlacementsRequested, StopReplicas
 from colo_common.events.node import FreshnessChanged
 from colo_common.events.placement import PlacementsDecided
 from colo_common.events.requests import CancelJob, GetJob, JobDetail, SubmitJob
@@ -250,7 +250,7 @@ def requests_of(facts: list[Fact]) -> list[tuple[str, int]]:
     return [
         (placement_request.replica, placement_request.attempt)
         for fact in facts
-        if isinstance(fact, PlacementsRequested)
+        if isinstance(fact, PlacementsRequested | MidPlacementsRequested)
         for placement_request in fact.placement_requests
     ]
 

@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 
 from colo_common.events.effects import Effect, Publish, Reply, RequestReceived, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
-from colo_common.events.job import PlacementRequest, PlacementsRequested, ReplicasWithdrawn
+from colo_common.events.job import MidPlacementsRequested, PlacementRequest, PlacementsRequested, ReplicasWithdrawn
 from colo_common.events.node import (
     AllocatableChanged,
     Explanation,
@@ -346,7 +346,10 @@ class Story:
             )
             for replica in args.words
         ]
-        return delivered(self.bench.say(PlacementsRequested(placement_requests=tuple(placement_requests))))
+        # As the jobs service says it.
+        is_mid = placement_requests[0].band is PriorityBand.MID
+        kind = MidPlacementsRequested if is_mid else PlacementsRequested
+        return delivered(self.bench.say(kind(placement_requests=tuple(placement_requests))))
 
     def do_restrict(self, args: Args) -> str:
         """restrict REVISION KIND:SCOPE:TARGET...: what operators forbid from now on."""

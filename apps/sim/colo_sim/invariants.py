@@ -11,6 +11,7 @@ from colo_common.events.eviction import EvictionFinished, EvictionRequested
 from colo_common.events.fact import Fact
 from colo_common.events.job import (
     JobStateChanged,
+    MidPlacementsRequested,
     PlacementsRequested,
     ReplicaChange,
     ReplicasChanged,
@@ -105,7 +106,7 @@ class InvariantChecker:
                     self._replica(change)
             case JobStateChanged():
                 self._job(fact)
-            case PlacementsRequested():
+            case PlacementsRequested() | MidPlacementsRequested():
                 for placement_request in fact.placement_requests:
                     self._placement_request(
                         (placement_request.replica, placement_request.attempt),

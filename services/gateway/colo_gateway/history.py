@@ -15,6 +15,7 @@ __all__ = ["REPEATED", "History", "history_of"]
 REPEATED: Final = frozenset(
     {
         "AllocatableChanged",
+        "MidPlacementsRequested",
         "NodeTopologyReported",
         "PlacementsReleased",
         "PlacementsRequested",

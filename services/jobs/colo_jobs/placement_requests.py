@@ -8,9 +8,10 @@ import msgspec
 from msgspec import structs
 
 from colo_common.events.effects import Publish
-from colo_common.events.job import PlacementRequest, PlacementsRequested
+from colo_common.events.job import MidPlacementsRequested, PlacementRequest, PlacementsRequested
 from colo_common.events.requests import PendingReplicas, PendingReply
 from colo_common.events.trace import placement_trace
+from colo_common.model.qos import PriorityBand
 from colo_jobs.job import Job
 
 __all__ = [
@@ -82,12 +83,20 @@ def placement_requests_of(waiting: Iterable[tuple[Job, int]], trace_ratio: float
 
 
 def publish_requests(placement_requests: Iterable[PlacementRequest], now_ms: int) -> Iterator[Publish]:
-    """The messages with these placement requests, in order. A message's id is a hash of its attempts."""
-    for batch in _batches(placement_requests):
-        # The same text as `attempt_key`.
-        keys = ",".join([f"{placement_request.replica}#{placement_request.attempt}" for placement_request in batch])
-        digest = hashlib.sha256(keys.encode()).hexdigest()[:32]
-        yield Publish(fact=PlacementsRequested(at_ms=now_ms, placement_requests=batch), id=f"jobs:wanted:{digest}")
+    """The messages with these placement requests, in order; those of the mid tier last, in messages of their own.
+
+    A message's id is a hash of its attempts.
+    """
+    mid: list[PlacementRequest] = []
+    others: list[PlacementRequest] = []
+    for each in placement_requests:
+        (mid if each.band is PriorityBand.MID else others).append(each)
+    for kind, of_kind in ((PlacementsRequested, others), (MidPlacementsRequested, mid)):
+        for batch in _batches(of_kind):
+            # The same text as `attempt_key`.
+            keys = ",".join([f"{placement_request.replica}#{placement_request.attempt}" for placement_request in batch])
+            digest = hashlib.sha256(keys.encode()).hexdigest()[:32]
+            yield Publish(fact=kind(at_ms=now_ms, placement_requests=batch), id=f"jobs:wanted:{digest}")
 
 
 def _batches(placement_requests: Iterable[PlacementRequest]) -> Iterator[tuple[PlacementRequest, ...]]:
@@ -136,7 +145,8 @@ class Snapshot:
         used for offset 0 only.
         """
         if request.offset == 0:
-            self._keys = tuple(sorted(waiting, key=_order))
+            listed = [key for key in waiting if request.has_mid_tier or key[0].spec.band is not PriorityBand.MID]
+            self._keys = tuple(sorted(listed, key=_order))
         most = min(request.limit, REQUESTS_PER_REPLY_MAX)
         placement_requests: list[PlacementRequest] = []
         size_bytes = 0

@@ -10,7 +10,7 @@ from msgspec import Struct
 from colo_common.events.effects import Conflict, Effect, FactsMissed, Reply, RequestReceived, StoreLost, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
 from colo_common.events.eviction import EvictionRequested
-from colo_common.events.job import PlacementRequest, PlacementsRequested, ReplicasWithdrawn
+from colo_common.events.job import MidPlacementsRequested, PlacementRequest, PlacementsRequested, ReplicasWithdrawn
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
 from colo_common.events.placement import PlacementsReleased
 from colo_common.events.policy import PolicyChanged
@@ -164,7 +164,7 @@ class SchedulerCore:
                 self._note_received(event.node, self.cluster.on_allocatable(arrived(event, now_ms)), now_ms)
             case FreshnessChanged():
                 self._note_received(event.node, self.cluster.on_freshness(arrived(event, now_ms)), now_ms)
-            case PlacementsRequested():
+            case PlacementsRequested() | MidPlacementsRequested():
                 return self._placement_request(event.placement_requests, now_ms)
             case PendingReply():
                 return self._pending(event.placement_requests, now_ms)

@@ -3,7 +3,7 @@
 from colo_common.events.effects import Conflict, FactsMissed, RequestReceived, StoreLost, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
 from colo_common.events.eviction import EvictionRequested
-from colo_common.events.job import PlacementsRequested, ReplicasWithdrawn
+from colo_common.events.job import MidPlacementsRequested, PlacementsRequested, ReplicasWithdrawn
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
 from colo_common.events.placement import PlacementsReleased
 from colo_common.events.policy import PolicyChanged
@@ -32,6 +32,7 @@ Event = (
     | AllocatableChanged
     | FreshnessChanged
     | PlacementsRequested
+    | MidPlacementsRequested
     | ReplicasWithdrawn
     | ReplicaEnded
     | PlacementRefused

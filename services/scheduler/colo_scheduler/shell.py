@@ -11,7 +11,7 @@ from msgspec import Struct
 from colo_common.events.effects import Effect, StoreLost
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
 from colo_common.events.eviction import EvictionRequested
-from colo_common.events.job import PlacementRequest, PlacementsRequested, ReplicasWithdrawn
+from colo_common.events.job import MidPlacementsRequested, PlacementRequest, PlacementsRequested, ReplicasWithdrawn
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
 from colo_common.events.placement import PlacementsReleased
 from colo_common.events.policy import PolicyChanged
@@ -133,6 +133,7 @@ HEARS: Final = (
     Subscription(type=RestrictionsChanged, durable=False, replay=True),
     Subscription(type=PolicyChanged, durable=False, replay=True),
     Subscription(type=PlacementsRequested),
+    Subscription(type=MidPlacementsRequested),
     Subscription(type=ReplicasWithdrawn),
     Subscription(type=ReplicaEnded, may_wait_ms=_REPORTS_WAIT_MS),
     Subscription(type=PlacementRefused),
@@ -142,8 +143,9 @@ HEARS: Final = (
 # Where several schedulers share the work each receives all placement requests and ignores those of other shards. Each end is
 # received by only one scheduler, because any scheduler can release the hold in the ledger.
 HEARS_SHARED: Final = (
-    *(subscription for subscription in HEARS if subscription.type is not PlacementsRequested),
+    *(subscription for subscription in HEARS if subscription.type not in (PlacementsRequested, MidPlacementsRequested)),
     Subscription(type=PlacementsRequested, durable=False),
+    Subscription(type=MidPlacementsRequested, durable=False),
     Subscription(type=ReplicasWithdrawn, durable=False),
     Subscription(type=PlacementsReleased, durable=False),
     # All schedulers avoid a node that evicts a replica; this event informs a scheduler that does not receive the end in time.

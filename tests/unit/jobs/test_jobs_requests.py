@@ -5,6 +5,8 @@ import pytest
 from msgspec import structs
 
 from colo_common.events.fleet import ListTenants
+from colo_common.events.job import MidPlacementsRequested, PlacementsRequested
+from colo_common.events.registry import request_spec_of
 from colo_common.events.requests import (
     KEY_TAKEN,
     CancelJob,
@@ -18,8 +20,10 @@ from colo_common.events.requests import (
     Refusal,
 )
 from colo_common.events.started import StartedReplicas, StartedReply
+from colo_common.events.wire import decode_request, encode_request
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.lifecycle import JOB
+from colo_common.model.qos import PriorityBand
 from colo_common.model.workload import ResourceRequest
 from colo_jobs.admission import QueueLimits
 from colo_jobs.policies import LifecyclePolicy, action_for
@@ -27,6 +31,7 @@ from colo_jobs.policy import JobsPolicy
 from colo_jobs.requeue import RetryPolicy
 from tests.parity.peers.task_policies import with_default
 from tests.support.jobs_world import JobsWorld, a_spec, a_task
+from tests.support.older_wire import OlderWire
 
 
 @pytest.fixture
@@ -170,6 +175,24 @@ def test_pending_replicas_come_in_order_of_priority_and_waiting_time(world: Jobs
         "a/main/0",
     ]
     assert reply.total == 3
+
+
+def test_a_scheduler_of_before_the_mid_tier_is_told_of_no_work_of_it(world: JobsWorld) -> None:
+    world.submit(a_spec(band=PriorityBand.MID), job="mid")
+    world.submit(a_spec(), job="batch")
+    published = {
+        type(fact): [request.replica for request in fact.placement_requests]
+        for fact in (publish.fact for publish in world.published)
+        if isinstance(fact, PlacementsRequested | MidPlacementsRequested)
+    }
+    assert published == {MidPlacementsRequested: ["mid/main/0"], PlacementsRequested: ["batch/main/0"]}
+    # The events of its version, and the question that it asks: a later version's says more.
+    subject = request_spec_of(PendingReplicas).subject.template
+    asked = decode_request(subject, OlderWire().request(subject, encode_request(PendingReplicas(has_mid_tier=True))))
+    older, newer = world.ask(asked), world.ask(PendingReplicas(has_mid_tier=True))
+    assert [request.replica for request in older.placement_requests] == ["batch/main/0"]
+    assert older.total == 1
+    assert [request.replica for request in newer.placement_requests] == ["batch/main/0", "mid/main/0"]
 
 
 def test_a_reader_that_pages_misses_nothing_while_others_find_a_place(world: JobsWorld) -> None:

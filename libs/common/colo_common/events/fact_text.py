@@ -20,6 +20,7 @@ from colo_common.events.fact import Fact
 from colo_common.events.job import (
     JobStateChanged,
     JobSubmitted,
+    MidPlacementsRequested,
     PlacementsRequested,
     QueueChanged,
     ReplicaChange,
@@ -159,7 +160,7 @@ def _path(replica: str, moves: list[ReplicaChange]) -> str:
     return f"{replica} {states}{node}{why}"
 
 
-def _requested(fact: PlacementsRequested) -> str:
+def _requested(fact: PlacementsRequested | MidPlacementsRequested) -> str:
     return "wanted a place: " + several([each.replica for each in fact.placement_requests])
 
 
@@ -405,6 +406,7 @@ _TEXTS: Final[dict[type[Fact], Callable[..., str]]] = {
     PlacementsDecided: _decided,
     PlacementsReleased: _released,
     PlacementsRequested: _requested,
+    MidPlacementsRequested: _requested,
     ExternalCapacityChanged: _external,
     PolicyChanged: _policy,
     PreemptionProposed: _proposed,

@@ -12,6 +12,7 @@ from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec
 __all__ = [
     "JobStateChanged",
     "JobSubmitted",
+    "MidPlacementsRequested",
     "QueueChanged",
     "ReplicaChange",
     "ReplicaStop",
@@ -93,6 +94,15 @@ class PlacementRequest(Struct, frozen=True, kw_only=True, gc=False):
 
 class PlacementsRequested(Fact, frozen=True, kw_only=True):
     """Replicas that need a place, oldest first; at most 100 in one message."""
+
+    placement_requests: tuple[PlacementRequest, ...]
+
+
+class MidPlacementsRequested(Fact, frozen=True, kw_only=True):
+    """As PlacementsRequested, of replicas of the band mid: a scheduler of before the mid tier does not hear it.
+
+    It would place them in the capacity of batch work. Beside such a scheduler they wait until one that knows the tier decides.
+    """
 
     placement_requests: tuple[PlacementRequest, ...]
 

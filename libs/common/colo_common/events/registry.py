@@ -37,6 +37,7 @@ from colo_common.events.fleet import (
 from colo_common.events.job import (
     JobStateChanged,
     JobSubmitted,
+    MidPlacementsRequested,
     PlacementsRequested,
     QueueChanged,
     ReplicasChanged,
@@ -269,6 +270,9 @@ EVENTS: Final[tuple[Event, ...]] = (
     _event("evt.job.submitted", JobSubmitted, "jobs", Stream.EVT, "a job was accepted"),
     _event("evt.job.changed", JobStateChanged, "jobs", Stream.EVT, "a job changed its state"),
     _event("evt.replica.requested", PlacementsRequested, "jobs", Stream.ASK, "replicas need a place"),
+    _event(
+        "evt.job.mid-requested", MidPlacementsRequested, "jobs", Stream.EVT, "replicas of the mid tier need a place"
+    ),
     _event("evt.replica.withdrawn", ReplicasWithdrawn, "jobs", Stream.ASK, "replicas no longer need a place"),
     _event("evt.replica.changed", ReplicasChanged, "jobs", Stream.EVT, "replicas of a job changed their states"),
     _event("evt.queue.changed", QueueChanged, "jobs", Stream.EVT, "counts of a queue"),

@@ -249,10 +249,15 @@ class QueueList(Struct, frozen=True, kw_only=True):
 
 
 class PendingReplicas(Struct, frozen=True, kw_only=True):
-    """One page of the replicas that need a place now, from `offset` in a stable order. A starting scheduler reads all pages."""
+    """One page of the replicas that need a place now, from `offset` in a stable order. A starting scheduler reads all pages.
+
+    `has_mid_tier`: the asker places work of the band mid in the mid tier. A scheduler of before the tier does not say so, and such
+    replicas are left out.
+    """
 
     offset: int = 0
     limit: int = 500
+    has_mid_tier: bool = False
 
 
 class PendingReply(Struct, frozen=True, kw_only=True):

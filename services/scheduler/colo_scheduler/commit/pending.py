@@ -76,7 +76,7 @@ class Pending:
         return pages
 
     async def _page(self, offset: int) -> PendingReply:
-        answer = await ask(self._bus, PendingReplicas(offset=offset, limit=self._page_size))
+        answer = await ask(self._bus, PendingReplicas(offset=offset, limit=self._page_size, has_mid_tier=True))
         if isinstance(answer, PendingReply):
             return answer
         rule = str(answer) if isinstance(answer, Refusal) else f"answered with {type(answer).__name__}"
