@@ -127,4 +127,6 @@ def _number(terms: Mapping[str, int], resource: str) -> tuple[int, int]:
     if (ratio_pct := terms.get(f"{resource}_normalization_pct", 100)) != 100:
         raw = min(raw * ratio_pct // 100, max(term("capacity") - term("reserved"), raw))
     raw = min(raw, terms.get(f"{resource}_external", raw))
+    raw = min(raw, terms.get(f"{resource}_promised", raw))
+    raw = raw * terms.get(f"{resource}_age_pct", 100) // 100 if raw > 0 else raw
     return max(0, term("held"), raw), raw - term("held")

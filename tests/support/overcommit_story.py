@@ -22,6 +22,7 @@ from colo_common.model.freshness import FreshnessPolicy
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.node_selector import Selector
+from colo_common.model.partition import PartitionsHeld
 from colo_common.model.qos import PriorityBand, QosClass, default_band, parse_qos
 from colo_common.model.reasons import EndCause
 from colo_overcommit.core import Event, OvercommitCore
@@ -57,6 +58,7 @@ class OvercommitStory:
         self._now_ms = 0
         self._seq = 0
         self._rows: dict[str, bytes] = {}
+        self._standby: OvercommitCore | None = None
 
     def __call__(self, command: str, args: Args) -> str:
         handler = getattr(self, f"do_{command}", None)
@@ -179,6 +181,21 @@ class OvercommitStory:
         unreadable = self._core.dropped.unreadable_histories
         return f"stored {stored or 'nothing'}; read {len(self._rows)}, {unreadable} not readable"
 
+    def do_shared(self, args: Args) -> str:
+        """From here the instance shares the nodes with another one, which holds none of them and hears everything."""
+        args.only()
+        policy = self._core.policy
+        self._core, self._standby = (OvercommitCore(policy, partitions=1) for _ in range(2))
+        return self._tell(PartitionsHeld(fences=((0, 1),)), is_shared=False)
+
+    def do_handover(self, args: Args) -> str:
+        """The instance is killed: the other one, which heard what it published, holds its nodes from here."""
+        args.only()
+        if self._standby is None:
+            raise ScriptFailed("no other instance shares the nodes")
+        self._core, self._standby = self._standby, None
+        return self._tell(PartitionsHeld(fences=((0, 2),)))
+
     def do_preview(self, args: Args) -> str:
         """key=value POOL.key=value: what this policy would change"""
         (reply,) = self._core.handle(
@@ -217,9 +234,9 @@ class OvercommitStory:
         """node zones=mcpu,mcpu gib=N,N batch=mcpu lse=mcpu: a second later; batch work and LSE work (web/main/0) run in zone 0.
 
         ls= is what LS work (web/main/1) uses in zone 1, with 1 GiB; mid= what one of the mid tier (web/mid/0) uses in zone 0, which
-        runs in the tree of batch work; host= what a host application uses there, as BAND:mcpu.
+        runs in the tree of batch work; host= what a host application uses there, as BAND:mcpu. boot= of a later collector.
         """
-        args.only("zones", "gib", "batch", "lse", "ls", "mid", "host", "seq")
+        args.only("zones", "gib", "batch", "lse", "ls", "mid", "host", "seq", "boot")
         self._now_ms += 1_000
         self._seq += 1
         cpu = [int(word) for word in args.text("zones").split(",")]
@@ -244,6 +261,7 @@ class OvercommitStory:
             seq=args.number("seq", self._seq),
             zones=list(zip(cpu, gib, strict=True)),
             workloads=workloads,
+            boot_id=args.text("boot", "b1"),
             at_ms=self._now_ms,
         )
         return self._tell(sample)
@@ -280,14 +298,23 @@ class OvercommitStory:
         return self._tell(PlacementsReleased(nodes=(NodeRelease(node=args.word(0), attempts=((args.word(1), 1),)),)))
 
     def do_at(self, args: Args) -> str:
-        """The clock shows so many ms; the core is woken if it asked for that."""
+        """The clock shows so many ms; each core is woken if it asked for that."""
         self._now_ms = int(args.word(0))
-        due_ms = self._core.deadline_ms()
-        return self._tell(Wake()) if due_ms is not None and due_ms <= self._now_ms else ""
+        for core in (self._standby, self._core):
+            due_ms = core.deadline_ms() if core is not None else None
+            if core is not None and due_ms is not None and due_ms <= self._now_ms:
+                if core is self._core:
+                    return self._tell(Wake(), is_shared=False)
+                if core.handle(Wake(), self._now_ms):
+                    raise ScriptFailed("an instance that holds no node says something")
+        return ""
 
     def do_explain(self, args: Args) -> str:
-        """Ask for the formula of a zone: what= the beginning of its terms, cpu_ when absent."""
-        args.only("zone", "what")
+        """Ask for the formula of a zone: what= the beginning of its terms, cpu_ when absent.
+
+        ages=1: how old each is and of which sample, in place of the source.
+        """
+        args.only("zone", "what", "ages")
         (reply,) = self._core.handle(
             RequestReceived(request="r", body=ExplainAllocatable(node=args.word(0))), self._now_ms
         )
@@ -299,14 +326,26 @@ class OvercommitStory:
             raise ScriptFailed(f"an answer of type {type(reply.body).__name__}")
         zone, what = args.number("zone", 0), args.text("what", "cpu_")
         terms = [t for t in reply.body.published.explanation.terms if t.zone == zone and t.name.startswith(what)]
+        if args.number("ages", 0):
+            return "\n".join(
+                f"{t.name} {t.value} {t.unit} age={'-' if t.age_ms is None else t.age_ms} "
+                f"sample={'-' if t.sample_seq is None else t.sample_seq}"
+                for t in terms
+            )
         return "\n".join(f"{term.name} {term.value} {term.unit} ({term.source})" for term in terms)
 
-    def _tell(self, event: Event) -> str:
+    def _tell(self, event: Event, *, is_shared: bool = True) -> str:
         try:
             effects = self._core.handle(event, self._now_ms)
         except InvalidInput as error:
             return f"refused {error}"
         self._core.check()
+        if self._standby is not None:
+            published = [effect.fact for effect in effects if isinstance(effect, Publish)]
+            echoes = [fact for fact in published if isinstance(fact, AllocatableChanged | FreshnessChanged)]
+            for received in (event, *echoes) if is_shared else echoes:
+                if self._standby.handle(received, self._now_ms):
+                    raise ScriptFailed("an instance that holds no node says something")
         return "\n".join(line for effect in effects if (line := self._line(effect)))
 
     def _line(self, effect: Effect) -> str:

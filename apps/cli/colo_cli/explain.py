@@ -1,7 +1,7 @@
 """The commands `colo explain job JOB` and `colo explain overcommit NODE`."""
 
 import urllib.parse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
@@ -101,7 +101,7 @@ def _print_amounts(spec: "JobSpec") -> None:
 
 
 def overcommit(node: str, /, *, output: Output = "table", api: str | None = None) -> int:
-    """Show the formula behind a node's batch allocatable with every term, value, unit and source.
+    """Show the formula behind a node's batch allocatable with every term, value, unit, source and age.
 
     Args:
         node: The node's name.
@@ -131,7 +131,8 @@ def overcommit(node: str, /, *, output: Output = "table", api: str | None = None
         _print_waterfall(published, prefix, show)
     for term in published.explanation.terms:
         if term.zone is None:
-            print_text(f"{term.name} {_term_text(term, str)} ({term.source}); shown beside the formula")
+            age = f", {span_text(term.age_ms)} old" if term.age_ms is not None else ""
+            print_text(f"{term.name} {_term_text(term, str)} ({term.source}{age}); shown beside the formula")
     for line in risk_lines(published.risk) if published.risk is not None else ():
         print_text(line)
     return 0
@@ -186,15 +187,16 @@ def _print_terms(published: "AllocatableChanged", prefix: str, show: Callable[[i
     for name, by_zone in terms.items():
         # LSE work holds CPUs of some zones only; its term has no value for the other zones.
         values = [_term_text(by_zone[zone], show) if zone in by_zone else "-" for zone in zones]
-        rows.append([name, *values, next(iter(by_zone.values())).source])
+        first = next(iter(by_zone.values()))
+        rows.append([name, *values, _age_text(by_zone.values()), first.source])
     field = {"cpu": "cpu_mcpu", "memory": "memory_bytes"}[prefix]
     for kind in ("batch", "headroom"):
         label = "= allocatable" if kind == "batch" else "= headroom"
-        rows.append([label, *(show(getattr(by_id[zone], f"{kind}_{field}")) for zone in zones), "formula"])
+        rows.append([label, *(show(getattr(by_id[zone], f"{kind}_{field}")) for zone in zones), "", "formula"])
     if published.mid:
         mid = {zone.zone: getattr(zone, field) for zone in published.mid}
-        rows.append(["= mid tier", *(show(mid.get(zone, 0)) for zone in zones), "formula"])
-    print_table([prefix.upper(), *(f"ZONE {z}>" for z in zones), "SOURCE"], rows, "no terms")
+        rows.append(["= mid tier", *(show(mid.get(zone, 0)) for zone in zones), "", "formula"])
+    print_table([prefix.upper(), *(f"ZONE {z}>" for z in zones), "AGE>", "SOURCE"], rows, "no terms")
     print()
 
 
@@ -204,11 +206,23 @@ def _print_waterfall(published: "AllocatableChanged", prefix: str, show: Callabl
     if not steps:
         return
     rows = [
-        [step.name, show(abs(step.change)) if step.change else "", show(step.left), bar_of(step, steps[0].left, _BAR)]
+        [
+            step.name,
+            show(abs(step.change)) if step.change else "",
+            show(step.left),
+            "" if step.age_ms is None else span_text(step.age_ms),
+            bar_of(step, steps[0].left, _BAR),
+        ]
         for step in steps
     ]
-    print_table([f"{prefix.upper()} OF THE NODE", "STEP>", "LEFT>", "BAR"], rows, "")
+    print_table([f"{prefix.upper()} OF THE NODE", "STEP>", "LEFT>", "AGE>", "BAR"], rows, "")
     print()
+
+
+def _age_text(terms: "Iterable[Term]") -> str:
+    """The age of the oldest of the terms; "" where none says it."""
+    ages = [term.age_ms for term in terms if term.age_ms is not None]
+    return span_text(max(ages)) if ages else ""
 
 
 def _term_text(term: "Term", show: Callable[[int], str]) -> str:

@@ -14,22 +14,45 @@ __all__ = ["Step", "bar_of", "steps_of"]
 _FULL: Final = "█"
 _TAKEN: Final = "▒"
 _FIELDS: Final = {"cpu": "cpu_mcpu", "memory": "memory_bytes"}
+#: The terms that each step is computed from, beside what is left before it.
+_TERMS: Final = {
+    "capacity": ("capacity",),
+    "- margin": ("reclaim_pct",),
+    "- system or reserved": ("system_used", "reserved"),
+    "- online use": ("online_used",),
+    "- online, beyond its use": ("online_added", "online_expected", "online_reserve"),
+    "- idle CPU of LSE work": ("lse_requested", "lse_used"),
+    "- third parties": ("third_party",),
+    "- above the bound": ("most",),
+    "+ in CPUs of the reference machine": ("normalization_pct",),
+    "- above what a system outside gives": ("external",),
+    "- the sample is late": ("age_pct",),
+    "+ held, or not below 0": ("held",),
+}
 
 
 class Step(NamedTuple):
-    """One step: what it changes, and what is left after it. The first one begins at 0, the last one changes nothing."""
+    """One step: what it changes, and what is left after it. The first one begins at 0, the last one changes nothing.
+
+    `age_ms` is that of the oldest term which the step is computed from, None where none says how old it is.
+    """
 
     name: str
     change: int
     left: int
+    age_ms: int | None = None
 
 
 def steps_of(published: "AllocatableChanged", prefix: str) -> list[Step]:
     """The steps of one resource ("cpu" or "memory") over all zones, in its unit; those that change nothing are left out."""
     by_zone: dict[int, dict[str, int]] = {}
+    ages: dict[str, int] = {}
     for term in published.explanation.terms:
         if term.zone is not None and term.name.startswith(f"{prefix}_"):
-            by_zone.setdefault(term.zone, {})[term.name.removeprefix(f"{prefix}_")] = term.value
+            name = term.name.removeprefix(f"{prefix}_")
+            by_zone.setdefault(term.zone, {})[name] = term.value
+            if term.age_ms is not None:
+                ages[name] = max(ages.get(name, 0), term.age_ms)
     sums: dict[str, int] = {}
     for zone in published.zones:
         changes = _changes(by_zone.get(zone.zone, {}), getattr(zone, f"batch_{_FIELDS[prefix]}"))
@@ -39,7 +62,8 @@ def steps_of(published: "AllocatableChanged", prefix: str) -> list[Step]:
     for name, change in sums.items():
         left += change
         if change:
-            steps.append(Step(name, change, left))
+            age_ms = max((ages[term] for term in _TERMS.get(name, ()) if term in ages), default=None)
+            steps.append(Step(name, change, left, age_ms))
     return [*steps, Step("= allocatable", 0, left)] if steps else []
 
 
@@ -64,12 +88,15 @@ def _changes(terms: Mapping[str, int], promised: int) -> dict[str, int]:
     normalized = bounded
     if (ratio_pct := terms.get("normalization_pct", 100)) != 100:
         normalized = min(bounded * ratio_pct // 100, max(capacity - terms.get("reserved", 0), bounded))
-    last = min(normalized, terms.get("external", normalized))
+    outside = min(normalized, terms.get("external", normalized))
+    last = min(outside, terms.get("promised", outside))
+    last = last * terms.get("age_pct", 100) // 100 if last > 0 else last
     return {
         **changes,
         "- above the bound": bounded - raw,
         "+ in CPUs of the reference machine": normalized - bounded,
-        "- above what a system outside gives": last - normalized,
+        "- above what a system outside gives": outside - normalized,
+        "- the sample is late": last - outside,
         "+ held, or not below 0": promised - last,
     }
 

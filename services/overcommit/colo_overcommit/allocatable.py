@@ -37,7 +37,6 @@ class Limit(StrEnum):
     OFF = "policy: colocation is off there"
     RULES = "the node's own rules: no batch work there (is_colocated is off)"
     OBSERVES = "the node only observes (rules_enforcement is observe): nothing is written there"
-    AGE = "the node's facts are too old to promise more than is held"
 
 
 class Resource(Struct, frozen=True, kw_only=True):
@@ -51,6 +50,8 @@ class Resource(Struct, frozen=True, kw_only=True):
     `third_party` what another system was promised here. `most` bounds what is promised; None: the formula alone does.
     `normalization_pct` above 100 gives what is promised in CPUs of a slower reference machine, 100 in this machine's own.
     `external` is the part of a system's outside bound that falls to the zone; None: nobody bounds it.
+    While the sample is late no more than `promised` counts, which is what the last sample promised that was not, and `age_pct` of
+    that (late_promise.py).
     """
 
     capacity: int
@@ -68,6 +69,8 @@ class Resource(Struct, frozen=True, kw_only=True):
     most: int | None = None
     normalization_pct: int = 100
     external: int | None = None
+    promised: int | None = None
+    age_pct: int = 100
 
     @property
     def lse_idle(self) -> int:
@@ -95,13 +98,20 @@ class Resource(Struct, frozen=True, kw_only=True):
 
     @property
     def raw(self) -> int:
-        """`left` - `margin`, and not above `most`, `normalized`, and not above `external`; may be negative."""
+        """`left` - `margin`, and not above `most`, `normalized`, and not above `external`; may be negative.
+
+        Of a late sample no more than `promised`, and floor(that * age_pct / 100) where it is above 0.
+        """
         raw = self.left - self.margin
         if self.most is not None and raw > self.most:
             raw = self.most
         if self.normalization_pct != 100:
             raw = self.normalized(raw)
-        return raw if self.external is None or raw < self.external else self.external
+        if self.external is not None and raw > self.external:
+            raw = self.external
+        if self.promised is not None and raw > self.promised:
+            raw = self.promised
+        return raw * self.age_pct // 100 if self.age_pct != 100 and raw > 0 else raw
 
     def normalized(self, amount: int) -> int:
         """min(floor(amount * normalization_pct / 100), capacity - reserved): no more than the machine has is ever promised.
@@ -127,7 +137,7 @@ class ZoneInputs(Struct, frozen=True, kw_only=True):
     """The terms of one zone. `limit` is the source of its reclaim percentages: a Limit, or what an operator forbids.
 
     `moved_by` says what moved the policy's percentages, and `expected_by` is the estimator of the expected use; "" without.
-    `external_by` names the systems outside that bound it.
+    `external_by` names the systems outside that bound it, `late_by` says how a sample that is late counts.
     """
 
     zone: int
@@ -137,6 +147,7 @@ class ZoneInputs(Struct, frozen=True, kw_only=True):
     moved_by: str = ""
     expected_by: str = ""
     external_by: str = ""
+    late_by: str = ""
 
 
 def most_of(capacity: int, most_pct: int) -> int | None:

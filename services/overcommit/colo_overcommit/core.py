@@ -1,6 +1,6 @@
 """The overcommit core: takes topologies and samples, publishes allocatable with its explanation, leases and freshness."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import assert_never
 
 from msgspec import Struct
@@ -30,16 +30,15 @@ from colo_common.events.undecoded import Undecoded
 from colo_common.model.audit import Audit
 from colo_common.model.colocation import admits_batch
 from colo_common.model.freshness import FORGET_NODE_MS, Freshness, freshness_of
-from colo_common.model.invalid import InvalidInput, InvariantBroken
+from colo_common.model.invalid import InvalidInput
 from colo_common.model.partition import Partitions, PartitionsHeld, partition_of
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.restriction import Restrictions, restriction_text
-from colo_overcommit.allocatable import Limit, ZoneInputs, allocatable_of_zone, with_reclaim, zone_inputs
+from colo_overcommit.allocatable import Limit, ZoneInputs, allocatable_of_zone, with_reclaim
+from colo_overcommit.check_published import check_published
 from colo_overcommit.dropped import Dropped
 from colo_overcommit.estimators.estimator import LAST
-from colo_overcommit.exclusive import exclusive_by_zone
-from colo_overcommit.explain import explain, recompute
-from colo_overcommit.explain_mid import recompute_mid
+from colo_overcommit.explain import explain
 from colo_overcommit.external import bounds_with, unexpired, with_external
 from colo_overcommit.fleet_guard import NO_GUARD, BusReachable, FleetGuard, GuardPolicy
 from colo_overcommit.followed_policy import FollowedPolicy
@@ -50,9 +49,10 @@ from colo_overcommit.histories import (
 )
 from colo_overcommit.hysteresis import has_load_moved, moves_between, should_publish
 from colo_overcommit.known_node import KnownNode
-from colo_overcommit.mid import has_mid_moved, mid_of_zones, only_held_mid
+from colo_overcommit.late_promise import Shrink, late_mid, late_terms, promised_by
+from colo_overcommit.mid import has_mid_moved, mid_of_zones
 from colo_overcommit.mid_of_node import mid_of_node
-from colo_overcommit.online_charge import charges_by_zone
+from colo_overcommit.node_terms import node_terms
 from colo_overcommit.online_parts import parts_by_zone
 from colo_overcommit.policy import MidMode, OvercommitPolicy
 from colo_overcommit.promises import JudgedPromises, promises_of
@@ -61,6 +61,7 @@ from colo_overcommit.reserved import reserved_by_zone
 from colo_overcommit.risk import moved_by
 from colo_overcommit.stored_histories import StoredHistories
 from colo_overcommit.take_back import TakeBack
+from colo_overcommit.term_ages import ages_of
 from colo_overcommit.watch import Watch
 
 __all__ = ["Event", "OvercommitCore"]
@@ -123,12 +124,15 @@ class OvercommitCore:
         self._histories = StoredHistories(policy.estimator, self.dropped)
         self._take_back = TakeBack()
         self._watch = Watch(policy.freshness, forget_node_ms)
+        self._shrink = Shrink(freshness=policy.freshness, window_ms=policy.stale_shrink_ms)
+        self._begun_ms: int | None = None
         self._now_ms = 0
         self._audit = Audit(self._pieces, _CHECKED_AT_ONCE)
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         """Take one event and return its effects. Raises InvalidInput, before any change, for a fact that contradicts itself."""
         self._now_ms = now_ms
+        self._begun_ms = now_ms if self._begun_ms is None else self._begun_ms
         self.guard.passes(now_ms)
         match event:
             case NodeUsageSampled() | Undecoded():
@@ -139,12 +143,13 @@ class OvercommitCore:
                 return []
             case PlacementsReleased():
                 for release in event.nodes:
+                    held = self._held(release.node, now_ms)
                     for replica, attempt in release.attempts:
-                        self._held(release.node).drop(replica, attempt)
+                        held.drop(replica, attempt)
                 return []
             case ReservationChanged():
                 if event.node:
-                    held = self._held(event.node)
+                    held = self._held(event.node, now_ms)
                     held.put(event.replica, event.attempt, event.zones, now_ms, qos=event.qos, band=event.band)
                 return []
             case HoldsReply():
@@ -211,16 +216,9 @@ class OvercommitCore:
         for name in list(self.nodes):
             known = self.nodes.get(name)
             last = known.published if known is not None else None
-            if last is None:
-                yield 1
-                continue
-            if last.explanation.terms and recompute(last.explanation) != last.zones:
-                raise InvariantBroken("the explanation does not give the published number", node=name)
-            if last.explanation.terms and recompute_mid(last.explanation) != last.mid:
-                raise InvariantBroken("the explanation does not give the mid tier", node=name)
-            if last.batch_cpu_mcpu != sum(zone.batch_cpu_mcpu for zone in last.zones):
-                raise InvariantBroken("zones do not sum to the node", node=name)
-            yield max(1, len(last.zones) // 2)
+            if last is not None:
+                check_published(last)
+            yield 1 if last is None else max(1, len(last.zones) // 2)
 
     def _topology(self, event: NodeTopologyReported, now_ms: int) -> list[Effect]:
         event.topology.validate()
@@ -231,7 +229,7 @@ class OvercommitCore:
             new = (event.topology, reserved, is_colocated, event.rules.cpu_normalization_pct)
             if new != (known.topology, known.reserved, known.is_colocated, known.normalization_pct):
                 known.is_changed = True
-            known.topology = event.topology
+            known.topology, known.topology_ms = event.topology, min(event.at_ms or now_ms, now_ms)
             known.reserved = reserved
             known.is_colocated = is_colocated
             known.normalization_pct = event.rules.cpu_normalization_pct
@@ -301,31 +299,12 @@ class OvercommitCore:
         sample = with_bands(sample, known.held)
         self._restrict(sample.node, known)
         policy = known.policy or self.policy
-        inputs = zone_inputs(
-            topology,
-            sample,
-            known.held.by_zone(),
-            policy,
-            reserved=known.reserved,
-            exclusive=exclusive_by_zone(known.held, topology, sample.workloads),
-            charges=charges_by_zone(
-                known.held,
-                topology,
-                sample.workloads,
-                cpu_policy=policy.cpu_policy,
-                memory_policy=policy.memory_policy,
-                ramp_ms=policy.ramp_ms,
-                now_ms=now_ms,
-            ),
-            is_colocated=known.is_colocated,
-            forbidden=known.forbidden,
-            normalization_pct=known.normalization_pct,
-        )
+        inputs = node_terms(known, topology, sample, policy, now_ms)
         if known.promises is not None:
             inputs = self._judged(known, known.promises, sample, inputs, now_ms)
         if known.expected is not None:
             parts = parts_by_zone(inputs, sample.workloads, known.held) if known.expected.by_workload else {}
-            inputs = known.expected.learn(inputs, sample.at_ms, parts)
+            inputs = known.expected.learn(inputs, sample.at_ms, parts, now_ms=now_ms)
             known.learned_ms = sample.at_ms
         external = unexpired(known.external, now_ms) if known.external else ()
         if external != known.external:
@@ -409,8 +388,13 @@ class OvercommitCore:
             known.promises = promises_of(self.policy)
             if known.promises is not None and known.published is not None and known.published.risk is not None:
                 known.promises.restore(known.published.risk, now_ms)
-            if known.sample is not None:
-                effects.extend(self._refresh(node, known, now_ms))
+            if known.sample is None:
+                continue
+            refreshed = self._refresh(node, known, now_ms)
+            if not refreshed and known.freshness is Freshness.STALE:
+                # Whoever held it had begun to promise less.
+                refreshed = self._publish_late(node, known, now_ms)
+            effects.extend(refreshed)
         return effects
 
     def _read(self, known: KnownNode, now_ms: int) -> None:
@@ -490,7 +474,7 @@ class OvercommitCore:
         """Give the node the policy of its labels; the next sample publishes the allocatable that follows from it."""
         policy = self.followed.of(known.labels)
         known.is_changed = known.is_changed or policy != (known.policy or self.policy)
-        known.policy = policy
+        known.policy, known.given = policy, self.followed.given_of(known.labels)
 
     def _restrict(self, node: str, known: KnownNode) -> None:
         """Note what operators forbid on the node; the next sample publishes the allocatable that follows from it."""
@@ -499,6 +483,7 @@ class OvercommitCore:
         forbidden = own if no_batch is None else restriction_text(no_batch)
         known.is_changed = known.is_changed or forbidden != known.forbidden
         known.forbidden = forbidden
+        known.forbidden_ms = None if no_batch is None else no_batch.since_ms
         known.closed = "" if cordon is None else restriction_text(cordon)
 
     def _publish(self, node: str, known: KnownNode, inputs: tuple[ZoneInputs, ...], now_ms: int) -> list[Effect]:
@@ -509,11 +494,19 @@ class OvercommitCore:
         possible_mcpu = known.possible_mcpu = sum([zone.batch_cpu_mcpu for zone in zones])
         last = known.published
         moves = moves_between(last.zones if last else (), zones, inputs)
+        left_pct = 100
         mid_terms = known.mid_inputs
         if known.freshness is not Freshness.FRESH:
-            mid_terms = only_held_mid(inputs, known.held.mid_by_zone())
+            left_pct = self._left_pct(known, now_ms)
+            promised = promised_by(last, left_pct) if last is not None else {}
+            mid_terms = late_mid(known.mid_inputs, inputs, known.held.mid_by_zone(), promised, left_pct)
         mid = mid_of_zones(mid_terms)
         was_fresh = last is not None and last.freshness is known.freshness
+        if was_fresh and last is not None and known.freshness is not Freshness.FRESH:
+            # Of a late sample each fifth is published, however small, and nothing else moves.
+            if (zones, mid) == (last.zones, last.mid):
+                return []
+            known.is_changed = True
         fall_at_ms, sample, topology = known.last_fall_at_ms, known.sample, known.topology
         if (
             was_fresh
@@ -541,19 +534,19 @@ class OvercommitCore:
             headroom_cpu_mcpu=sum(zone.headroom_cpu_mcpu for zone in zones),
             headroom_memory_bytes=sum(zone.headroom_memory_bytes for zone in zones),
             zones=zones,
-            explanation=explain(inputs, known.sample, mid_terms),
+            explanation=explain(inputs, known.sample, mid_terms, ages_of(known, self.followed, self._begun_ms, now_ms)),
             load=known.load.summary(sample),
             unmanaged=known.unmanaged.usage(inputs),
             risk=known.promises.risk(now_ms, self.take_back_ms, self.policy.risk) if known.promises else None,
             mid=mid,
         )
-        identity = (
-            f"overcommit:allocatable:{node}:{known.sample.boot_id}:{known.sample.sample_seq}:{known.freshness.value}"
-        )
+        identity = f"overcommit:allocatable:{node}:{sample.boot_id}:{sample.sample_seq}:{known.freshness.value}"
+        if left_pct not in (0, 100):
+            identity = f"{identity}:{left_pct}"
         return [Publish(fact=known.published, id=identity)]
 
     def _refresh(self, node: str, known: KnownNode, now_ms: int) -> list[Effect]:
-        """Publish a change of freshness. A node that is no longer fresh keeps what it holds and gets nothing more."""
+        """Publish a change of freshness. What a node is promised that is no longer fresh shrinks to what it holds."""
         age_ms = None if known.watched_ms is None else max(self.guard.watched_ms(now_ms) - known.watched_ms, 0)
         state = freshness_of(age_ms, known.samples, self.policy.freshness)
         if known.sampled_at_ms is None and state is not Freshness.LOST:
@@ -571,13 +564,34 @@ class OvercommitCore:
         if state in (Freshness.STALE, Freshness.LOST) and known.promises is not None:
             known.promises.forget()
         if state in (Freshness.STALE, Freshness.LOST) and known.published is not None:
-            effects.extend(self._publish(node, known, known.only_held(), now_ms))
+            effects.extend(self._publish_late(node, known, now_ms))
         return effects
+
+    def _publish_late(self, node: str, known: KnownNode, now_ms: int) -> list[Effect]:
+        """Publish what a late sample still promises, and ask for the time at which that is less."""
+        if known.published is None:
+            return []
+        pct = self._left_pct(known, now_ms)
+        next_ms = self._shrink.next_fall_ms(self._age_ms(known, now_ms))
+        self._watch.falls_at(node, next_ms + (known.watched_ms or 0) if pct and next_ms is not None else None)
+        says = self._shrink.says(pct)
+        terms = late_terms(known.inputs, known.held.by_zone(), promised_by(known.published, pct), pct, says)
+        return self._publish(node, known, terms, now_ms)
+
+    def _age_ms(self, known: KnownNode, now_ms: int) -> int:
+        return max(self.guard.watched_ms(now_ms) - (known.watched_ms or 0), 0)
+
+    def _left_pct(self, known: KnownNode, now_ms: int) -> int:
+        """How much of its promise a node has left whose newest sample is late; nothing once it is lost."""
+        return 0 if known.freshness is Freshness.LOST else self._shrink.left_pct(self._age_ms(known, now_ms))
 
     def _late(self, now_ms: int) -> list[Effect]:
         if self.guard.is_deaf:
             return []
         effects: list[Effect] = []
+        for node in self._watch.falling(self.guard.watched_ms(now_ms)):
+            if self.partitions.owns(node) and self.nodes[node].freshness is Freshness.STALE:
+                effects.extend(self._publish_late(node, self.nodes[node], now_ms))
         for node in self._due(now_ms):
             known = self.nodes[node]
             if not self.partitions.owns(node):
@@ -589,6 +603,9 @@ class OvercommitCore:
             if known.freshness is Freshness.LOST:
                 known.samples = 0
                 self._watch.departed(node, self.guard.watched_ms(now_ms))
+            elif known.freshness is Freshness.STALE and known.watched_ms is not None:
+                # It was another instance's when it was late first, which withheld it.
+                self._watch.late(node, known.watched_ms)
         for node in self._watch.forgotten(self.guard.watched_ms(now_ms)):
             if len(self.nodes[node].held):
                 self._watch.departed(node, self.guard.watched_ms(now_ms))
@@ -611,7 +628,8 @@ class OvercommitCore:
             and self.partitions.owns(node)
             and self.nodes[node].freshness is not Freshness.LOST
         ]
-        waiting = self._fell_silent_together(losing, watched_ms)
+        silent_ms = {node: known.watched_ms for node, known in self.nodes.items()} if losing else {}
+        waiting = self.guard.given_more_time(losing, silent_ms, self.policy.freshness, watched_ms)
         for node in waiting:
             self._watch.withhold(node, watched_ms)
         losing = [node for node in losing if node not in waiting]
@@ -620,20 +638,6 @@ class OvercommitCore:
                 self._watch.withhold(node, watched_ms)
             waiting |= self.guard.withheld
         return [node for node in due if node not in waiting]
-
-    def _fell_silent_together(self, losing: Sequence[str], watched_ms: int) -> set[str]:
-        """Of the nodes that would be lost now those that are given more time, because many others fell silent with them."""
-        if not losing:
-            return set()
-        after_ms = self.policy.freshness.stale_after_ms
-        silent = {
-            node: known.watched_ms
-            for node, known in self.nodes.items()
-            if known.watched_ms is not None and watched_ms - known.watched_ms >= after_ms
-        }
-        together = self.guard.fell_silent_together(silent, len(self.nodes))
-        most_ms = 2 * self.policy.freshness.lost_after_ms
-        return {node for node in losing if node in together and watched_ms - silent[node] < most_ms}
 
     def _listed(self, event: HoldsListed, now_ms: int) -> None:
         """Reconcile with the ledger: take the holds that are missing here, and drop those that the ledger does not list."""
@@ -646,6 +650,7 @@ class OvercommitCore:
             for known in self.nodes.values():
                 known.is_changed = True
         for node, known in self.nodes.items():
+            known.holds_ms = max(known.holds_ms or 0, min(event.asked_at_ms or now_ms, now_ms))
             keys = {attempt_key(hold.replica, hold.attempt) for hold in listed.get(node, ())}
             self.dropped.unlisted_holds += known.held.keep(keys, event.asked_at_ms - _YOUNG_MS)
 
@@ -660,7 +665,7 @@ class OvercommitCore:
                 asked_for = list(self.nodes)
         for node in asked_for:
             self._read(self.nodes[node], now_ms)
-        return answer(request.body, self.nodes, self.followed, now_ms)
+        return answer(request.body, self.nodes, self.followed, now_ms, self._begun_ms)
 
     def _known(self, node: str) -> KnownNode | None:
         known = self.nodes.get(node)
@@ -674,7 +679,7 @@ class OvercommitCore:
         return known
 
     def _take(self, hold: Placement | HoldEntry, now_ms: int, *, is_new: bool = False) -> None:
-        self._held(hold.node).take(
+        self._held(hold.node, now_ms).take(
             hold.replica,
             hold.attempt,
             hold.zones,
@@ -685,6 +690,10 @@ class OvercommitCore:
             is_reservation=isinstance(hold, HoldEntry) and hold.is_reservation,
         )
 
-    def _held(self, node: str) -> HeldByBatch:
+    def _held(self, node: str, now_ms: int) -> HeldByBatch:
+        """The holds of the node, which are told something new now."""
         known = self._known(node)
-        return known.held if known is not None else HeldByBatch()
+        if known is None:
+            return HeldByBatch()
+        known.holds_ms = now_ms
+        return known.held

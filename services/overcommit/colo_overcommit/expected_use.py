@@ -20,9 +20,12 @@ _NONE: Final[tuple[list[WorkPart], list[WorkPart]]] = ([], [])
 
 
 class ExpectedUse:
-    """Estimators of CPU and memory for each zone of a node. A zone that is new begins without a past."""
+    """Estimators of CPU and memory for each zone of a node. A zone that is new begins without a past.
 
-    __slots__ = ("_name", "_node", "_zones", "by_workload")
+    `since_ms`: zone -> since when it expects what it expects now of CPU and of memory, by the arrival of samples.
+    """
+
+    __slots__ = ("_expected", "_name", "_node", "_zones", "by_workload", "since_ms")
 
     def __init__(self, name: str, histories: Iterable[ZoneHistory] = (), node: str = "") -> None:
         """`name`: of an estimator, not `last`. It goes on from histories of the same estimator, which are those of `node`."""
@@ -30,6 +33,8 @@ class ExpectedUse:
         self.by_workload = isinstance(estimator_of(name), RcLikeEstimator)
         """Whether it learns the use of each workload, and not only of all online work together."""
         self._zones: dict[int, tuple[Estimator, Estimator]] = {}
+        self._expected: dict[int, tuple[int, int]] = {}
+        self.since_ms: dict[int, tuple[int, int]] = {}
         for each in histories:
             self._begin(each.zone, each)
 
@@ -40,10 +45,13 @@ class ExpectedUse:
             for zone, (cpu, memory) in self._zones.items()
         )
 
-    def learn(self, inputs: tuple[ZoneInputs, ...], at_ms: int, parts: Parts = _NO_PARTS) -> tuple[ZoneInputs, ...]:
-        """Take the measured terms of a sample, and return them with what is expected; never more than the zone has.
+    def learn(
+        self, inputs: tuple[ZoneInputs, ...], at_ms: int, parts: Parts = _NO_PARTS, *, now_ms: int
+    ) -> tuple[ZoneInputs, ...]:
+        """Take the measured terms of a sample of `at_ms`, and return them with what is expected; never more than the zone has.
 
-        `parts`: zone -> what each online workload uses of its CPU and memory, for an estimator that learns `by_workload`.
+        `parts`: zone -> what each online workload uses of its CPU and memory, for an estimator that learns `by_workload`. `now_ms`
+        is when the sample arrived.
         """
         found = []
         for zone in inputs:
@@ -58,7 +66,18 @@ class ExpectedUse:
                 )
             )
             found.append(replace(zone, cpu=cpu, memory=memory, expected_by=self._name))
+            self._note(zone.zone, (cpu.online_expected, memory.online_expected), now_ms)
         return tuple(found)
+
+    def _note(self, zone: int, expected: tuple[int, int], now_ms: int) -> None:
+        last, since = self._expected.get(zone), self.since_ms.get(zone, (now_ms, now_ms))
+        if last != expected:
+            self._expected[zone] = expected
+            was = last or (-1, -1)
+            self.since_ms[zone] = (
+                since[0] if was[0] == expected[0] else now_ms,
+                since[1] if was[1] == expected[1] else now_ms,
+            )
 
     def _begin(self, zone: int, history: ZoneHistory | None = None) -> tuple[Estimator, Estimator]:
         cpu = estimator_of(self._name, history.cpu if history else None, self._quantity(zone, of_memory=False))

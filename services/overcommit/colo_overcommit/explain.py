@@ -10,6 +10,7 @@ from colo_overcommit.allocatable import Resource, ZoneInputs, allocatable_of_zon
 from colo_overcommit.explain_mid import MID_FORMULA, terms_of_mid
 from colo_overcommit.explained_values import values_by_zone
 from colo_overcommit.mid import MidInputs
+from colo_overcommit.term_ages import Age, TermAges
 
 __all__ = ["FORMULA", "explain", "recompute"]
 
@@ -37,6 +38,8 @@ _MORE: Final = {
         None,
         "external capacity of {external}, for a time: the zone's part of the smallest bound of the node",
     ),
+    "promised": (None, "what was promised by the last sample that was not late: a late one promises no more"),
+    "age_pct": (100, "{late}"),
 }
 _EXPECTED: Final = "online_expected"
 _SOURCES: Final = {
@@ -63,29 +66,36 @@ _NAMED: Final = {
 _MORE_VALUES: Final = attrgetter(*_MORE)
 _NO_MORE: Final = tuple(nothing for nothing, _ in _MORE.values())
 _PCT_NAMES: Final = {prefix: f"{prefix}_{_RECLAIM}" for prefix in ("cpu", "memory")}
+_RESERVED_AT: Final = list(_SOURCES).index("reserved")
+_NO_AGE: Final = Age(None, None)
 
 
 def explain(
-    zones: Sequence[ZoneInputs], sample: NodeUsageSampled | None = None, mid: Sequence[MidInputs] = ()
+    zones: Sequence[ZoneInputs],
+    sample: NodeUsageSampled | None = None,
+    mid: Sequence[MidInputs] = (),
+    ages: TermAges | None = None,
 ) -> Explanation:
     """The explanation of a node: six terms ("cpu_capacity") for each resource of each zone, more with LSE work or an estimator.
 
     With the mid tier its terms follow ("cpu_mid_used").
 
-    Where the sample knows it, `stall_pct` of the node says what online work feels; the formula does not use it.
+    Where the sample knows it, `stall_pct` of the node says what online work feels; the formula does not use it. Without `ages` no
+    term says how old it is.
     """
     terms: list[Term] = []
     more: set[str] = set()
     for zone in zones:
-        more.update(_add_terms(terms, zone, "cpu", "mcpu", zone.cpu))
-        more.update(_add_terms(terms, zone, "memory", "bytes", zone.memory))
+        more.update(_add_terms(terms, zone, "cpu", "mcpu", zone.cpu, ages))
+        more.update(_add_terms(terms, zone, "memory", "bytes", zone.memory, ages))
     worst = None if sample is None else worst_online_stall(sample.workloads)
     if worst is not None:
         source = (
             f"sample: {worst[0]}, the online work that stalls most" if worst[0] else "sample: no online work stalls"
         )
-        terms.append(Term(name=STALL_TERM, value=worst[1], unit="pct", source=source))
-    terms.extend(terms_of_mid(mid))
+        age_ms, seq = ages.of_sample() if ages is not None else _NO_AGE
+        terms.append(Term(name=STALL_TERM, value=worst[1], unit="pct", source=source, age_ms=age_ms, sample_seq=seq))
+    terms.extend(terms_of_mid(mid, ages))
     formula = _formula(more) if more else FORMULA
     return Explanation(formula=f"{formula}; {MID_FORMULA}" if mid else formula, terms=tuple(terms))
 
@@ -99,29 +109,64 @@ def recompute(explanation: Explanation) -> tuple[ZoneAllocatable, ...]:
 
 
 def _add_terms(
-    terms: list[Term], zone: ZoneInputs, prefix: str, unit: Literal["mcpu", "bytes"], resource: Resource
+    terms: list[Term],
+    zone: ZoneInputs,
+    prefix: Literal["cpu", "memory"],
+    unit: Literal["mcpu", "bytes"],
+    resource: Resource,
+    ages: TermAges | None,
 ) -> Collection[str]:
     """Add the terms of a resource, the reclaim percentage second; return the names of those that only some nodes have."""
     number, has_lse = zone.zone, resource.lse_requested > 0
+    row = _ages_of(ages, prefix, resource, has_lse)
+    age_ms, seq = _NO_AGE if ages is None else ages.of_reclaim(prefix, zone)
     pct = Term(
         name=_PCT_NAMES[prefix],
         value=resource.reclaim_pct,
         unit="pct",
         source=zone.moved_by or str(zone.limit),
         zone=number,
+        age_ms=age_ms,
+        sample_seq=seq,
     )
     at = len(terms) + 1
     terms += [
-        Term(name=name, value=value, unit=unit, source=source, zone=number)
-        for (name, source), value in zip(_NAMED[prefix, has_lse], _VALUES[has_lse](resource), strict=True)
+        Term(name=name, value=value, unit=unit, source=source, zone=number, age_ms=age_ms, sample_seq=seq)
+        for (name, source), value, (age_ms, seq) in zip(
+            _NAMED[prefix, has_lse], _VALUES[has_lse](resource), row, strict=True
+        )
     ]
     terms.insert(at, pct)
     more = _more_of(zone, resource)
     for name in more:
-        source = _MORE[name][1].format(by=zone.expected_by, external=zone.external_by)
+        source = _MORE[name][1].format(by=zone.expected_by, external=zone.external_by, late=zone.late_by)
         of = "pct" if name.endswith("_pct") else unit
-        terms.append(Term(name=f"{prefix}_{name}", value=getattr(resource, name), unit=of, source=source, zone=number))
+        age_ms, seq = _NO_AGE
+        if ages is not None:
+            age_ms, seq = ages.of_expected(prefix, number) if name == _EXPECTED else ages.of(prefix, name)
+        terms.append(
+            Term(
+                name=f"{prefix}_{name}",
+                value=getattr(resource, name),
+                unit=of,
+                source=source,
+                zone=number,
+                age_ms=age_ms,
+                sample_seq=seq,
+            )
+        )
     return more
+
+
+def _ages_of(
+    ages: TermAges | None, prefix: Literal["cpu", "memory"], resource: Resource, has_lse: bool
+) -> Sequence[Age]:
+    """The ages of the terms that every node has, in the order of the fields."""
+    if ages is None:
+        return (_NO_AGE,) * len(_FIELDS[has_lse])
+    row = [*ages.of_fields(prefix, _FIELDS[has_lse])]
+    row[_RESERVED_AT] = ages.of_reserved(prefix, resource)
+    return row
 
 
 def _more_of(zone: ZoneInputs, resource: Resource) -> Collection[str]:
@@ -154,6 +199,9 @@ def _formula(more: Collection[str]) -> str:
         text = text.replace("; node =", f"{scaled}; node =")
     if "external" in more:
         text = text.replace("; node =", "; then raw = min(raw, external); node =")
+    if "promised" in more or "age_pct" in more:
+        late = "then raw = min(raw, promised), and where it is above 0 floor(raw * age_pct / 100)"
+        text = text.replace("; node =", f"; {late}; node =")
     return text
 
 

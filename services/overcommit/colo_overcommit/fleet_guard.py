@@ -1,11 +1,12 @@
 """Whether this service may believe what its clock and its ears say: when ages count, when holds are known, how many may be lost."""
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from msgspec import Struct
 
+from colo_common.model.freshness import FreshnessPolicy
 from colo_common.model.holds_gate import HoldsGate
 from colo_common.model.invalid import InvalidInput
 
@@ -116,6 +117,22 @@ class FleetGuard:
             self.withheld.difference_update(nodes)
             self._lost.extend([at_ms] * len(nodes))
         return not is_too_many
+
+    def given_more_time(
+        self, losing: Collection[str], last_ms: Mapping[str, int | None], freshness: FreshnessPolicy, watched_ms: int
+    ) -> set[str]:
+        """Of the nodes that would be lost now those that are given twice the time, because many others fell silent with them.
+
+        `last_ms` has the time of the last sample of every node, None without one.
+        """
+        silent = {
+            node: at_ms
+            for node, at_ms in last_ms.items()
+            if at_ms is not None and watched_ms - at_ms >= freshness.stale_after_ms
+        }
+        together = self.fell_silent_together(silent, len(last_ms))
+        most_ms = 2 * freshness.lost_after_ms
+        return {node for node in losing if node in together and watched_ms - silent[node] < most_ms}
 
     def fell_silent_together(self, last_ms: dict[str, int], fleet: int) -> set[str]:
         """Which of these nodes, given with the time of the last sample of each, fell silent at one moment with many others.

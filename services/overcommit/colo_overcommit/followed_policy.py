@@ -28,6 +28,8 @@ class FollowedPolicy:
     def __init__(self, base: OvercommitPolicy) -> None:
         self.base = base
         self.revision = 0
+        self.at_ms = 0
+        """When the document was applied."""
         self.document = ColocationPolicy()
         # Nodes of one override share their policy.
         self._under: dict[PolicyValues, OvercommitPolicy] = {}
@@ -39,9 +41,14 @@ class FollowedPolicy:
         if event.revision <= self.revision:
             return False
         event.policy.validate()
-        self.revision, self.document = event.revision, event.policy
+        self.revision, self.document, self.at_ms = event.revision, event.policy, event.at_ms
         self._under.clear()
         return True
+
+    def given_of(self, labels: Mapping[str, str]) -> frozenset[str]:
+        """The fields of OvercommitPolicy that the document gives for a node with these labels."""
+        given = self.document.values_of(labels).given
+        return frozenset(_NAMES.get(name, name) for name in _OWN if name in given)
 
     def of(self, labels: Mapping[str, str]) -> OvercommitPolicy:
         """The policy for a node with these labels."""

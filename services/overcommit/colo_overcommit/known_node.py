@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from colo_common.events.external import ExternalCapacity
 from colo_common.events.node import AllocatableChanged, Capability, NodeUsageSampled, WorkloadDetail
@@ -11,7 +10,7 @@ from colo_common.events.undecoded import Undecoded
 from colo_common.model.constraints import Taint
 from colo_common.model.freshness import Freshness
 from colo_common.model.topology import NodeTopology
-from colo_overcommit.allocatable import Limit, ZoneInputs
+from colo_overcommit.allocatable import ZoneInputs
 from colo_overcommit.expected_use import ExpectedUse
 from colo_overcommit.held_by_batch import HeldByBatch
 from colo_overcommit.histories import VERSION, NodeHistory
@@ -55,8 +54,11 @@ class KnownNode(Struct, kw_only=True):
     `learned_ms` is the time of the newest sample that an estimator took; `stored_ms` and `stored_step` are when its history was
     stored and the step of its newest sample, `restored` is the history that an earlier instance stored.
 
-    `policy` is what the colocation policy and the settings make of its labels, None before its topology; `recent` are the terms of
-    its samples of the last minutes.
+    `topology_ms` is when its topology and rules were said last, `holds_ms` when its holds changed or were confirmed last,
+    `forbidden_ms` since when an operator forbids batch work there; None: not known.
+
+    `given` are the fields of `policy` that the document gives. `policy` is what the colocation policy and the settings make of its
+    labels, None before its topology; `recent` are the terms of its samples of the last minutes.
 
     `unread` is the newest sample of a node of another instance, which nobody asked for yet; `sampled_at_ms` is its arrival then.
     Until `asked_until_ms` each of them is read at once.
@@ -96,6 +98,10 @@ class KnownNode(Struct, kw_only=True):
     promises: JudgedPromises | None = None
     expected: ExpectedUse | None = None
     policy: OvercommitPolicy | None = None
+    given: frozenset[str] = frozenset()
+    topology_ms: int | None = None
+    holds_ms: int | None = None
+    forbidden_ms: int | None = None
     mid_inputs: tuple[MidInputs, ...] = ()
     prod_peaks: ProdPeaks | None = None
     external: tuple[ExternalCapacity, ...] = ()
@@ -137,19 +143,6 @@ class KnownNode(Struct, kw_only=True):
         self.inputs = inputs
         self.recent.add(now_ms, inputs)
         self.sampled_at_ms = now_ms
-
-    def only_held(self) -> tuple[ZoneInputs, ...]:
-        """The terms with reclaim 0 percent, so that `raw` is not positive and the allocatable is what is held."""
-        held = self.held.by_zone()
-        zones = []
-        for zone in self.inputs:
-            share = held.get(zone.zone)
-            cpu = replace(zone.cpu, reclaim_pct=0, held=min(share.cpu_mcpu, zone.cpu.capacity) if share else 0)
-            memory_held = min(share.memory_bytes, zone.memory.capacity) if share else 0
-            memory = replace(zone.memory, reclaim_pct=0, held=memory_held)
-            limit = Limit.AGE if zone.limit == Limit.POLICY else zone.limit
-            zones.append(replace(zone, cpu=cpu, memory=memory, limit=limit, moved_by=""))
-        return tuple(zones)
 
 
 def _details(

@@ -31,7 +31,8 @@ class MidResource(Struct, frozen=True, kw_only=True):
     `static_pct` None: the tier gets what online work gives back. `used` is the use of all work but the tier's, `reserved` what the
     system uses or what is kept for it, `prod_requested` what all online work requests. `prod_measured` is the part of that which
     was measured for long enough, `prod_peak` what that work is expected to use, None while it is not known. No more than `most_pct`
-    is given. `held` is what work of the tier holds, no more than the capacity.
+    is given. `held` is what work of the tier holds, no more than the capacity. While the sample is late no more than `promised` is
+    given, which is what the last sample promised that was not, and `age_pct` of that.
     """
 
     capacity: int
@@ -45,6 +46,8 @@ class MidResource(Struct, frozen=True, kw_only=True):
     margin_pct: int = 0
     unallocated_pct: int = 0
     held: int = 0
+    promised: int | None = None
+    age_pct: int = 100
 
     @property
     def prod_reclaimable(self) -> int:
@@ -62,8 +65,15 @@ class MidResource(Struct, frozen=True, kw_only=True):
     def raw(self) -> int:
         """With a static_pct: min(floor(capacity * static_pct / 100), most). Else min(max(min(prod_reclaimable, capacity - used), 0)
         + floor(max(capacity - reserved - prod_requested, 0) * unallocated_pct / 100), most), where most is
-        floor(capacity * most_pct / 100).
+        floor(capacity * most_pct / 100). Of a late sample floor(min(that, promised) * age_pct / 100).
         """
+        raw = self._in_time
+        if self.promised is not None and raw > self.promised:
+            raw = self.promised
+        return raw if self.age_pct == 100 else raw * self.age_pct // 100
+
+    @property
+    def _in_time(self) -> int:
         most = self.capacity * self.most_pct // 100
         if self.static_pct is not None:
             return min(self.capacity * self.static_pct // 100, most)

@@ -41,6 +41,7 @@ _AT_LEAST_ZERO = (
     "node_reserved_memory_bytes",
     "grow_hold_ms",
     "load_hold_ms",
+    "stale_shrink_ms",
     "ramp_ms",
     "online_reserve_cpu_mcpu",
     "online_reserve_memory_bytes",
@@ -65,6 +66,9 @@ class OvercommitPolicy(Struct, frozen=True, kw_only=True):
     `mid_mode` (MidMode) says how much the mid tier gets, within `mid_*_most_pct` of a zone. reclaimable: what online work requests
     above its expected peak and `mid_margin_pct` of that, and `mid_unallocated_pct` of what nobody requests. static:
     `mid_static_*_pct` of a zone.
+
+    Where the newest sample is late the promise shrinks to what is held, over `stale_shrink_ms` from when the node is stale, at most
+    until it is lost (late_promise.py).
 
     With `risk` on, the margins begin as the policy's and then follow the promises that were broken. `estimator` names the one that
     says what online work may use beyond its newest use.
@@ -99,6 +103,7 @@ class OvercommitPolicy(Struct, frozen=True, kw_only=True):
     load_pct: int = 10
     load_hold_ms: int = 10_000
     lease_ms: int = 10_000
+    stale_shrink_ms: int = 30_000
     freshness: FreshnessPolicy = FreshnessPolicy()
     risk: RiskPolicy = RiskPolicy()
     estimator: str = LAST

@@ -9,12 +9,11 @@ from colo_common.events.policy import NodePreview, PolicyPreview, PreviewPolicy
 from colo_common.model.colocation_policy import ColocationPolicy
 from colo_common.model.freshness import Freshness
 from colo_common.model.quantity import ceil_div
-from colo_overcommit.allocatable import Limit, ZoneInputs, zone_inputs
-from colo_overcommit.exclusive import exclusive_by_zone
+from colo_overcommit.allocatable import Limit, ZoneInputs
 from colo_overcommit.external import unexpired, with_external
 from colo_overcommit.followed_policy import FollowedPolicy, policy_under
 from colo_overcommit.known_node import KnownNode
-from colo_overcommit.online_charge import charges_by_zone
+from colo_overcommit.node_terms import node_terms
 from colo_overcommit.policy import OvercommitPolicy
 from colo_overcommit.recent_terms import WINDOW_MS
 
@@ -93,26 +92,7 @@ def _newest(known: KnownNode, policy: OvercommitPolicy, now_ms: int) -> tuple[Zo
     topology, sample = known.topology, known.sample
     if topology is None or sample is None:
         return ()
-    inputs = zone_inputs(
-        topology,
-        sample,
-        known.held.by_zone(),
-        policy,
-        reserved=known.reserved,
-        exclusive=exclusive_by_zone(known.held, topology, sample.workloads),
-        charges=charges_by_zone(
-            known.held,
-            topology,
-            sample.workloads,
-            cpu_policy=policy.cpu_policy,
-            memory_policy=policy.memory_policy,
-            ramp_ms=policy.ramp_ms,
-            now_ms=now_ms,
-        ),
-        is_colocated=known.is_colocated,
-        forbidden=known.forbidden,
-        normalization_pct=known.normalization_pct,
-    )
+    inputs = node_terms(known, topology, sample, policy, now_ms)
     moved = tuple(_as_moved(zone, now) for zone, now in zip(inputs, known.inputs, strict=True))
     return with_external(moved, unexpired(known.external, now_ms))
 

@@ -21,6 +21,7 @@ from colo_overcommit.external import unexpired
 from colo_overcommit.followed_policy import FollowedPolicy
 from colo_overcommit.known_node import KnownNode
 from colo_overcommit.preview import preview_policy
+from colo_overcommit.term_ages import aged, ages_of
 
 __all__ = ["answer", "explain_node", "fleet_totals", "get_node", "list_nodes", "unknown_node"]
 
@@ -35,8 +36,10 @@ _REASONS: Final = {
 }
 
 
-def answer(asked: Struct, nodes: Mapping[str, KnownNode], followed: FollowedPolicy, now_ms: int) -> Struct:
-    """The reply to a question about nodes; a Refusal (404) of any other one."""
+def answer(
+    asked: Struct, nodes: Mapping[str, KnownNode], followed: FollowedPolicy, now_ms: int, begun_ms: int | None = None
+) -> Struct:
+    """The reply to a question about nodes; a Refusal (404) of any other one. `begun_ms`: when this instance began."""
     match asked:
         case ListNodes():
             return list_nodes(nodes, asked, now_ms)
@@ -45,7 +48,7 @@ def answer(asked: Struct, nodes: Mapping[str, KnownNode], followed: FollowedPoli
         case GetNode(node=node):
             return get_node(node, nodes, now_ms)
         case ExplainAllocatable(node=node):
-            return explain_node(node, nodes, now_ms)
+            return explain_node(node, nodes, followed, now_ms, begun_ms)
         case PreviewPolicy():
             return preview_policy(nodes, asked, followed, now_ms)
         case _:
@@ -163,8 +166,10 @@ def get_node(node: str, nodes: Mapping[str, KnownNode], now_ms: int) -> NodeDeta
     )
 
 
-def explain_node(node: str, nodes: Mapping[str, KnownNode], now_ms: int) -> NodeExplained | Refusal:
-    """The published number and the terms of the newest sample; a Refusal (404) when there is none yet."""
+def explain_node(
+    node: str, nodes: Mapping[str, KnownNode], followed: FollowedPolicy, now_ms: int, begun_ms: int | None
+) -> NodeExplained | Refusal:
+    """The published number and the terms of the newest sample, as old as they are now; a Refusal (404) when there is none yet."""
     known = nodes.get(node)
     if known is None:
         return unknown_node(node, nodes)
@@ -172,9 +177,12 @@ def explain_node(node: str, nodes: Mapping[str, KnownNode], now_ms: int) -> Node
         return Refusal(
             code=404, field="node", rule=f"has no allocatable yet; its facts are {known.freshness.value}", got=node
         )
-    age_ms = max(now_ms - known.published.sampled_at_ms, 0)
+    published = known.published
+    newest = explain(known.inputs, known.sample, known.mid_inputs, ages_of(known, followed, begun_ms, now_ms))
     return NodeExplained(
-        published=known.published, newest=explain(known.inputs, known.sample, known.mid_inputs), age_ms=age_ms
+        published=structs.replace(published, explanation=aged(published.explanation, now_ms - published.at_ms)),
+        newest=newest,
+        age_ms=max(now_ms - published.sampled_at_ms, 0),
     )
 
 

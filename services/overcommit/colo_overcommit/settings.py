@@ -55,6 +55,7 @@ class OvercommitSettings(Common, frozen=True, kw_only=True):
     load_pct: int = _DEFAULT.load_pct
     load_hold_ms: int = _DEFAULT.load_hold_ms
     lease_ms: int = _DEFAULT.lease_ms
+    stale_shrink_ms: int = _DEFAULT.stale_shrink_ms
     stale_after_ms: int = _FRESHNESS.stale_after_ms
     lost_after_ms: int = _FRESHNESS.lost_after_ms
     warm_samples: int = _FRESHNESS.warm_samples
@@ -98,6 +99,7 @@ class OvercommitSettings(Common, frozen=True, kw_only=True):
             load_pct=self.load_pct,
             load_hold_ms=self.load_hold_ms,
             lease_ms=self.lease_ms,
+            stale_shrink_ms=self.stale_shrink_ms,
             freshness=FreshnessPolicy(
                 stale_after_ms=self.stale_after_ms, lost_after_ms=self.lost_after_ms, warm_samples=self.warm_samples
             ),

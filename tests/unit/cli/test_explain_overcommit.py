@@ -30,7 +30,7 @@ def test_a_term_that_only_some_zones_have_is_printed_for_those(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     terms = [a_term("cpu_capacity", zone, 16_000) for zone in (0, 1)]
-    terms += [a_term("cpu_reclaim_pct", zone, 75, "pct") for zone in (0, 1)]
+    terms += [a_term("cpu_reclaim_pct", zone, 75, "pct") | {"age_ms": 65_000 + zone * 1_000} for zone in (0, 1)]
     terms += [a_term("cpu_lse_requested", 1, 4_250), a_term("memory_held", 0, 512 << 10, "bytes")]
     published = {
         "node": "n1",
@@ -44,10 +44,12 @@ def test_a_term_that_only_some_zones_have_is_printed_for_those(
     answer = {"published": published, "newest": published["explanation"], "age_ms": 1_000}
     monkeypatch.setattr(Client, "get", lambda *_args, **_given: answer)
     assert explain.overcommit("n1") == 0
+    bar = ["█" * 18 + "▒" * 6]
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     for row in (
         ["cpu_capacity", "16", "16", "source", "of", "cpu_capacity"],
-        ["cpu_reclaim_pct", "75%", "75%", "source", "of", "cpu_reclaim_pct"],
+        ["cpu_reclaim_pct", "75%", "75%", "66s", "source", "of", "cpu_reclaim_pct"],
+        ["-", "margin", "8", "24", "66s", *bar],
         ["cpu_lse_requested", "-", "4.25", "source", "of", "cpu_lse_requested"],
         ["=", "allocatable", "1.064", "0.05", "formula"],
         ["=", "headroom", "-1.064", "-0.05", "formula"],

@@ -28,6 +28,8 @@ RESOURCE = st.builds(
     third_party=AMOUNT,
     most=st.none() | AMOUNT,
     external=st.none() | AMOUNT,
+    promised=st.none() | AMOUNT,
+    age_pct=st.sampled_from((100, 100, 60, 0)),
     normalization_pct=st.sampled_from((100, 100, 120, 500)),
 )
 

@@ -94,8 +94,10 @@ def test_a_rule_that_changes_is_published_with_the_next_sample_however_little_mo
     assert again.zones == first.zones
 
 
-@pytest.mark.parametrize(("rules", "limit"), [(UNRULED, Limit.AGE), (OFF, Limit.RULES)])
-def test_a_late_node_names_its_age_as_the_reason_unless_a_rule_is(rules: NodeRules, limit: Limit) -> None:
+@pytest.mark.parametrize(("rules", "limit", "left"), [(UNRULED, Limit.POLICY, {80}), (OFF, Limit.RULES, set())])
+def test_a_late_node_names_its_age_as_the_reason_unless_a_rule_is(
+    rules: NodeRules, limit: Limit, left: set[int]
+) -> None:
     node = Published(rules)
     node.promised()
     late_ms = node.core.deadline_ms()
@@ -105,7 +107,9 @@ def test_a_late_node_names_its_age_as_the_reason_unless_a_rule_is(rules: NodeRul
     (reply,) = node.core.handle(RequestReceived(request="r", body=ExplainAllocatable(node="n1")), late_ms)
     assert isinstance(reply, Reply)
     assert isinstance(reply.body, NodeExplained)
-    assert limits(reply.body.published) == {(0, limit.value)}
+    published = reply.body.published
+    assert {source for _, source in limits(published)} == {limit.value}
+    assert {term.value for term in published.explanation.terms if term.name.endswith("_age_pct")} == left
 
 
 @given(

@@ -80,7 +80,7 @@ def test_a_rise_waits_until_nothing_fell_for_the_hold() -> None:
     assert [type(fact) for fact in facts(core, a_sample(seq=6), 13_000)] == [AllocatableChanged, LeaseRenewed]
 
 
-def test_a_late_node_keeps_what_it_holds_and_gets_nothing_more() -> None:
+def test_a_late_node_is_promised_less_and_less_down_to_what_it_holds() -> None:
     core = a_fresh_core()
     core.handle(decided(a_placement(mcpu=3000, gib=4)), 2500)
     assert core.deadline_ms() == 12_000
@@ -89,7 +89,13 @@ def test_a_late_node_keeps_what_it_holds_and_gets_nothing_more() -> None:
     assert isinstance(changed, FreshnessChanged)
     assert (changed.freshness, changed.previous, changed.age_ms) == (Freshness.STALE, Freshness.FRESH, 10_000)
     assert isinstance(allocatable, AllocatableChanged)
-    assert (allocatable.batch_cpu_mcpu, allocatable.batch_memory_bytes) == (3000, 4 << 30)
+    numbers = [allocatable.batch_cpu_mcpu]
+    while (due_ms := core.deadline_ms()) is not None and due_ms < 62_000:
+        (allocatable,) = facts(core, Wake(), due_ms)
+        assert isinstance(allocatable, AllocatableChanged)
+        numbers.append(allocatable.batch_cpu_mcpu)
+    assert numbers == sorted(numbers, reverse=True)
+    assert (len(numbers), allocatable.batch_cpu_mcpu, allocatable.batch_memory_bytes) == (5, 3000, 4 << 30)
     assert core.deadline_ms() == 62_000
     lost = facts(core, Wake(), 62_000)
     assert isinstance(lost[0], FreshnessChanged)

@@ -339,13 +339,19 @@ class MemoryEventsGrew(Fact, frozen=True, kw_only=True):
 
 
 class Term(Struct, frozen=True, kw_only=True):
-    """One named number of a formula. `zone` None: of the whole node. `source` names the place it was read from, or its setting."""
+    """One named number of a formula. `zone` None: of the whole node. `source` names the place it was read from, or its setting.
+
+    `age_ms` is how old what the source says was when the explanation was made, None where that is not known; `sample_seq` is the
+    sample that the value was read from, None for what no sample says.
+    """
 
     name: str
     value: Signed
     unit: Literal["mcpu", "bytes", "pct", "ms", "count"]
     source: str
     zone: Number | None = None
+    age_ms: Ms | None = None
+    sample_seq: Number | None = None
 
 
 class Explanation(Struct, frozen=True, kw_only=True):

@@ -338,7 +338,7 @@ class ExplainAllocatable(Struct, frozen=True, kw_only=True):
 class NodeExplained(Struct, frozen=True, kw_only=True):
     """The `published` allocatable with its explanation, and the terms of the `newest` sample, published or not.
 
-    `age_ms` is the age of the sample behind the published allocatable.
+    `age_ms` is the age of the sample behind the published allocatable. The ages of all terms are those of the answer.
     """
 
     published: AllocatableChanged
