@@ -26,6 +26,7 @@ from colo_common.model.restriction import Restriction, RestrictionKind, Restrict
 from colo_common.model.workload import RunSpec
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.stamp import Stamp
+from colo_executor.freeze import FreezePolicy
 from colo_executor.local import Drift
 from colo_executor.main import executor_service
 from colo_executor.settings import ExecutorSettings
@@ -277,6 +278,51 @@ def test_leaving_puts_batch_work_to_the_floor_and_restore_ends_it() -> None:
         assert node.machine.batch_quota_mcpu is None
         assert len(node.machine.counters().replicas) == 0
         assert len(node.reported(ReplicaEnded)) == 1
+
+    run_virtual(story())
+
+
+def test_batch_work_at_the_floor_is_frozen_hears_its_end_and_is_left_frozen_by_no_crash_and_no_exit() -> None:
+    async def story() -> None:
+        freeze = FreezePolicy(by="any", dwell_ms=1_000, least_ms=1_000, most_ms=3_000)
+        node = Node(ExecutorSettings(period_ms=100, freeze=freeze))
+        await node.start()
+        await node.apply(work())
+        node.online_mcpu = 14_000
+        await asyncio.sleep(3)
+        assert node.machine.is_batch_frozen
+        node.machine.advance(node.clock.now_ms())
+        used_ns = node.machine.usage().batch_usage_ns
+        await asyncio.sleep(0.5)
+        assert node.machine.usage().batch_usage_ns == used_ns, "not even the floor"
+        await node.crash()
+        assert node.machine.is_batch_frozen
+        await node.start()
+        assert not node.machine.is_batch_frozen, "a new executor finds it frozen and lets it run"
+        await asyncio.sleep(2)
+        assert node.machine.is_batch_frozen
+        stop = ReplicaStop(replica="job/main/0", attempt=1, grace_ms=60_000, reason=Reason.CANCELLED)
+        await node.order(StopReplicas(node=NODE, generation=1, stops=(stop,)))
+        assert not node.machine.is_batch_frozen
+        await asyncio.sleep(5)
+        assert node.reported(ReplicaEnded), "it heard its end"
+        await node.apply(work("job/main/1"))
+        await asyncio.sleep(3)
+        node.machine.set_batch_frozen(is_frozen=not node.machine.is_batch_frozen)
+        await asyncio.sleep(1.5)
+        assert not node.machine.is_batch_frozen, "whoever flipped it, it runs"
+        await asyncio.sleep(60)
+        await node.leave()
+        assert not node.machine.is_batch_frozen
+        flips = [fact for fact in node.reported(EnforcementChanged) if fact.ceiling_before_mcpu == fact.ceiling_mcpu]
+        assert [fact.frozen for fact in flips[:2]] == [True, True], "the crash told nobody"
+        assert {fact.reason for fact in flips} >= {
+            Reason.BATCH_FROZEN,
+            Reason.BATCH_THAWED_STOP,
+            Reason.BATCH_THAWED_LIMIT,
+        }
+        began = [fact.at_ms for fact in flips if fact.frozen]
+        assert all(later - earlier >= 60_000 for earlier, later in zip(began[1:], began[4:], strict=False))
 
     run_virtual(story())
 

@@ -7,9 +7,14 @@ from colo_executor.local import (
     CeilingRefused,
     CeilingWritten,
     FastReading,
+    FreezeRefused,
+    FreezeWritten,
+    FrozenFound,
+    FrozenMoved,
     NoteViolation,
     RenewLease,
     SetCeiling,
+    SetFrozen,
 )
 from colo_executor.reflex import Reflex, ReflexEffect, ReflexEvent, ReflexPolicy
 
@@ -40,7 +45,15 @@ class NodeExecutor:
     def handle(self, event: NodeEvent, now_ms: int) -> list[Effect]:
         """Route the event, carry what one half says to the other, return what is for the shell."""
         match event:
-            case FastReading() | RenewLease() | CeilingWritten() | CeilingRefused():
+            case (
+                FastReading()
+                | RenewLease()
+                | CeilingWritten()
+                | CeilingRefused()
+                | FreezeWritten()
+                | FreezeRefused()
+                | FrozenFound()
+            ):
                 return self._from_reflex(self.reflex.handle(event, now_ms), now_ms)
             case Wake():
                 effects: list[Effect] = []
@@ -65,9 +78,9 @@ class NodeExecutor:
         kept: list[Effect] = []
         for effect in effects:
             match effect:
-                case CeilingMoved():
+                case CeilingMoved() | FrozenMoved():
                     kept += self._from_executor(self.executor.handle(effect, now_ms), now_ms)
-                case SetCeiling():
+                case SetCeiling() | SetFrozen():
                     kept.append(effect)
         return kept
 

@@ -22,6 +22,8 @@ from colo_executor.journal import JournalBusy
 from colo_executor.knobs import Knob
 from colo_executor.local import (
     CeilingWritten,
+    FreezeRefused,
+    FreezeWritten,
     LaunchFailed,
     RememberEnd,
     ReplicaLaunched,
@@ -34,6 +36,7 @@ from colo_executor.process.kill_tier import CONTROLLERS, SUFFIX, KillTier
 from colo_executor.process.machine import start_ticks
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
+from colo_executor.process.watched import Watched
 from tests.support.adopted import adopted
 from tests.support.attempts import next_exit, start
 from tests.support.builders import a_placement
@@ -500,6 +503,71 @@ async def test_a_suspended_replica_gets_no_cpu_hears_its_end_and_runs_on_when_re
     assert codes == [7, 137], "resumed it heard SIGTERM; the other one was killed as it was"
 
 
+async def test_batch_work_is_frozen_as_a_whole_and_no_end_and_no_restart_leaves_it_so(policy: ProcessPolicy) -> None:
+    # Not of the idle class: beside other work that would stand still by itself.
+    policy = replace(policy, desired=DesiredPolicy(idle=False))
+    tree = CgroupTree(ROOT, policy.subtree)
+    async with adopted(policy) as runtime:
+        await start(runtime, a_run(f"trap 'exit 7' TERM; {SPIN}"))
+        await start(runtime, a_run(SPIN, replica="job/main/1"))
+        both = ("job/main/0", "job/main/1")
+
+        async def both_run() -> bool:
+            return all(used_us(policy, replica) > 20_000 for replica in both)
+
+        await eventually(both_run, "both use CPU")
+        # An operator suspends one of them while all are frozen, and that one alone stays so.
+        assert isinstance(runtime.set_frozen(is_frozen=True), FreezeWritten)
+        assert runtime.read_frozen()
+        assert (await runtime.suspend(suspend(True, both[1]))).failed == ()
+        await eventually(lambda: stands_still(policy, *both), "both stand still")
+        assert (await runtime.reconcile()) is None, "our own freeze is no drift"
+        await runtime.signal(signal("term"))
+        refused = runtime.set_frozen(is_frozen=True)
+        assert isinstance(refused, FreezeRefused)
+        assert "being ended" in refused.detail
+        reading = None
+        for _ in range(3):
+            reading = runtime.read_fast(1) or reading
+        assert reading is not None
+        assert not reading.may_freeze
+        assert isinstance(runtime.set_frozen(is_frozen=False), FreezeWritten)
+        assert (await next_exit(runtime)).exit_code == 7, "it heard SIGTERM as soon as it ran again"
+        assert await stands_still(policy, both[1])
+        assert isinstance(runtime.set_frozen(is_frozen=True), FreezeWritten), "nobody is being ended any more"
+        await runtime.close()
+        # The next executor finds the group frozen.
+        async with adopted(policy) as second:
+            assert not second.read_frozen()
+            assert (await second.suspend(suspend(False, both[1]))).failed == ()
+            before = used_us(policy, both[1])
+
+            async def runs_on() -> bool:
+                return used_us(policy, both[1]) > before
+
+            await eventually(runs_on, "it runs again")
+            assert isinstance(second.set_frozen(is_frozen=True), FreezeWritten)
+            # A reflex that stands still: the watchdog lets it run. Nobody beats here.
+            watched = Watched(second.quota_path, 20_000, 500, second.frozen_path)
+
+            async def is_thawed() -> bool:
+                return not second.read_frozen()
+
+            await eventually(is_thawed, "the watchdog")
+            await watched.leave()
+            # `restore` ends what is frozen.
+            assert isinstance(second.set_frozen(is_frozen=True), FreezeWritten)
+    assert not tree.exists("batch")
+
+
+async def stands_still(policy: ProcessPolicy, *replicas: str) -> bool:
+    """Whether none of them uses CPU while another process of this machine does, for a tenth of a second."""
+    before = [used_us(policy, replica) for replica in replicas]
+    other = await asyncio.create_subprocess_exec("timeout", "0.1", "sh", "-c", SPIN)
+    await other.wait()
+    return [used_us(policy, replica) for replica in replicas] == before
+
+
 async def stand_still_and_end(runtime: ProcessRuntime, policy: ProcessPolicy) -> list[int | None]:
     both = ("job/main/0", "job/main/1")
     listens = a_run(f"trap 'exit 7' TERM; echo listens; {SPIN}")
@@ -514,14 +582,7 @@ async def stand_still_and_end(runtime: ProcessRuntime, policy: ProcessPolicy) ->
     done = await runtime.suspend(suspend(True, *both, "job/main/9"))
     assert done.failed == ()
 
-    async def is_still() -> bool:
-        """Whether neither uses CPU while another process of this machine does, for a tenth of a second."""
-        before = [used_us(policy, replica) for replica in both]
-        other = await asyncio.create_subprocess_exec("timeout", "0.1", "sh", "-c", SPIN)
-        await other.wait()
-        return [used_us(policy, replica) for replica in both] == before
-
-    await eventually(is_still, "both stand still")
+    await eventually(lambda: stands_still(policy, *both), "both stand still")
 
     await runtime.suspend(suspend(False, both[0]))
     await runtime.signal(signal("term"))

@@ -122,6 +122,10 @@ class LabObserver:
                 self.jobs.setdefault(fact.job, "Pending")
             case EnforcementChanged() if not fact.observed:
                 self._view(fact.node).ceiling_mcpu = fact.ceiling_mcpu
+                if fact.ceiling_before_mcpu == fact.ceiling_mcpu:
+                    state = "frozen" if fact.frozen else "no longer frozen"
+                    self.event_log.append(f"{fact.node}: batch work {state} ({fact.reason.value})")
+                    return
                 before, after = fact.ceiling_before_mcpu / 1000, fact.ceiling_mcpu / 1000
                 self.event_log.append(
                     f"{fact.node}: batch ceiling {before:.1f} -> {after:.1f} CPU ({fact.reason.value})"

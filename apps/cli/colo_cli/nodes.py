@@ -261,6 +261,10 @@ def _print_ceiling(reply: "NodeReply") -> None:
         f" ({ceiling.reason.value}, {ago(ceiling.at_ms, reply.node.now_ms)} ago);"
         f" online work used {cpu_text(ceiling.online_cpu_used_mcpu)} CPU then"
     )
+    if ceiling.frozen:
+        print_text(
+            f"batch work {'would be' if ceiling.observed else 'is'} frozen: it gets no CPU whatever the ceiling says"
+        )
     for knob in ceiling.knobs:
         print(f"  {knob.path} = {knob.value}")
 

@@ -80,6 +80,7 @@ class SimMachine:
         ]
         self._zone_weight_sum = sum(self._zone_weights)
         self._quota_mcpu: int | None = None
+        self._is_frozen = False
         self._cpus = CpuSet((1 << spec.zones * spec.cpus_per_zone) - 1)
         self._cpu_room_mcpu = [self._zone_capacity_mcpu] * spec.zones
         self._replicas: dict[str, Replica] = {}
@@ -166,7 +167,7 @@ class SimMachine:
         claims = list(self._replicas.values())
         shares = self._uncontended
         if shares is None:
-            shares = self._uncontended = share_batch_cpu(claims, self._cpu_room_mcpu, self._quota_mcpu)
+            shares = self._uncontended = share_batch_cpu(claims, self._cpu_room_mcpu, self._most_mcpu)
         self._is_contended = not self._fits_with_online(shares.zone_mcpu)
         if self._is_contended:
             least_mcpu = self._zone_capacity_mcpu * self.spec.interference.batch_weight_permille // 1_000
@@ -177,17 +178,18 @@ class SimMachine:
                     self._cpu_room_mcpu, self._online_zone_mcpu, self._online_replicas.zone_mcpu, strict=True
                 )
             ]
-            shares = share_batch_cpu(claims, room_mcpu, self._quota_mcpu)
+            shares = share_batch_cpu(claims, room_mcpu, self._most_mcpu)
         for replica, rate_mcpu in zip(claims, shares.granted_mcpu, strict=True):
             if replica.rate_mcpu != rate_mcpu:
                 replica.run_at(rate_mcpu, self._at_ms)
             self._next_exit_ms = min(self._next_exit_ms, replica.due_ms())
         self._shares = shares
         if self._unlimited is None:
-            is_limited = self._quota_mcpu is not None and self._quota_mcpu < sum(claim.cpu_mcpu for claim in claims)
+            most_mcpu = self._most_mcpu
+            is_limited = most_mcpu is not None and most_mcpu < sum(claim.cpu_mcpu for claim in claims)
             self._unlimited = share_batch_cpu(claims, self._cpu_room_mcpu, None) if is_limited else self._uncontended
         self._is_stale = False
-        self._tally.set_batch(shares, claims, self._quota_mcpu)
+        self._tally.set_batch(shares, claims, self._most_mcpu)
         self._update_online_tally()
 
     def _update_online_tally(self) -> None:
@@ -246,6 +248,22 @@ class SimMachine:
             self._quota_mcpu = quota_mcpu
             self._uncontended = None
             self._is_stale = True
+
+    def set_batch_frozen(self, *, is_frozen: bool) -> None:
+        """Give all batch replicas together no CPU, whatever the quota, or what the quota allows again."""
+        if is_frozen != self._is_frozen:
+            self._is_frozen = is_frozen
+            self._uncontended = None
+            self._is_stale = True
+
+    @property
+    def is_batch_frozen(self) -> bool:
+        """Whether batch work is frozen, as a read of the kernel file would show."""
+        return self._is_frozen
+
+    @property
+    def _most_mcpu(self) -> int | None:
+        return 0 if self._is_frozen else self._quota_mcpu
 
     def set_batch_cpus(self, cpus: str | None) -> None:
         """Let batch replicas run on these CPUs only (a kernel list, "0-3,8"); None means all of the machine."""
@@ -390,6 +408,7 @@ class SimMachine:
         self._exits.clear()
         self._is_memory_over = False
         self._quota_mcpu = None
+        self._is_frozen = False
         self.set_batch_cpus(None)
         self._boot += 1
         self._tally.forget_counters()
@@ -521,8 +540,9 @@ class SimMachine:
         if ledger.online_used_mcpu_ms + ledger.batch_used_mcpu_ms > ledger.node_ms * ledger.cpu_capacity_mcpu:
             raise InvariantBroken("a machine cannot give more than its capacity", node=self.node)
         granted_mcpu = sum(self._shares.granted_mcpu)
-        if not self._is_stale and self._quota_mcpu is not None and granted_mcpu > self._quota_mcpu:
-            raise InvariantBroken("batch must stay within its quota", granted=granted_mcpu, quota=self._quota_mcpu)
+        most_mcpu = self._most_mcpu
+        if not self._is_stale and most_mcpu is not None and granted_mcpu > most_mcpu:
+            raise InvariantBroken("batch must stay within its quota", granted=granted_mcpu, quota=most_mcpu)
 
     def digest(self) -> str:
         """Return a fingerprint of all counters, the ledger and unread exits."""

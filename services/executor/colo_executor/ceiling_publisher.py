@@ -5,7 +5,7 @@ from typing import Final
 from colo_common.events.effects import Publish
 from colo_common.events.enforcement import EnforcementChanged
 from colo_common.model.reasons import Reason
-from colo_executor.local import CeilingMoved
+from colo_executor.local import CeilingMoved, FrozenMoved
 
 __all__ = ["CeilingPublisher"]
 
@@ -36,6 +36,32 @@ class CeilingPublisher:
         self._rose: Reason | None = None
         self._published_mcpu: int | None = None
         self._published_at_ms: int | None = None
+        self._is_frozen = False
+
+    def frozen(self, moved: FrozenMoved, now_ms: int) -> list[Publish]:
+        """The fact that batch work was frozen or runs again. It waits for no interval: the reflex limits how often it comes."""
+        self._is_frozen = moved.is_frozen
+        fact = EnforcementChanged(
+            at_ms=moved.at_ms,
+            node=self._node,
+            reason=moved.reason,
+            ceiling_mcpu=moved.ceiling_mcpu,
+            ceiling_before_mcpu=moved.ceiling_mcpu,
+            online_cpu_used_mcpu=moved.online_used_mcpu,
+            target_mcpu=moved.target_mcpu,
+            knobs=moved.knobs,
+            rule=moved.rule,
+            capacity_mcpu=moved.capacity_mcpu,
+            threshold_pct=moved.threshold_pct,
+            system_cpu_used_mcpu=moved.system_used_mcpu,
+            reserved_cpu_mcpu=moved.reserved_mcpu,
+            observed=moved.observed,
+            stall_group=moved.group,
+            stall_pct=moved.pct if moved.group else 0,
+            frozen=moved.is_frozen,
+        )
+        state = "frozen" if moved.is_frozen else "thawed"
+        return [Publish(fact=fact, id=f"executor:{state}:{self._node}:{now_ms}")]
 
     def note(self, moved: CeilingMoved) -> None:
         """Note a move of the ceiling; it replaces an older move that was not published."""
@@ -84,6 +110,7 @@ class CeilingPublisher:
             stall_pct=moved.stall_pct,
             slo_workload=moved.slo_workload,
             violation_pct=moved.violation_pct,
+            frozen=self._is_frozen,
         )
         return [Publish(fact=fact, id=f"executor:ceiling:{self._node}:{now_ms}")]
 

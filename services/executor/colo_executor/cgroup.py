@@ -31,6 +31,7 @@ __all__ = ["CgroupError", "CgroupTree", "Drifted"]
 
 _T = TypeVar("_T")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,230}")
+_SELF_FREEZING: Final = "freezer.self_freezing"
 _RETRY_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 
 
@@ -400,6 +401,13 @@ class CgroupTree:
         name = "cpu.cfs_quota_us" if self.version == 1 else "cpu.max"
         return os.path.join(self.hierarchy.mounts["cpu"], self.name, group, name)
 
+    def frozen_path(self, group: str) -> str:
+        """The file that freezes the group, for writers that keep nothing open; "" where the kernel has no freezer."""
+        mount = self.hierarchy.mounts.get("freezer")
+        if mount is None:
+            return ""
+        return os.path.join(mount, self.name, group, "cgroup.freeze" if self.version == 2 else "freezer.state")
+
     @property
     def idle_path(self) -> str:
         """The file "cpu.idle" of the subtree, for readers that keep nothing open."""
@@ -652,6 +660,8 @@ class CgroupTree:
 
 def _writes_of(knob: Knob, name: str, text: str, before: str) -> tuple[tuple[str, str], ...]:
     """File and text of each write that sets the knob: one, but for rules of devices under v1."""
+    if name == _SELF_FREEZING:
+        return (("freezer.state", "FROZEN" if text == "1" else "THAWED"),)
     return access_writes(before, text) if knob is Knob.DEVICES and name != FENCE else ((name, text),)
 
 

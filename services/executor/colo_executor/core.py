@@ -26,6 +26,7 @@ from colo_executor.local import (
     Adopted,
     CeilingMoved,
     Drift,
+    FrozenMoved,
     KeepCpus,
     LaunchFailed,
     LaunchReplica,
@@ -56,6 +57,7 @@ ExecutorEvent = (
     | LaunchFailed
     | ReplicaExited
     | CeilingMoved
+    | FrozenMoved
     | Drift
     | Adopted
     | RestrictionsChanged
@@ -141,6 +143,8 @@ class Executor:
             case CeilingMoved():
                 self._publisher.note(event)
                 return [*self._publisher.publish_due(self._has_batch(), now_ms)]
+            case FrozenMoved():
+                return [*self._publisher.frozen(event, now_ms)]
             case Drift():
                 return [*self._drifts.report(event, now_ms)]
             case Adopted():

@@ -88,7 +88,8 @@ _FILES: Final[dict[Knob, KnobFile]] = {
     Knob.MEMORY_LIMIT: KnobFile(controller="memory", v1="memory.limit_in_bytes", v2="memory.max"),
     Knob.OOM_GROUP: KnobFile(controller="memory", v1="", v2="memory.oom.group"),
     Knob.PIDS_LIMIT: KnobFile(controller="pids", v1="pids.max", v2="pids.max"),
-    Knob.FROZEN: KnobFile(controller="freezer", v1="freezer.state", v2="cgroup.freeze"),
+    # Shows what writes to freezer.state asked for; that file shows what the groups above ask for, too.
+    Knob.FROZEN: KnobFile(controller="freezer", v1="freezer.self_freezing", v2="cgroup.freeze"),
     Knob.HUGE_PAGES_LIMIT: KnobFile(controller="hugetlb", v1="hugetlb.{size}.limit_in_bytes", v2="hugetlb.{size}.max"),
     Knob.HUGE_PAGES_RESERVED_LIMIT: KnobFile(
         controller="hugetlb", v1="hugetlb.{size}.rsvd.limit_in_bytes", v2="hugetlb.{size}.rsvd.max"
@@ -176,8 +177,6 @@ def text_of(knob: Knob, version: int, value: int | str) -> str:
     match knob:
         case Knob.CPU_WEIGHT:
             return str(value if version == 1 else weight_v2(value))
-        case Knob.FROZEN if version == 1:
-            return "FROZEN" if value else "THAWED"
         case Knob.CPU_QUOTA if version == 2:
             return f"{'max' if value == UNLIMITED else value} {PERIOD_US}"
         case _ if value == UNLIMITED and (knob in _LIMITS or knob is Knob.PIDS_LIMIT):
@@ -206,9 +205,6 @@ def agrees(knob: Knob, version: int, wrote: str, shown: str) -> bool:
     wrote, shown = wrote.strip(), shown.strip()
     if wrote == shown:
         return True
-    if knob is Knob.FROZEN:
-        # v1 shows this until the last process has stopped.
-        return (wrote, shown) == ("FROZEN", "FREEZING")
     if knob is Knob.DEVICES:
         return rules_in(wrote) == rules_in(shown)
     if knob in _LIMITS and wrote == "-1":

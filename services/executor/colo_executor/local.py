@@ -22,6 +22,10 @@ __all__ = [
     "CeilingWritten",
     "Drift",
     "FastReading",
+    "FreezeRefused",
+    "FreezeWritten",
+    "FrozenFound",
+    "FrozenMoved",
     "KeepCpus",
     "LaunchFailed",
     "LaunchReplica",
@@ -33,6 +37,7 @@ __all__ = [
     "ReplicaExited",
     "ReplicaLaunched",
     "SetCeiling",
+    "SetFrozen",
     "SignalReplica",
     "ReplicasSuspended",
     "RememberRestrictions",
@@ -48,7 +53,7 @@ class FastReading(Struct, frozen=True, kw_only=True):
     the use of that work; it is all other use but that of batch work and the interrupt and stolen time (`system_used_mcpu`). Never
     negative. `reserved_mcpu` are the CPUs that the node's rules withhold.
     `is_idle`: the kernel was read back to run batch work only where nothing else runs. `stalls` None: what online work waits for
-    cannot be read.
+    cannot be read. `may_freeze`: batch work runs here that the kernel can freeze, and none of it is being ended.
     """
 
     at_ms: int
@@ -59,6 +64,7 @@ class FastReading(Struct, frozen=True, kw_only=True):
     reserved_mcpu: int = 0
     is_idle: bool = False
     stalls: OnlineStalls | None = None
+    may_freeze: bool = False
 
 
 class SetCeiling(Struct, frozen=True, kw_only=True):
@@ -86,6 +92,57 @@ class CeilingRefused(Struct, frozen=True, kw_only=True):
 
     ceiling_mcpu: int
     detail: str
+
+
+class SetFrozen(Struct, frozen=True, kw_only=True):
+    """Effect: freeze all batch work, or let it run again. Answered by FreezeWritten or FreezeRefused."""
+
+    is_frozen: bool
+
+
+class FreezeWritten(Struct, frozen=True, kw_only=True):
+    """The kernel freezes batch work, or lets it run. `observed`: it would, and does not."""
+
+    is_frozen: bool
+    knobs: tuple[KnobValue, ...] = ()
+    observed: bool = False
+
+
+class FreezeRefused(Struct, frozen=True, kw_only=True):
+    """The kernel did not freeze or thaw batch work, or a replica is being ended meanwhile."""
+
+    is_frozen: bool
+    detail: str
+
+
+class FrozenFound(Struct, frozen=True, kw_only=True):
+    """The kernel shows another state than the last one written: a watchdog or another program changed it."""
+
+    is_frozen: bool
+
+
+class FrozenMoved(Struct, frozen=True, kw_only=True):
+    """The reflex froze batch work or let it run again, and why; an event of the executor core.
+
+    `group` is the group of online work that waited for a CPU, `pct` its share of the time, or without one the use of the node by
+    online work. `rule` decided.
+    """
+
+    at_ms: int
+    is_frozen: bool
+    reason: Reason
+    ceiling_mcpu: int
+    capacity_mcpu: int
+    online_used_mcpu: int = 0
+    system_used_mcpu: int = 0
+    reserved_mcpu: int = 0
+    target_mcpu: int = 0
+    threshold_pct: int = 0
+    knobs: tuple[KnobValue, ...] = ()
+    observed: bool = False
+    rule: Literal["usage", "stall"] = "usage"
+    group: str = ""
+    pct: int = 0
 
 
 class CeilingMoved(Struct, frozen=True, kw_only=True):

@@ -95,7 +95,8 @@ async def build(process: ServiceProcess, settings: ExecutorSettings) -> None:
         process.metrics.gauge(name, says).set_function(read)
     watched = None
     if settings.watchdog_ms:
-        watched = Watched(runtime.quota_path, quota_us(settings.suppress.floor_mcpu), settings.watchdog_ms)
+        floor_us = quota_us(settings.suppress.floor_mcpu)
+        watched = Watched(runtime.quota_path, floor_us, settings.watchdog_ms, runtime.frozen_path)
         process.at_close(watched.leave)
     _add(process, settings, runtime, (lambda: None) if watched is None else watched.beat)
 

@@ -2,7 +2,7 @@
 
 It is a core of its own, because it must go on while the rest of the service waits for a server. One of two rules decides: by what
 online work uses (`suppress`), or by what it waits for (`stall`); beside both, what online work says of its own latency sets a limit
-(`slo`).
+(`slo`). Below the floor there is one more rung: batch work is frozen (`freeze`).
 """
 
 from typing import Final, Literal, assert_never
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from colo_common.events.effects import Wake
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
+from colo_executor.freeze import FreezeChange, FreezePolicy, FreezeState, Harm, decide_freeze, thawed
 from colo_executor.lease import Lease, LeasePhase, LeasePolicy, expired_at, limit_mcpu, next_step_ms, phase_of, renewed
 from colo_executor.local import (
     CeilingFound,
@@ -20,24 +21,48 @@ from colo_executor.local import (
     CeilingRefused,
     CeilingWritten,
     FastReading,
+    FreezeRefused,
+    FreezeWritten,
+    FrozenFound,
+    FrozenMoved,
     NoteViolation,
     RenewLease,
     SetCeiling,
+    SetFrozen,
 )
 from colo_executor.slo import SloPolicy, SloState, noted, slo_limited
-from colo_executor.stall import OnlineStalls, StallDecision, StallPolicy, StallState, decide_stall
-from colo_executor.suppress import Suppress, SuppressDecision, SuppressPolicy, bounds_mcpu, decide
+from colo_executor.stall import OnlineStalls, StallDecision, StallPolicy, StallState, accused_of, decide_stall, share_of
+from colo_executor.suppress import Suppress, SuppressDecision, SuppressPolicy, bounds_mcpu, decide, left_mcpu
 
 __all__ = ["Reflex", "ReflexEffect", "ReflexEvent", "ReflexPolicy"]
 
 _OF_SLO: Final = (Reason.ONLINE_SLO, Reason.ONLINE_SLO_KEPT, Reason.ONLINE_SLO_OTHERWISE)
 
-ReflexEvent = FastReading | RenewLease | NoteViolation | CeilingWritten | CeilingFound | CeilingRefused | Wake
-ReflexEffect = SetCeiling | CeilingMoved
+_THAWED: Final[dict[FreezeChange, Reason]] = {
+    "calm": Reason.BATCH_THAWED,
+    "otherwise": Reason.BATCH_THAWED_OTHERWISE,
+    "limit": Reason.BATCH_THAWED_LIMIT,
+    "stop": Reason.BATCH_THAWED_STOP,
+}
+
+ReflexEvent = (
+    FastReading
+    | RenewLease
+    | NoteViolation
+    | CeilingWritten
+    | CeilingFound
+    | CeilingRefused
+    | FreezeWritten
+    | FreezeRefused
+    | FrozenFound
+    | Wake
+)
+ReflexEffect = SetCeiling | CeilingMoved | SetFrozen | FrozenMoved
 
 
 class ReflexPolicy(Struct, frozen=True, kw_only=True):
-    """The policies of the two rules, of the lease and of the limit by online latency, and the limits of the reflex itself.
+    """The policies of the two rules, of the lease, of the limit by online latency and of freezing, and the limits of the reflex
+    itself.
 
     `rule` `usage` keeps batch work below what online work leaves of the node. `stall` shrinks it only where that relieves online
     work that waits for a CPU. `auto` takes `stall` where the kernel was read back to run batch work only on CPU time that nothing
@@ -51,6 +76,7 @@ class ReflexPolicy(Struct, frozen=True, kw_only=True):
     stall: StallPolicy = StallPolicy()
     lease: LeasePolicy = LeasePolicy()
     slo: SloPolicy = SloPolicy()
+    freeze: FreezePolicy = FreezePolicy()
     blind_ms: int = 1_000
     retry_ms: int = 1_000
     retry_most_ms: int = 30_000
@@ -61,6 +87,7 @@ class ReflexPolicy(Struct, frozen=True, kw_only=True):
         self.stall.validate()
         self.lease.validate()
         self.slo.validate()
+        self.freeze.validate()
 
 
 class Reflex:
@@ -89,6 +116,16 @@ class Reflex:
         self._slo = SloState()
         self._blind = False
         self._retry_at_ms: int | None = None
+        self._freeze = FreezeState()
+        self._is_frozen = False
+        self._flipped = Reason.BATCH_THAWED
+        self._cause: Harm | None = None
+        self._thaw_at_ms = now_ms
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the kernel freezes batch work, as it was last read back."""
+        return self._is_frozen
 
     @property
     def ceiling_mcpu(self) -> int | None:
@@ -125,16 +162,24 @@ class Reflex:
                 return []
             case CeilingRefused():
                 return self._refused(now_ms)
+            case FreezeWritten():
+                return self._freeze_written(event, now_ms)
+            case FreezeRefused():
+                return self._freeze_refused(event, now_ms)
+            case FrozenFound():
+                return self._found_frozen(event, now_ms)
             case Wake():
                 return self._wake(now_ms)
             case _:
                 assert_never(event)
 
     def deadline_ms(self) -> int | None:
-        """When to send Wake: the end of `blind_ms`, the next step of the lease, or the next try of a refused ceiling."""
+        """When to send Wake: the end of `blind_ms`, the next step of the lease, or the next try of a refused ceiling or thaw."""
         if self._state.ceiling_mcpu is None:
             return None
         due = [self._retry_at_ms] if self._retry_at_ms is not None else []
+        if self._is_frozen and self._freeze.frozen_since_ms is None:
+            due.append(self._thaw_at_ms)
         if not self._blind:
             due.append(self._read_at_ms + self.policy.blind_ms)
             due.append(next_step_ms(self.lease, self.policy.lease, self._seen_ms))
@@ -148,6 +193,8 @@ class Reflex:
         ceiling = self._state.ceiling_mcpu
         if ceiling is not None and self._reading is not None and ceiling > cap:
             raise InvariantBroken("batch ceiling above the cap", ceiling_mcpu=ceiling, cap_mcpu=cap)
+        if self._freeze.frozen_since_ms is not None and (self._blind or self.policy.freeze.by == "off"):
+            raise InvariantBroken("batch work is frozen and nobody looks", blind=self._blind)
 
     def _read(self, reading: FastReading, now_ms: int) -> list[ReflexEffect]:
         if reading.capacity_mcpu < 1:
@@ -163,7 +210,8 @@ class Reflex:
             self._read_usage(reading, now_ms, limit)
         else:
             self._read_stalls(reading, stalls, now_ms, limit)
-        return self._write(now_ms)
+        self._judge_freeze(reading, now_ms)
+        return [*self._write(now_ms), *self._write_frozen(now_ms)]
 
     def _acts_on_stalls(self, reading: FastReading) -> bool:
         match self.policy.rule:
@@ -251,12 +299,14 @@ class Reflex:
         if not self._blind and now_ms - self._read_at_ms >= self.policy.blind_ms:
             self._blind = True
             self._fell, ceiling = Reason.LOAD_UNREADABLE, min(ceiling, floor)
+            # The floor holds, and nobody could tell when the harm is over.
+            self._thaw(Reason.LOAD_UNREADABLE, now_ms)
         elif not self._blind:
             limit = self._limit(ceiling, now_ms)
             if limit is not None and limit < ceiling:
                 self._fell, ceiling = Reason.LEASE_EXPIRED, limit
         self._state = replace(self._state, ceiling_mcpu=ceiling)
-        return self._write(now_ms)
+        return [*self._write(now_ms), *self._write_frozen(now_ms)]
 
     def _limits(self, reading: FastReading, ceiling: int, now_ms: int) -> int | None:
         """The lower of the limits of an expired lease and of online latency, and which of them it is; None without a limit."""
@@ -351,6 +401,106 @@ class Reflex:
         self.refusals += 1
         self._retry_at_ms = now_ms + wait_ms
         return []
+
+    # ------------------------------------------------------------ the last rung
+
+    def _judge_freeze(self, reading: FastReading, now_ms: int) -> None:
+        policy = self.policy.freeze
+        if policy.by == "off":
+            return
+        floor, _ = bounds_mcpu(self.policy.suppress, reading.capacity_mcpu)
+        ceiling = self._state.ceiling_mcpu
+        self._freeze, change = decide_freeze(
+            policy,
+            self._freeze,
+            harm=self._harm(reading, now_ms),
+            is_at_floor=ceiling is not None and ceiling <= floor and ceiling == self._written_mcpu,
+            may_freeze=reading.may_freeze,
+            now_ms=now_ms,
+            relief_pct=self.policy.stall.relief_pct if self.rule == "stall" else 0,
+        )
+        if change == "freeze":
+            self._flipped, self._cause = Reason.BATCH_FROZEN, self._freeze.cause
+        elif change != "none":
+            self._flipped = _THAWED[change]
+
+    def _harm(self, reading: FastReading, now_ms: int) -> Harm | None:
+        """What online work suffers by the rule that decides; while batch work is frozen, until it is clearly over."""
+        cause = None if self._freeze.frozen_since_ms is None else self._freeze.cause
+        state, capacity = self._state, reading.capacity_mcpu
+        if isinstance(state, StallState):
+            stall = self.policy.stall
+            if cause is not None:
+                pct = share_of(state, cause.group)
+                return Harm(group=cause.group, pct=pct) if pct >= stall.calm_pct else None
+            # Batch work that uses next to nothing is not why somebody waits.
+            if reading.batch_used_mcpu * 100 < capacity * stall.blamed_pct:
+                return None
+            accused = accused_of(stall, state, now_ms)
+            return None if accused is None else Harm(group=accused[0], pct=accused[1])
+        if self.policy.freeze.by != "any":
+            return None
+        suppress = self.policy.suppress
+        system = max(reading.system_used_mcpu, reading.reserved_mcpu)
+        left = left_mcpu(suppress, capacity, reading.online_used_mcpu, system)
+        least = capacity * suppress.band_pct // 100 if cause is not None else 0
+        return Harm(pct=(reading.online_used_mcpu + system) * 100 // capacity) if left < least else None
+
+    def _thaw(self, reason: Reason, now_ms: int) -> None:
+        if self._freeze.frozen_since_ms is not None:
+            self._freeze = thawed(self.policy.freeze, self._freeze, "calm", now_ms)
+            self._flipped = reason
+
+    def _write_frozen(self, now_ms: int) -> list[ReflexEffect]:
+        is_wanted = self._freeze.frozen_since_ms is not None
+        if is_wanted == self._is_frozen or (not is_wanted and now_ms < self._thaw_at_ms):
+            return []
+        if not is_wanted:
+            self._thaw_at_ms = now_ms + self.policy.retry_ms
+        return [SetFrozen(is_frozen=is_wanted)]
+
+    def _freeze_written(self, event: FreezeWritten, now_ms: int) -> list[ReflexEffect]:
+        if event.is_frozen == self._is_frozen:
+            return []
+        self._is_frozen, self._thaw_at_ms = event.is_frozen, now_ms
+        return [self._flip(event, now_ms)]
+
+    def _flip(self, event: FreezeWritten, now_ms: int) -> FrozenMoved:
+        reading, cause = self._reading, self._cause
+        return FrozenMoved(
+            at_ms=now_ms,
+            is_frozen=event.is_frozen,
+            reason=self._flipped,
+            ceiling_mcpu=self._written_mcpu or 0,
+            capacity_mcpu=self._capacity_mcpu,
+            online_used_mcpu=0 if reading is None else reading.online_used_mcpu,
+            system_used_mcpu=0 if reading is None else reading.system_used_mcpu,
+            reserved_mcpu=0 if reading is None else reading.reserved_mcpu,
+            target_mcpu=self._target_mcpu,
+            threshold_pct=100 if self.rule == "stall" else self.policy.suppress.threshold_pct,
+            knobs=event.knobs,
+            observed=event.observed,
+            rule=self.rule,
+            group="" if cause is None else cause.group,
+            pct=0 if cause is None else cause.pct,
+        )
+
+    def _freeze_refused(self, event: FreezeRefused, now_ms: int) -> list[ReflexEffect]:
+        """A freeze that was refused is given up and excused; a thaw is tried again until the kernel takes it."""
+        if event.is_frozen:
+            self._freeze = thawed(self.policy.freeze, self._freeze, "otherwise", now_ms)
+        self._thaw_at_ms = now_ms + self.policy.retry_ms
+        return []
+
+    def _found_frozen(self, event: FrozenFound, now_ms: int) -> list[ReflexEffect]:
+        """Somebody else froze or thawed batch work: it runs until the reflex decides anew."""
+        self._thaw(Reason.BATCH_THAWED, now_ms)
+        if event.is_frozen == self._is_frozen:
+            return []
+        if event.is_frozen:
+            self._is_frozen, self._flipped = True, Reason.BATCH_THAWED
+            return self._write_frozen(now_ms)
+        return self._freeze_written(FreezeWritten(is_frozen=False), now_ms)
 
 
 def _usage_from(ceiling_mcpu: int | None, now_ms: int) -> Suppress:

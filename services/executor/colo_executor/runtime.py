@@ -10,6 +10,8 @@ from colo_executor.local import (
     CeilingWritten,
     Drift,
     FastReading,
+    FreezeRefused,
+    FreezeWritten,
     LaunchFailed,
     RememberEnd,
     RememberPlacement,
@@ -85,6 +87,14 @@ class Runtime(Protocol):
 
     def read_ceiling(self) -> int | None:
         """The batch ceiling as the kernel shows it now, None without one. Raises OSError or CgroupError when it cannot be read."""
+        ...
+
+    def set_frozen(self, *, is_frozen: bool) -> FreezeWritten | FreezeRefused:
+        """Freeze all batch work, or let it run again, and read that back. Refused while a replica is being ended."""
+        ...
+
+    def read_frozen(self) -> bool:
+        """Whether the kernel freezes batch work now. Raises OSError or CgroupError when it cannot be read."""
         ...
 
     async def reconcile(self, *, observes: bool = False) -> Drift | None:

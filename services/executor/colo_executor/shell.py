@@ -25,6 +25,10 @@ from colo_executor.local import (
     CeilingWritten,
     Drift,
     FastReading,
+    FreezeRefused,
+    FreezeWritten,
+    FrozenFound,
+    FrozenMoved,
     KeepCpus,
     LaunchFailed,
     LaunchReplica,
@@ -36,6 +40,7 @@ from colo_executor.local import (
     RenewLease,
     ReplicasSuspended,
     SetCeiling,
+    SetFrozen,
     SignalReplica,
     SuspendReplicas,
 )
@@ -119,6 +124,9 @@ class ExecutorShell:
         self._register_gauges(metrics)
         self._writes = metrics.counter("colo_executor_ceiling_writes_total", "ceilings written")
         self._refusals = metrics.counter("colo_executor_ceiling_refusals_total", "ceilings that the kernel refused")
+        self._freezes = metrics.counter(
+            "colo_executor_freezes_total", "times that all batch work was frozen or thawed", ("outcome",)
+        )
         self._reflex_seconds = metrics.histogram(
             "colo_executor_reflex_seconds", "from the beginning of a fast reading to the ceiling written"
         )
@@ -143,12 +151,16 @@ class ExecutorShell:
         ):
             metrics.gauge(name, says).set_function(partial(self._read_value, field))
         metrics.gauge("colo_executor_batch_ceiling_mcpu", "the batch tier's CPU ceiling").set_function(self._ceiling)
+        metrics.gauge("colo_executor_batch_frozen_count", "1 while all batch work is frozen").set_function(self._frozen)
 
     def _read_value(self, field: str) -> float:
         return 0.0 if self._reading is None else float(getattr(self._reading, field))
 
     def _ceiling(self) -> float:
         return 0.0 if self._reflex is None else float(self._reflex.ceiling_mcpu or 0)
+
+    def _frozen(self) -> float:
+        return 0.0 if self._reflex is None else float(self._reflex.is_frozen)
 
     # ------------------------------------------------------------ for the service
 
@@ -189,9 +201,11 @@ class ExecutorShell:
         return []
 
     async def leave(self) -> Sequence[Struct]:
-        """Stop the reflex and set the ceiling to the floor, at which batch work runs until the next executor adopts it."""
+        """Stop the reflex and set the ceiling to the floor, at which batch work runs until the next executor adopts it: frozen work
+        runs again.
+        """
         await self._hold_reflex()
-        news = self._take_news()
+        news = [*self._take_news(), *self._thaw_at_exit()]
         ceiling_mcpu, now_ms = self._runtime.ceiling_mcpu, self._clock.now_ms()
         floor_mcpu, _ = bounds_mcpu(self._policy.suppress, self._runtime.capacity_mcpu)
         if self._runtime.has_batch and ceiling_mcpu is not None and ceiling_mcpu > floor_mcpu:
@@ -208,6 +222,26 @@ class ExecutorShell:
         """Stop the turns of the reflex; a turn that is under way ends within a period."""
         self._ready.clear()
         await asyncio.sleep(self._clock.real_s(self._period_ms))
+
+    def _thaw_at_exit(self) -> list[FrozenMoved]:
+        reflex = self._reflex
+        if reflex is None or not reflex.is_frozen:
+            return []
+        result = self._set_frozen(is_frozen=False)
+        self._count_freeze(result)
+        if isinstance(result, FreezeRefused):
+            return []
+        return [
+            FrozenMoved(
+                at_ms=self._clock.now_ms(),
+                is_frozen=False,
+                reason=Reason.SHUTDOWN_RESTORE,
+                ceiling_mcpu=reflex.ceiling_mcpu or 0,
+                capacity_mcpu=self._runtime.capacity_mcpu,
+                knobs=result.knobs,
+                observed=result.observed,
+            )
+        ]
 
     def _left(self, now_ms: int, before_mcpu: int, ceiling_mcpu: int) -> CeilingMoved:
         reading = self._reading
@@ -353,18 +387,21 @@ class ExecutorShell:
             self._tell(exited)
 
     def _check_ceiling(self, now_ms: int) -> None:
-        """Once a second: whether the kernel still has the ceiling that the reflex wrote."""
+        """Once a second: whether the kernel still has the ceiling that the reflex wrote, and freezes batch work or does not."""
         if self._reflex is None or self._observes or 0 <= now_ms - self._checked_at_ms < _CHECK_EVERY_MS:
             return
         self._checked_at_ms = now_ms
         try:
-            found_mcpu = self._runtime.read_ceiling()
+            found_mcpu, is_frozen = self._runtime.read_ceiling(), self._runtime.read_frozen()
         except (CgroupError, OSError):
             return
         written_mcpu = self._reflex.ceiling_mcpu
         if found_mcpu != written_mcpu and not self._yields():
             self._log.warning("ceiling-changed", written_mcpu=written_mcpu, found_mcpu=found_mcpu)
             self._step(CeilingFound(ceiling_mcpu=found_mcpu), now_ms)
+        if is_frozen != self._reflex.is_frozen and not self._yields():
+            self._log.warning("freeze-changed", found_frozen=is_frozen)
+            self._step(FrozenFound(is_frozen=is_frozen), now_ms)
 
     def _wake(self, now_ms: int) -> None:
         """Wake the reflex at its deadline when there is no reading."""
@@ -391,7 +428,11 @@ class ExecutorShell:
                     wrote = wrote or isinstance(result, CeilingWritten)
                     self._count(result)
                     effects += self._reflex.handle(result, now_ms)
-                case CeilingMoved():
+                case SetFrozen():
+                    answer = self._set_frozen(is_frozen=effect.is_frozen)
+                    self._count_freeze(answer)
+                    effects += self._reflex.handle(answer, now_ms)
+                case CeilingMoved() | FrozenMoved():
                     self._tell(effect)
         return wrote
 
@@ -399,6 +440,19 @@ class ExecutorShell:
         if OBSERVE_CEILING in self._observes:
             return CeilingWritten(ceiling_mcpu=ceiling_mcpu, observed=True)
         return self._runtime.set_ceiling(ceiling_mcpu)
+
+    def _set_frozen(self, *, is_frozen: bool) -> FreezeWritten | FreezeRefused:
+        if OBSERVE_CEILING in self._observes:
+            return FreezeWritten(is_frozen=is_frozen, observed=True)
+        return self._runtime.set_frozen(is_frozen=is_frozen)
+
+    def _count_freeze(self, result: FreezeWritten | FreezeRefused) -> None:
+        if isinstance(result, FreezeRefused):
+            self._freezes.labels("refused").inc()
+            self._log.warning("freeze-refused", is_frozen=result.is_frozen, detail=result.detail)
+        elif not result.observed:
+            self._freezes.labels("frozen" if result.is_frozen else "thawed").inc()
+            self._log.warning("batch-frozen" if result.is_frozen else "batch-thawed")
 
     def _count(self, result: CeilingWritten | CeilingRefused) -> None:
         if isinstance(result, CeilingWritten):

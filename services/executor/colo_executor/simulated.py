@@ -19,6 +19,8 @@ from colo_executor.local import (
     CeilingRefused,
     CeilingWritten,
     FastReading,
+    FreezeRefused,
+    FreezeWritten,
     LaunchFailed,
     RememberEnd,
     RememberPlacement,
@@ -97,10 +99,13 @@ class SimulatedMachine(Protocol):
     def at_ms(self) -> int: ...
     @property
     def batch_quota_mcpu(self) -> int | None: ...
+    @property
+    def is_batch_frozen(self) -> bool: ...
     def advance(self, now_ms: int) -> None: ...
     def counters(self) -> SimulatedReading: ...
     def usage(self) -> SimulatedUsage: ...
     def set_batch_quota_mcpu(self, quota_mcpu: int | None) -> None: ...
+    def set_batch_frozen(self, *, is_frozen: bool) -> None: ...
     def start_replica(
         self, replica: str, attempt: int, zones: tuple[int, ...], cpu_mcpu: int, memory_bytes: int, work_mcpu_ms: int
     ) -> None: ...
@@ -169,6 +174,7 @@ class SimulatedRuntime:
         self._catch_up(now_ms)
         reading = self._machine.counters()
         self._boot = reading.boot
+        self._machine.set_batch_frozen(is_frozen=False)
         self._note_exits()
         alive = {(found.replica, found.attempt) for found in reading.replicas}
         collected = {(exited.replica, exited.attempt) for exited in self._exits}
@@ -291,6 +297,7 @@ class SimulatedRuntime:
             capacity_mcpu=self._capacity_mcpu,
             online_used_mcpu=-(-(reading.online_usage_ns - last.online_usage_ns) // span_us),
             batch_used_mcpu=(reading.batch_usage_ns - last.batch_usage_ns) // span_us,
+            may_freeze=self.has_batch and not self._is_ending(),
         )
 
     def set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten | CeilingRefused:
@@ -308,11 +315,28 @@ class SimulatedRuntime:
         """The machine's quota of batch work."""
         return self._machine.batch_quota_mcpu
 
+    def set_frozen(self, *, is_frozen: bool) -> FreezeWritten | FreezeRefused:
+        """Take all CPU from the machine's batch work, or give it back."""
+        if is_frozen and self._is_ending():
+            return FreezeRefused(is_frozen=True, detail="a replica is being ended")
+        before = self._machine.is_batch_frozen
+        self._machine.set_batch_frozen(is_frozen=is_frozen)
+        knob = KnobValue(path="simulated/batch_frozen", value=str(int(is_frozen)), before=str(int(before)))
+        return FreezeWritten(is_frozen=is_frozen, knobs=(knob,))
+
+    def read_frozen(self) -> bool:
+        """Whether the machine's batch work is frozen."""
+        return self._machine.is_batch_frozen
+
+    def _is_ending(self) -> bool:
+        return any(key in self.journal.launched for key in self.journal.stopping)
+
     async def reconcile(self, *, observes: bool = False) -> None:
         """Do nothing: no other program writes to a simulated machine."""
 
     async def restore(self) -> tuple[ReplicaExited, ...]:
-        """End every replica and lift the quota."""
+        """End every replica, and lift the freeze and the quota."""
+        self._machine.set_batch_frozen(is_frozen=False)
         for entry in self.journal.launched.values():
             self._machine.kill_replica(entry.placement.replica)
         self._machine.set_batch_quota_mcpu(None)

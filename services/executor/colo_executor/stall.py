@@ -14,7 +14,15 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.ranges import check_ranges
 from colo_common.model.stall import waited_share
 
-__all__ = ["OnlineStalls", "StallState", "StallDecision", "StallPolicy", "decide_stall"]
+__all__ = [
+    "OnlineStalls",
+    "StallDecision",
+    "StallPolicy",
+    "StallState",
+    "accused_of",
+    "decide_stall",
+    "share_of",
+]
 
 _MINUTE_MS: Final = 60_000
 
@@ -155,6 +163,16 @@ def decide_stall(
         state = replace(turned, ceiling_mcpu=min(capacity_mcpu, ceiling + step), last_grow_ms=now_ms, has_grown=True)
         return _decided(state, group, pct, "grow")
     return _decided(state, group, pct, "none")
+
+
+def accused_of(policy: StallPolicy, state: StallState, now_ms: int) -> tuple[str, int] | None:
+    """The group without an excuse that waits most, at the mark or above, and its share; None also while a trial is under way."""
+    return None if state.trial_group else _accused(policy, state, _shares(state.history), now_ms)
+
+
+def share_of(state: StallState, group: str) -> int:
+    """The share of a group in the last window; 0 for one that is gone."""
+    return dict(_shares(state.history)).get(group, 0)
 
 
 def _remembered(policy: StallPolicy, state: StallState, stalls: OnlineStalls) -> StallState:

@@ -27,6 +27,7 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.topology import Device
 from colo_executor.core import ExecutorPolicy
+from colo_executor.freeze import FreezePolicy
 from colo_executor.local import (
     Adopted,
     AdoptedReplica,
@@ -34,6 +35,9 @@ from colo_executor.local import (
     CeilingWritten,
     Drift,
     FastReading,
+    FreezeRefused,
+    FreezeWritten,
+    FrozenFound,
     KeepCpus,
     LaunchFailed,
     LaunchReplica,
@@ -45,6 +49,7 @@ from colo_executor.local import (
     ReplicaLaunched,
     ReplicasSuspended,
     SetCeiling,
+    SetFrozen,
     SignalReplica,
     StopIntent,
     SuspendReplicas,
@@ -70,6 +75,7 @@ class Conversation:
     def __init__(self) -> None:
         self.now_ms = 0
         self.generation = 0
+        self.has_freezer, self.freeze = False, FreezePolicy()
         self.node = self._new(blind_ms=600_000)
 
     def _new(self, blind_ms: int, *, only_observes: bool = False) -> NodeExecutor:
@@ -78,7 +84,7 @@ class Conversation:
             capacity_mcpu=10_000,
             now_ms=self.now_ms,
             policy=ExecutorPolicy(replicas_most=3),
-            reflex=ReflexPolicy(suppress=SuppressPolicy(threshold_pct=65), blind_ms=blind_ms),
+            reflex=ReflexPolicy(suppress=SuppressPolicy(threshold_pct=65), freeze=self.freeze, blind_ms=blind_ms),
             only_observes=only_observes,
         )
 
@@ -86,7 +92,9 @@ class Conversation:
         if command == "at":
             return self._at(int(args.word(0)))
         if command == "restart":
-            args.only("blind", "observe")
+            args.only("blind", "observe", "freeze")
+            self.has_freezer = "freeze" in args.named
+            self.freeze = FreezePolicy(by=args.text("freeze", "stall"))
             self.node = self._new(args.number("blind", 600_000), only_observes=args.number("observe", 0) == 1)
             return ""
         events = {
@@ -102,6 +110,11 @@ class Conversation:
             "read": self._read,
             "written": self._written,
             "refused": self._refused,
+            "frozen": lambda args: FreezeWritten(is_frozen=True),
+            "thawed": lambda args: FreezeWritten(is_frozen=False),
+            "freeze-refused": lambda args: FreezeRefused(is_frozen=True, detail="EBUSY"),
+            "thaw-refused": lambda args: FreezeRefused(is_frozen=False, detail="EBUSY"),
+            "found": lambda args: FrozenFound(is_frozen=args.word(0) == "frozen"),
             "drift": self._drift,
             "report": self._report,
             "restrict": lambda args: restrictions_changed(args, self.now_ms),
@@ -274,7 +287,7 @@ class Conversation:
 
     def _read(self, args: Args) -> FastReading:
         """`waits` has for each group of online work the ms that it has waited since it was made; with it, idle is in force."""
-        args.only("online", "system", "batch", "waits", "idle")
+        args.only("online", "system", "batch", "waits", "idle", "ending")
         waits = args.text("waits", "")
         pairs = (part.split(":") for part in waits.split(",") if part)
         return FastReading(
@@ -284,6 +297,7 @@ class Conversation:
             batch_used_mcpu=args.number("batch", 0),
             system_used_mcpu=args.number("system", 0),
             is_idle=args.number("idle", int(bool(waits))) == 1,
+            may_freeze=self.has_freezer and args.number("ending", 0) == 0,
             stalls=OnlineStalls(at_ms=self.now_ms, total_us=tuple((name, int(ms) * 1_000) for name, ms in pairs))
             if waits
             else None,
@@ -338,6 +352,8 @@ def _line(effect) -> str:
             return f"locate {places}".rstrip()
         case SetCeiling():
             return f"set ceiling {effect.ceiling_mcpu}"
+        case SetFrozen():
+            return "freeze batch work" if effect.is_frozen else "thaw batch work"
         case _:
             raise ScriptFailed(f"led to {effect!r}, which has no line here")
 
@@ -357,6 +373,10 @@ def _fact(fact) -> str:
         case EnforcementChanged():
             broke = f" {fact.slo_workload}={fact.violation_pct}%" if fact.slo_workload else ""
             way = f"{fact.ceiling_before_mcpu} -> {fact.ceiling_mcpu}"
+            if fact.ceiling_before_mcpu == fact.ceiling_mcpu:
+                state = "frozen" if fact.frozen else "thawed"
+                felt = f" {fact.stall_group}={fact.stall_pct}%" if fact.stall_group else ""
+                return f"{state} at {fact.ceiling_mcpu} {fact.reason.value}{felt}"
             would = f" would write {','.join(knob.path for knob in fact.knobs)}" if fact.observed else ""
             return f"ceiling {way} {fact.reason.value}{broke} target={fact.target_mcpu}{would}"
         case DriftCorrected() if fact.observed:

@@ -80,7 +80,9 @@ class EnforcementChanged(Fact, frozen=True, kw_only=True):
     `stall_group` is the control group of online work that waited most for a CPU, for `stall_pct` percent of the time.
     For the reasons `online-slo...`, `slo_workload` broke its SLO in `violation_pct` percent of its values.
     `capacity_mcpu` and the use of online work leave out the CPUs of LSE work; 0: an older executor sent the fact. `observed`:
-    nothing was written, because the rule or the node only observes; `knobs` then hold what would be written.
+    nothing was written, because the rule or the node only observes; `knobs` then hold what would be written. `frozen`: batch work
+    is frozen and gets no CPU whatever the ceiling says. A fact with the same ceiling before and after tells that this began or
+    ended, mostly for the reasons `batch-frozen` and `batch-thawed...`.
     """
 
     node: NodeName
@@ -100,6 +102,7 @@ class EnforcementChanged(Fact, frozen=True, kw_only=True):
     observed: bool = False
     slo_workload: str = ""
     violation_pct: Number = 0
+    frozen: bool = False
 
 
 class DriftCorrected(Fact, frozen=True, kw_only=True):

@@ -231,6 +231,10 @@ def _enforcement(fact: EnforcementChanged) -> str:
     elif fact.rule == "stall":
         waited = f", {fact.stall_group} waited {fact.stall_pct} % of the time" if fact.stall_group else ""
         online = f" (online uses {cpu_text(fact.online_cpu_used_mcpu)} CPU{waited})"
+    if fact.ceiling_before_mcpu == fact.ceiling_mcpu:
+        what = "would be" if fact.observed else "is"
+        state = f"{what} frozen" if fact.frozen else f"{what} no longer frozen and may use {now} CPU"
+        return f"{fact.node}: all batch work {state}{_reason(fact.reason)}{online}"
     may = "could use (nothing is written)" if fact.observed else "may use"
     return f"{fact.node}: batch {may} {now} CPU, before {before}{_reason(fact.reason)}{online}"
 

@@ -63,6 +63,11 @@ class Reason(StrEnum):
     ONLINE_SLO = "online-slo"
     ONLINE_SLO_KEPT = "online-slo-kept"
     ONLINE_SLO_OTHERWISE = "online-slo-otherwise"
+    BATCH_FROZEN = "batch-frozen"
+    BATCH_THAWED = "batch-thawed"
+    BATCH_THAWED_LIMIT = "batch-thawed-limit"
+    BATCH_THAWED_OTHERWISE = "batch-thawed-otherwise"
+    BATCH_THAWED_STOP = "batch-thawed-stop"
     LEASE_EXPIRED = "lease-expired"
     LEASE_RENEWED = "lease-renewed"
     LOAD_UNREADABLE = "load-unreadable"
@@ -136,6 +141,11 @@ SENTENCES: dict[Reason, str] = {
     Reason.ONLINE_SLO: "online work broke the SLO of its latency too often, batch CPU was shrunk",
     Reason.ONLINE_SLO_KEPT: "online work keeps the SLO of its latency again, batch CPU was given back",
     Reason.ONLINE_SLO_OTHERWISE: "online work broke its SLO as well with batch work at the floor, so batch CPU was given back",
+    Reason.BATCH_FROZEN: "online work was hurt for seconds with batch work at the floor, so batch work was frozen",
+    Reason.BATCH_THAWED: "online work is hurt no longer, batch work runs again",
+    Reason.BATCH_THAWED_LIMIT: "batch work was frozen for as long as it may be, and runs again",
+    Reason.BATCH_THAWED_OTHERWISE: "online work was hurt as much with batch work frozen, so batch work runs again",
+    Reason.BATCH_THAWED_STOP: "a replica is being ended, which a frozen process would not hear, so batch work runs again",
     Reason.LEASE_EXPIRED: "no lease came from the control plane for the lease time, batch steps down to the floor",
     Reason.LEASE_RENEWED: "leases come from the control plane again, batch CPU is restored",
     Reason.LOAD_UNREADABLE: "the node's load could not be read, batch CPU went to the floor",

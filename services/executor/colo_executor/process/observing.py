@@ -20,6 +20,7 @@ from colo_executor.local import (
     CeilingWritten,
     Drift,
     FastReading,
+    FreezeWritten,
     LaunchFailed,
     RememberEnd,
     RememberPlacement,
@@ -174,6 +175,14 @@ class ObservingRuntime:
     def read_ceiling(self) -> int | None:
         """The ceiling that the kernel would have."""
         return self._ceiling_mcpu
+
+    def set_frozen(self, *, is_frozen: bool) -> FreezeWritten:
+        """What would be written. It never comes to that: no batch work runs here that could be frozen."""
+        return FreezeWritten(is_frozen=is_frozen, observed=True)
+
+    def read_frozen(self) -> bool:
+        """Nothing is frozen."""
+        return False
 
     async def reconcile(self, *, observes: bool = True) -> Drift | None:
         """All that a start would write now, as groups and values."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from colo_common.events.enforcement import KnobValue, PlacementRefused
 from colo_common.model.cpuset import CpuSet
@@ -41,6 +42,8 @@ from colo_executor.local import (
     CeilingWritten,
     Drift,
     FastReading,
+    FreezeRefused,
+    FreezeWritten,
     LaunchFailed,
     RememberEnd,
     RememberPlacement,
@@ -119,6 +122,8 @@ class ProcessRuntime:
             )
         self._running: dict[str, RunningAttempt] = {}
         self._batch: set[str] = set()
+        # Attempts of batch work that are being ended, which a frozen process neither hears nor, under v1, does.
+        self._leaving: set[str] = set()
         self._exits: deque[ReplicaExited] = deque()
         self._ending = Ending(self._output_dir, self._kill_now, self._drop, self._ended)
         self._terminating = Terminating(policy.proc_root)
@@ -221,6 +226,8 @@ class ProcessRuntime:
     def _adopt(self, running: RunningAttempt, entry: Launched, stop: StopIntent | None) -> AdoptedReplica:
         self._note(running)
         is_alive = self._watch_again(running, entry.start_ticks)
+        if not is_alive or stop is not None:
+            self._leaves(running)
         if not is_alive:
             self._ending.collect(running)
         elif is_online(running.placement):
@@ -368,6 +375,7 @@ class ProcessRuntime:
         running = self._running.get(replica_token(effect.replica, effect.attempt))
         if running is None:
             return
+        self._leaves(running)
         if effect.signal == "kill":
             self._ending.kill(running)
             return
@@ -422,7 +430,10 @@ class ProcessRuntime:
 
     def read_fast(self, now_ms: int) -> FastReading | None:
         """The CPU use over a short window; takes tens of microseconds."""
-        return None if self._fast is None else self._fast.read(now_ms)
+        reading = None if self._fast is None else self._fast.read(now_ms)
+        if reading is None or not self._batch or self._leaving or not self._tier.can_freeze:
+            return reading
+        return replace(reading, may_freeze=True)
 
     def set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten | CeilingRefused:
         """Write the batch tier's quota; takes tens of microseconds."""
@@ -431,6 +442,21 @@ class ProcessRuntime:
     def read_ceiling(self) -> int | None:
         """The ceiling that the kernel shows; quotas that another program changed are known from then on."""
         return self._tier.read_ceiling()
+
+    def set_frozen(self, *, is_frozen: bool) -> FreezeWritten | FreezeRefused:
+        """Freeze the batch tier or let it run; takes tens of microseconds."""
+        if is_frozen and self._leaving:
+            return FreezeRefused(is_frozen=True, detail="a replica is being ended")
+        return self._tier.set_frozen(is_frozen=is_frozen)
+
+    def read_frozen(self) -> bool:
+        """Whether the kernel freezes batch work."""
+        return self._tier.read_frozen()
+
+    @property
+    def frozen_path(self) -> str:
+        """The file that freezes and thaws batch work, "" without a freezer."""
+        return self._tier.tree.frozen_path(BATCH)
 
     @property
     def quota_path(self) -> str:
@@ -482,6 +508,10 @@ class ProcessRuntime:
         else:
             tree, group = self._tier.tree, group_of(token)
         return RunningAttempt(placement=placement, token=token, tree=tree, group=group, pid=pid)
+
+    def _leaves(self, running: RunningAttempt) -> None:
+        if not is_online(running.placement):
+            self._leaving.add(running.token)
 
     def _note(self, running: RunningAttempt) -> None:
         self._running[running.token] = running
@@ -635,11 +665,13 @@ class ProcessRuntime:
 
     def _collect(self, running: RunningAttempt) -> None:
         self._unwatch(running)
+        self._leaves(running)
         self._ending.collect(running)
 
     def _ended(self, running: RunningAttempt, exited: ReplicaExited) -> None:
         self._running.pop(running.token, None)
         self._batch.discard(running.token)
+        self._leaving.discard(running.token)
         self._exits.append(exited)
         in_use = frozenset(self._running)
         kept = self._policy.attempts_kept + len(in_use)

@@ -31,7 +31,7 @@ from colo_executor.inventory import MachineInventory
 from colo_executor.journal import JournalFile
 from colo_executor.journal_lines import Created, PreImage
 from colo_executor.knobs import PERIOD_US, UNLIMITED, WEIGHT_MOST, Knob, quota_us
-from colo_executor.local import CeilingRefused, CeilingWritten, Drift
+from colo_executor.local import CeilingRefused, CeilingWritten, Drift, FreezeRefused, FreezeWritten
 from colo_executor.located_devices import DeviceAddress
 from colo_executor.order import KnobWrite, cpuset_writes, ordered_writes, quota_writes
 from colo_executor.process.device_files import device_knobs
@@ -115,6 +115,9 @@ class Tier:
         with self._sets_turn:
             self._cpus = self._narrowed()
             self._make_batch(None)
+        # An executor that died may have left batch work frozen: nobody judges whether it still has to be.
+        if self.can_freeze:
+            self.tree.freeze(BATCH, is_frozen=False)
         self._quotas = {}
         self._read_quota()
 
@@ -122,6 +125,27 @@ class Tier:
         quota = self.tree.quota_us(BATCH)
         self._quotas[BATCH] = quota
         self.ceiling_mcpu = None if quota == UNLIMITED else quota * 1_000 // PERIOD_US
+
+    @property
+    def can_freeze(self) -> bool:
+        """Whether the kernel can freeze all of batch work at once."""
+        return self.machine is not None and Knob.FROZEN in self.machine.has
+
+    def set_frozen(self, *, is_frozen: bool) -> FreezeWritten | FreezeRefused:
+        """Freeze the batch group with all that is in it, or let it run. What operators suspended stays suspended."""
+        if is_frozen and not self.can_freeze:
+            return FreezeRefused(is_frozen=True, detail="the kernel has no freezer here")
+        try:
+            # With the lock, or a reconcile would take the new state for somebody else's.
+            with self._turn:
+                knob = self.tree.write(KnobWrite(path=BATCH, knob=Knob.FROZEN, value=int(is_frozen)))
+        except (CgroupError, OSError) as error:
+            return FreezeRefused(is_frozen=is_frozen, detail=str(error))
+        return FreezeWritten(is_frozen=is_frozen, knobs=(knob,))
+
+    def read_frozen(self) -> bool:
+        """Whether the kernel shows the batch group as to be frozen."""
+        return self.can_freeze and self.tree.value(Knob.FROZEN, BATCH) == "1"
 
     def _make_top(self) -> None:
         """Make the subtree's top group, and lock it: two executors would each undo what the other one writes."""
@@ -515,9 +539,10 @@ class Tier:
         return tuple(failures)
 
     def _lift_limits(self) -> None:
-        """Lift the ceiling and the idle class: on a busy machine a killed process without CPU does not exit."""
+        """Lift the ceiling, the freeze and the idle class: a killed process without CPU does not exit."""
         with self._turn:
             for write in (
+                KnobWrite(path=BATCH, knob=Knob.FROZEN, value=0),
                 KnobWrite(path="", knob=Knob.CPU_IDLE, value=0),
                 KnobWrite(path=BATCH, knob=Knob.CPU_QUOTA, value=UNLIMITED),
             ):

@@ -1,8 +1,9 @@
 """A second process that gives batch work the floor when the reflex has not run for a second: it died, or stands still.
 
-It imports nothing of colo, so that it is small and begins at once. Its arguments are BEAT PARENT QUOTA FLOOR AFTER_MS: BEAT is the
-descriptor of 8 bytes of shared memory in which the reflex writes the monotonic time of each turn in ns, and 0 when the executor
-leaves in order; PARENT is the executor's pid, QUOTA the batch group's quota file, FLOOR the quota in us.
+It imports nothing of colo, so that it is small and begins at once. Its arguments are BEAT PARENT QUOTA FLOOR AFTER_MS FROZEN: BEAT
+is the descriptor of 8 bytes of shared memory in which the reflex writes the monotonic time of each turn in ns, and 0 when the
+executor leaves in order; PARENT is the executor's pid, QUOTA the batch group's quota file, FLOOR the quota in us, FROZEN the file
+that freezes and thaws the batch group, "" without one. Frozen work runs again, at the floor: nobody judges whether that must be.
 """
 
 import contextlib
@@ -13,7 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["BEAT_BYTES", "main", "step_down"]
+__all__ = ["BEAT_BYTES", "main", "step_down", "thaw"]
 
 BEAT_BYTES: Final = 8
 _LOOKS_PER_LIMIT: Final = 5
@@ -23,6 +24,7 @@ _ENDIAN: Final = "little"
 def main(argv: Sequence[str]) -> int:
     """Watch until the executor leaves in order, or is gone and batch work has the floor. Returns the exit code."""
     beat_fd, parent, quota_path, floor_us, after_ms = int(argv[0]), int(argv[1]), argv[2], int(argv[3]), int(argv[4])
+    frozen_path = argv[5] if len(argv) > 5 else ""
     beat = mmap.mmap(beat_fd, BEAT_BYTES, mmap.MAP_SHARED, mmap.PROT_READ)
     is_down = False
     while True:
@@ -32,6 +34,7 @@ def main(argv: Sequence[str]) -> int:
         is_late = time.monotonic_ns() - at_ns > after_ms * 1_000_000
         if is_late and not is_down:
             step_down(quota_path, floor_us)
+            thaw(frozen_path)
         is_down = is_late
         if is_down and os.getppid() != parent:
             return 0
@@ -52,6 +55,17 @@ def step_down(quota_path: str, floor_us: int) -> None:
     for group in (*inner, directory):
         with contextlib.suppress(OSError, ValueError):
             _lower(os.path.join(group, name), floor_us, is_inner=group != directory)
+
+
+def thaw(frozen_path: str) -> None:
+    """Let the group run, with cgroup.freeze (v2) or freezer.state (v1). What is frozen in it by itself stays so."""
+    text = b"0" if os.path.basename(frozen_path) == "cgroup.freeze" else b"THAWED"
+    with contextlib.suppress(OSError):
+        fd = os.open(frozen_path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.pwrite(fd, text, 0)
+        finally:
+            os.close(fd)
 
 
 def _lower(path: str, floor_us: int, *, is_inner: bool) -> None:

@@ -24,7 +24,7 @@ class Watched:
     watchdog.
     """
 
-    def __init__(self, quota_path: str, floor_us: int, after_ms: int) -> None:
+    def __init__(self, quota_path: str, floor_us: int, after_ms: int, frozen_path: str = "") -> None:
         fd = os.memfd_create("colo-beat", os.MFD_CLOEXEC)
         try:
             os.ftruncate(fd, watchdog.BEAT_BYTES)
@@ -32,7 +32,7 @@ class Watched:
             self.beat()
             command = [sys.executable, "-I", "-S", _PROGRAM, str(fd), str(os.getpid()), quota_path]
             self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
-                [*command, str(floor_us), str(after_ms)],
+                [*command, str(floor_us), str(after_ms), frozen_path],
                 pass_fds=(fd,),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
