@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from colo_common.model.ranges import check_ranges
 
-__all__ = ["FreezeChange", "FreezePolicy", "FreezeState", "Harm", "decide_freeze", "thawed"]
+__all__ = ["FreezeChange", "FreezePolicy", "FreezeState", "FreezeCause", "decide_freeze", "thawed"]
 
 _MINUTE_MS: Final = 60_000
 
@@ -46,7 +46,7 @@ class FreezePolicy(Struct, frozen=True, kw_only=True):
         )
 
 
-class Harm(Struct, frozen=True, kw_only=True):
+class FreezeCause(Struct, frozen=True, kw_only=True):
     """What online work suffers: `group` waited for a CPU in `pct` percent of the time, or "" when `pct` is its use of the node."""
 
     group: str = ""
@@ -60,7 +60,7 @@ class FreezeState(Struct, frozen=True, kw_only=True):
 
     harm_since_ms: int | None = None
     frozen_since_ms: int | None = None
-    cause: Harm | None = None
+    cause: FreezeCause | None = None
     froze_ms: tuple[int, ...] = ()
     excused_until_ms: int = 0
 
@@ -69,7 +69,7 @@ def decide_freeze(
     policy: FreezePolicy,
     state: FreezeState,
     *,
-    harm: Harm | None,
+    harm: FreezeCause | None,
     is_at_floor: bool,
     may_freeze: bool,
     now_ms: int,
@@ -103,7 +103,7 @@ def thawed(policy: FreezePolicy, state: FreezeState, why: FreezeChange, now_ms: 
 def _thaws(
     policy: FreezePolicy,
     state: FreezeState,
-    harm: Harm | None,
+    harm: FreezeCause | None,
     *,
     is_at_floor: bool,
     may_freeze: bool,

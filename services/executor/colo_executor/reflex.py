@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from colo_common.events.effects import Wake
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
-from colo_executor.freeze import FreezeChange, FreezePolicy, FreezeState, Harm, decide_freeze, thawed
+from colo_executor.freeze import FreezeCause, FreezeChange, FreezePolicy, FreezeState, decide_freeze, thawed
 from colo_executor.lease import Lease, LeasePhase, LeasePolicy, expired_at, limit_mcpu, next_step_ms, phase_of, renewed
 from colo_executor.local import (
     CeilingFound,
@@ -119,7 +119,7 @@ class Reflex:
         self._freeze = FreezeState()
         self._is_frozen = False
         self._flipped = Reason.BATCH_THAWED
-        self._cause: Harm | None = None
+        self._cause: FreezeCause | None = None
         self._thaw_at_ms = now_ms
 
     @property
@@ -424,7 +424,7 @@ class Reflex:
         elif change != "none":
             self._flipped = _THAWED[change]
 
-    def _harm(self, reading: FastReading, now_ms: int) -> Harm | None:
+    def _harm(self, reading: FastReading, now_ms: int) -> FreezeCause | None:
         """What online work suffers by the rule that decides; while batch work is frozen, until it is clearly over."""
         cause = None if self._freeze.frozen_since_ms is None else self._freeze.cause
         state, capacity = self._state, reading.capacity_mcpu
@@ -432,19 +432,19 @@ class Reflex:
             stall = self.policy.stall
             if cause is not None:
                 pct = share_of(state, cause.group)
-                return Harm(group=cause.group, pct=pct) if pct >= stall.calm_pct else None
+                return FreezeCause(group=cause.group, pct=pct) if pct >= stall.calm_pct else None
             # Batch work that uses next to nothing is not why somebody waits.
             if reading.batch_used_mcpu * 100 < capacity * stall.blamed_pct:
                 return None
             accused = accused_of(stall, state, now_ms)
-            return None if accused is None else Harm(group=accused[0], pct=accused[1])
+            return None if accused is None else FreezeCause(group=accused[0], pct=accused[1])
         if self.policy.freeze.by != "any":
             return None
         suppress = self.policy.suppress
         system = max(reading.system_used_mcpu, reading.reserved_mcpu)
         left = left_mcpu(suppress, capacity, reading.online_used_mcpu, system)
         least = capacity * suppress.band_pct // 100 if cause is not None else 0
-        return Harm(pct=(reading.online_used_mcpu + system) * 100 // capacity) if left < least else None
+        return FreezeCause(pct=(reading.online_used_mcpu + system) * 100 // capacity) if left < least else None
 
     def _thaw(self, reason: Reason, now_ms: int) -> None:
         if self._freeze.frozen_since_ms is not None:
