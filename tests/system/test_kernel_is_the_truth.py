@@ -291,7 +291,7 @@ async def test_on_a_full_disk_the_reflex_the_stops_and_the_ends_go_on_and_only_s
     first = ProcessRuntime(full)
     await first.adopt(1)
     # A job fills the disk that it shares with the journal.
-    await start(first, a_run("while :; do echo 0123456789012345678901234567890123456789 || sleep 60; done"))
+    launched = await start(first, a_run("while :; do echo 0123456789012345678901234567890123456789 || sleep 60; done"))
 
     async def is_full() -> bool:
         return os.statvfs(small_disk).f_bavail == 0
@@ -308,7 +308,8 @@ async def test_on_a_full_disk_the_reflex_the_stops_and_the_ends_go_on_and_only_s
     # The next executor starts on the full disk.
     second = ProcessRuntime(full)
     found = await second.adopt(2)
-    assert [one.alive for one in found.replicas] == [True]
+    assert [(one.pid, one.alive) for one in found.replicas] == [(launched.pid, True)]
+    assert CgroupTree(ROOT, policy.subtree).children("batch") == ("job.main.0@1",)
     assert [remark for remark in found.remarks if "the journal cannot be written" in remark]
     assert isinstance(second.set_ceiling(400), CeilingWritten)
     await second.signal(SignalReplica(replica="job/main/0", attempt=1, signal="term", intent=INTENT))

@@ -1,6 +1,7 @@
 """The journal: what a crash leaves readable, what the lines add up to, and one owner at a time."""
 
 import subprocess
+from bisect import bisect_right
 
 import pytest
 
@@ -88,6 +89,19 @@ def test_a_damaged_line_takes_no_other_with_it(damage):
     lines = TEXT.splitlines()
     lines[3] = damage(lines[3])
     assert decode(b"\n".join(lines) + b"\n") == (ENTRIES[:3] + ENTRIES[4:], 0, 1)
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_a_flipped_bit_takes_the_line_that_it_is_in_and_no_other(bit):
+    begins = [0]
+    for line in TEXT.splitlines(keepends=True):
+        begins.append(begins[-1] + len(line))
+    for at in range(len(TEXT)):
+        damaged = TEXT[:at] + bytes([TEXT[at] ^ 1 << bit]) + TEXT[at + 1 :]
+        line = bisect_right(begins, at) - 1
+        # The end of a line makes one of two.
+        lost = {line, line + 1} if at + 1 == begins[line + 1] else {line}
+        assert decode(damaged)[0] == [entry for number, entry in enumerate(ENTRIES) if number not in lost]
 
 
 def test_a_damaged_journal_is_kept_aside_and_the_last_three_of_them(tmp_path):

@@ -21,6 +21,7 @@ from colo_executor.order import KnobWrite
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.unmanaged import UnmanagedGroup
+from tests.kernel.inside import settings_of
 from tests.support.builders import a_placement
 from tests.support.written_files import WrittenFiles
 
@@ -32,8 +33,8 @@ KNOBS = (
 
 
 def texts(mounts: dict[str, str], names: tuple[str, ...]) -> dict[str, str]:
-    """Every knob of the roots and of these groups, and the names of all groups beside them."""
-    found = {}
+    """Every setting of these groups, byte by byte, every knob of the roots, and the names of all groups beside them."""
+    found = {path: str(text) for path, text in settings_of(*groups_named(mounts, names)).items()}
     for mount in set(mounts.values()):
         for directory in (Path(mount), *(Path(mount, name) for name in names)):
             for knob in KNOBS:
@@ -44,6 +45,11 @@ def texts(mounts: dict[str, str], names: tuple[str, ...]) -> dict[str, str]:
             below = Path(mount, name)
             found[str(below)] = " ".join(sorted(path.name for path in below.iterdir())) if below.exists() else "-"
     return found
+
+
+def groups_named(mounts: dict[str, str], names: tuple[str, ...]) -> list[Path]:
+    """Those of the groups that are there, under every controller."""
+    return [path for mount in sorted(set(mounts.values())) for name in names if (path := Path(mount, name)).exists()]
 
 
 @pytest.fixture
