@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from colo_collector.core import CollectorCore, Event
+from colo_collector.host_applications import SetHostApplications
 from colo_collector.latency_slo import SetLatencySlo
 from colo_collector.policy import CollectorPolicy
 from colo_collector.readings import SampleRead, Skip, TopologyRead, Unreadable
@@ -18,6 +19,12 @@ from colo_common.events.node import (
 )
 from colo_common.events.policy import PolicyChanged
 from colo_common.model.colocation_policy import ColocationPolicy, PolicyOverride, PolicyValues
+from colo_common.model.host_applications import (
+    HostApplication,
+    HostApplicationOverride,
+    HostApplications,
+    path_of_unit,
+)
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_selector import Selector
 from colo_common.model.qos import PriorityBand, QosClass
@@ -67,8 +74,11 @@ class CollectorStory:
         )
 
     def do_document(self, args: Args) -> str:
-        """The colocation policy in its revision: `slo=150`, and of a rack another one: `rack=r2:80`."""
-        args.only("slo", "rack")
+        """The colocation policy in its revision: `slo=150`, and of a rack another one: `rack=r2:80`.
+
+        host= declares host applications, units of systemd by name, "none" none; of a rack others: `host_of=r2:b.service`.
+        """
+        args.only("slo", "rack", "host", "host_of")
         rack, _, slo_ms = args.text("rack", "").partition(":")
         overrides = (
             (
@@ -80,7 +90,9 @@ class CollectorStory:
             else ()
         )
         given_ms = args.number("slo") if "slo" in args.named else None
-        policy = ColocationPolicy(defaults=PolicyValues(online_latency_slo_ms=given_ms), overrides=overrides)
+        policy = ColocationPolicy(
+            defaults=PolicyValues(online_latency_slo_ms=given_ms), overrides=overrides, host_applications=_hosts(args)
+        )
         return self._handle(PolicyChanged(at_ms=self._now_ms, revision=int(args.word(0)), policy=policy))
 
     def do_measure(self, args: Args) -> str:
@@ -150,6 +162,9 @@ class CollectorStory:
 def _shown(effect: Effect) -> str:
     if isinstance(effect, SetLatencySlo):
         return f"slo {effect.slo_ms} revision={effect.revision} since={effect.since_ms}"
+    if isinstance(effect, SetHostApplications):
+        named = "setting" if effect.applications is None else ", ".join(each.text() for each in effect.applications)
+        return f"host {named or 'none'} revision={effect.revision} since={effect.since_ms}"
     if not isinstance(effect, Publish):
         raise ScriptFailed(f"cannot print {type(effect).__name__}")
     fact = effect.fact
@@ -173,3 +188,17 @@ def _shown(effect: Effect) -> str:
             )
         case _:
             raise ScriptFailed(f"cannot print {type(fact).__name__}")
+
+
+def _hosts(args: Args) -> HostApplications | None:
+    """The declared host applications; None where the words name none."""
+    if not {"host", "host_of"} & set(args.named):
+        return None
+    rack, _, own = args.text("host_of", "").partition(":")
+    override = HostApplicationOverride(selector=Selector(labels={"rack": rack}), applications=_units(own))
+    return HostApplications(applications=_units(args.text("host", "")), overrides=(override,) if rack else ())
+
+
+def _units(text: str) -> tuple[HostApplication, ...]:
+    names = [name for name in text.split(",") if name not in ("", "none")]
+    return tuple(HostApplication(name=name.partition(".")[0], path=path_of_unit(name, "host")) for name in names)

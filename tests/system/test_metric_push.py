@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,11 +17,13 @@ from colo_cli.lab_processes import LabProcesses
 from colo_cli.main import main
 from colo_common.adapters.nats_nkey import inbox_of, read_nkey
 from colo_common.events.metric import PushMetric
-from colo_common.events.node import BusinessMetric, NodeUsageSampled, SloViolations
+from colo_common.events.node import BusinessMetric, NodeUsageSampled, SloViolations, WorkloadUsage
 from colo_common.events.policy import PolicyChanged
 from colo_common.events.registry import Stream, event_of, request_subject
 from colo_common.events.wire import decode, encode, encode_request
 from colo_common.model.colocation_policy import ColocationPolicy, PolicyValues
+from colo_common.model.host_applications import HostApplication, HostApplications
+from colo_common.model.qos import PriorityBand, QosClass
 from tests.support.machine_tree import FakeWorkload, MachineSpec, MachineTree
 from tests.support.secured import Secured, secured
 from tests.support.waiting import eventually
@@ -29,6 +31,7 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.server
 
 NODE: Final = "node-1"
+HOST_PATH: Final = "/system.slice/ingest.service"
 TOKEN: Final = "what only web knows"
 DECLARED: Final = (
     f"web=push:{hashlib.sha256(TOKEN.encode()).hexdigest()};metric=p99_ms",
@@ -66,14 +69,17 @@ async def pushed(client: Client, values: Sequence[float], **fields: Any) -> dict
 
 
 async def test_a_workload_pushes_its_latency_with_its_token_and_the_next_sample_has_it(tmp_path: Path) -> None:
-    groups = (FakeWorkload("web", "/web"), FakeWorkload("open", "/open"))
+    groups = (FakeWorkload("web", "/web"), FakeWorkload("open", "/open"), FakeWorkload("ingest", HOST_PATH))
     MachineTree(MachineSpec(workloads=groups), tmp_path / "root").write()
     newest: dict[str, BusinessMetric | None] = {}
+    hosts: dict[str, WorkloadUsage] = {}
 
     async def hear(message: Any) -> None:
         fact = decode(message.subject, message.data)
         assert isinstance(fact, NodeUsageSampled)
         newest.update({one.workload: one.business for one in fact.workloads})
+        hosts.clear()
+        hosts.update({one.workload: one for one in fact.workloads if one.host_revision is not None})
 
     with secured(tmp_path, (NODE,)) as servers:
         key = str(servers.folder / "admin.nkey")
@@ -123,6 +129,8 @@ async def test_a_workload_pushes_its_latency_with_its_token_and_the_next_sample_
             await publish_policy(admin, 3, PolicyValues())
             await eventually(lambda: _true(_judged(newest["web"]) == (100_000, 2, 0)), "the setting again", limit_s=60)
 
+            await _host_applications(admin, hosts)
+
             # Twenty values are a baseline of its own, which is marked as such.
             await eventually(lambda: _taken(workload, [100.0] * 40), "more values", limit_s=60)
             await eventually(lambda: _true(_has_own_baseline(newest["web"])), "a baseline", limit_s=60)
@@ -132,10 +140,34 @@ async def test_a_workload_pushes_its_latency_with_its_token_and_the_next_sample_
             await workload.close()
 
 
-async def publish_policy(admin: Client, revision: int, values: PolicyValues) -> None:
-    fact = PolicyChanged(at_ms=1, revision=revision, policy=ColocationPolicy(defaults=values))
+async def publish_policy(
+    admin: Client, revision: int, values: PolicyValues, hosts: HostApplications | None = None
+) -> None:
+    policy = ColocationPolicy(defaults=values, host_applications=hosts)
+    fact = PolicyChanged(at_ms=1, revision=revision, policy=policy)
     stored = await admin.jetstream().publish(event_of(PolicyChanged).subject.of(), encode(fact))
     assert stored.stream == Stream.POLICY.value
+
+
+async def _host_applications(admin: Client, hosts: Mapping[str, WorkloadUsage]) -> None:
+    """A host application that the policy declares is watched from its arrival on, and no longer when it goes.
+
+    `hosts` are those of the newest sample.
+    """
+    declared = HostApplications(
+        applications=(
+            HostApplication(name="ingest", path=HOST_PATH, qos=QosClass.BE, band=PriorityBand.BATCH),
+            HostApplication(name="twice", path="/web/inner"),
+        )
+    )
+    await publish_policy(admin, 4, PolicyValues(), declared)
+    await eventually(lambda: _true("ingest" in hosts), "the policy's host application", limit_s=60)
+    ingest = hosts["ingest"]
+    assert set(hosts) == {"ingest"}, "a group whose use would count twice is left out"
+    assert (ingest.qos, ingest.band, ingest.host_revision) == (QosClass.BE, PriorityBand.BATCH, 4)
+    assert ingest.host_since_ms > 0
+    await publish_policy(admin, 5, PolicyValues())
+    await eventually(lambda: _true(not hosts), "the setting, which lists none", limit_s=60)
 
 
 def _judged(metric: BusinessMetric | None) -> tuple[int | None, int, int]:

@@ -1,6 +1,6 @@
 """The table of a node's workloads: what each uses, waits for, and says of itself."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Final
 
 from colo_cli.output import ago, bytes_text, cpu_text, print_table, print_text
@@ -27,7 +27,7 @@ def print_workloads(
     """Print a row for each, "-" for what is not known, without the columns of which nothing is known.
 
     `system` is the use (mcpu, bytes) of no workload, as a last row. A slowdown against the workload's own median is marked with *,
-    an SLO that the colocation policy gives with +; `now_ms` is the time from which its age is counted.
+    an SLO that the colocation policy gives with +, a host application with #; `now_ms` is the time from which its age is counted.
     """
     shown = list(workloads)
     rows = [_row(one) for one in shown]
@@ -42,19 +42,24 @@ def print_workloads(
         print_text(line)
 
 
-def _policy_lines(shown: "Iterable[WorkloadUsage]", now_ms: int) -> list[str]:
-    """Which revision of the policy gave SLOs, and since when the node judges by it."""
+def _policy_lines(shown: "Collection[WorkloadUsage]", now_ms: int) -> list[str]:
+    """Which revision of the policy gave SLOs and host applications, and since when they count on the node."""
     revisions = {one.business.slo_revision: one.business.slo_since_ms for one in shown if one.business is not None}
-    return [
+    lines = [
         f"+ by revision {revision} of the policy, in force on this node since {ago(since_ms, now_ms)}"
         for revision, since_ms in sorted(revisions.items())
         if revision
     ]
+    hosts = {one.host_revision: one.host_since_ms for one in shown if one.host_revision is not None}
+    for revision, since_ms in sorted(hosts.items()):
+        by = f"revision {revision} of the policy, since {ago(since_ms, now_ms)}" if revision else "its agent's setting"
+        lines.append(f"# host application, by {by}")
+    return lines
 
 
 def _row(one: "WorkloadUsage") -> list[str]:
     return [
-        one.pod or one.workload,
+        (one.pod or one.workload) + ("" if one.host_revision is None else " #"),
         one.qos.value,
         cpu_text(one.cpu_used_mcpu),
         bytes_text(one.memory_used_bytes),

@@ -16,7 +16,8 @@ def machine_of(settings: CollectorSettings, clock: Clock) -> Machine:
     return Machine(
         BoundedReader(lambda: FileReader(settings.root), deadline_ms=settings.read_deadline_ms),
         subtree=settings.subtree,
-        online=settings.watched(),
+        online=settings.listed_groups(),
+        host=settings.host_workloads(),
         labels=settings.labels,
         taints=settings.node_taints(),
         rules=settings.node_rules(),

@@ -10,6 +10,7 @@ import msgspec
 
 from colo_collector.business import MetricRule
 from colo_collector.crossing import Crossing, Gauge
+from colo_collector.host_applications import FollowedHostApplications
 from colo_collector.kernel_groups import GroupsRead, ReadGroups
 from colo_collector.latency_slo import FollowedLatencySlo
 from colo_collector.memory_events import MemoryEventsRead
@@ -71,6 +72,7 @@ class CollectorCore:
         self.skipped: dict[Skip, int] = {}
         self._pushes = PushDesk(metric_rules)
         self._latency_slo = FollowedLatencySlo(policy.online_latency_slo_ms)
+        self._host_applications = FollowedHostApplications()
         self.sample_seq = 0
         self.topology_read: TopologyRead | None = None
         self._published_ms = 0
@@ -97,7 +99,8 @@ class CollectorCore:
                 return [self._groups(event, now_ms)]
             case PolicyChanged():
                 self._latency_slo.follow(event)
-                return self._judge_latency(now_ms)
+                self._host_applications.follow(event)
+                return self._follow_policy(now_ms)
             case Wake():
                 return []
             case _:
@@ -147,14 +150,17 @@ class CollectorCore:
         if event == self.topology_read:
             return []
         self.topology_read = event
-        return [self._publish_topology(event, now_ms), *self._judge_latency(now_ms)]
+        return [self._publish_topology(event, now_ms), *self._follow_policy(now_ms)]
 
-    def _judge_latency(self, now_ms: int) -> list[Effect]:
-        """Judge latencies by another SLO when the policy gives one for the node's labels, which come with its topology."""
+    def _follow_policy(self, now_ms: int) -> list[Effect]:
+        """Judge latencies by another SLO, and watch other host applications, when the policy gives them for the node's labels,
+        which come with its topology.
+        """
         if self.topology_read is None:
             return []
-        slo = self._latency_slo.changed(self.topology_read.labels, now_ms)
-        return [] if slo is None else [slo]
+        labels = self.topology_read.labels
+        followed = (self._latency_slo.changed(labels, now_ms), self._host_applications.changed(labels, now_ms))
+        return [effect for effect in followed if effect is not None]
 
     def _publish_topology(self, event: TopologyRead, now_ms: int) -> Publish:
         self._published_ms = now_ms

@@ -15,6 +15,7 @@ from colo_collector.kernel_text import cpu_list
 from colo_collector.parse_cgroup import cpuset_of_group, group_files
 from colo_collector.sample import WatchedGroup
 from colo_common.model.cpuset import CpuSet
+from colo_common.model.host_applications import check_group_name, check_group_path
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import attempt_key, parse_replica_token
 from colo_common.model.qos import ONLINE_CLASSES, PriorityBand, QosClass, default_band, parse_qos
@@ -53,7 +54,8 @@ _ONLINE_CLASSES: Final = {qos.value.lower(): qos for qos in (QosClass.LSE, QosCl
 class Workload(Struct, frozen=True, kw_only=True):
     """A watched control group. `path` is below every controller's mount point and begins with "/".
 
-    The `name` of a replica is its attempt ("job/task/0#1"), so that an ending attempt and its successor are two workloads. `pod` is
+    `host_revision`: it is a host application, by this revision of the policy since `host_since_ms`, or by the setting (0). The
+    `name` of a replica is its attempt ("job/task/0#1"), so that an ending attempt and its successor are two workloads. `pod` is
     "namespace/name" where a kubelet told it.
     """
 
@@ -64,6 +66,8 @@ class Workload(Struct, frozen=True, kw_only=True):
     replica: str = ""
     attempt: int = 0
     pod: str = ""
+    host_revision: int | None = None
+    host_since_ms: int = 0
 
 
 class CpusetFiles(Struct, frozen=True, kw_only=True):
@@ -109,13 +113,8 @@ def check_group(one: Workload, subtree: str, others: Iterable[Workload], field: 
 
 def check_path(one: Workload, field: str) -> None:
     """Raise InvalidInput for a name, or a path below the controllers, that no group has."""
-    if not _NAME.fullmatch(one.name):
-        raise InvalidInput(field, "the name must be of letters, digits and . _ -", one.name)
-    parts = one.path.split("/")
-    if not one.path.startswith("/") or one.path == "/" or "\0" in one.path or {"", ".", ".."} & set(parts[1:]):
-        raise InvalidInput(
-            field, 'the path must begin with "/", be below the root and have no part "", "." or ".."', one.path
-        )
+    check_group_name(one.name, field)
+    check_group_path(one.path, field)
 
 
 def batch_directory(hierarchy: Hierarchy, subtree: str) -> str:

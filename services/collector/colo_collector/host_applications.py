@@ -1,122 +1,104 @@
-"""The host applications of a node: processes outside of pods, listed in the form of Koordinator's `host-application-config`.
-
-Source: koordinator-sh/koordinator (apis/configuration/slo_controller_config.go, pkg/koordlet/util/host_application.go). There the
-directory of a kubelet's base is that of its cgroup driver; here a first part that ends in .slice, .scope or .service stands below
-the slices of systemd.
-"""
+"""The host applications of this node: those that the colocation policy declares for its labels, else those of the setting."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal
 
-import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
-from colo_collector.discover import Workload, check_group, check_path
+from colo_collector.discover import Workload, check_group
+from colo_common.events.policy import PolicyChanged
+from colo_common.model.colocation_policy import ColocationPolicy
+from colo_common.model.host_applications import HostApplication, read_host_applications
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.qos import QosClass, check_pair, default_band, parse_band, parse_qos
 
-__all__ = ["host_applications"]
-
-_CHARACTERS_MAX: Final = 65_536
-_CHARACTERS_SHOWN: Final = 80
-_APPLICATIONS_MAX: Final = 256
-_DIRECTORIES: Final = {QosClass.BE: "/host-best-effort"}
-_LATENCY_SENSITIVE: Final = "/host-latency-sensitive"
-_UNITS: Final = (".slice", ".scope", ".service")
-_BASES: Final = {
-    "": ("", ""),
-    "CgroupRoot": ("", ""),
-    "Kubepods": ("/kubepods", "/kubepods.slice"),
-    "KubepodsBurstable": ("/kubepods/burstable", "/kubepods.slice/kubepods-burstable.slice"),
-    "KubepodsBesteffort": ("/kubepods/besteffort", "/kubepods.slice/kubepods-besteffort.slice"),
-}
-"""The directory of a base where a kubelet makes groups itself, and where systemd does."""
+__all__ = ["FollowedHostApplications", "SetHostApplications", "declared_workloads", "host_applications"]
 
 
-class _Path(Struct, forbid_unknown_fields=True):
-    base: Literal["", "CgroupRoot", "Kubepods", "KubepodsBurstable", "KubepodsBesteffort"] = ""
-    parent: str = field(name="parentDir", default="")
-    relative: str = field(name="relativePath", default="")
+class SetHostApplications(Struct, frozen=True, kw_only=True):
+    """Effect: watch these from now on. `applications` None: those of the setting. `revision` is that of the policy, 0 without."""
+
+    applications: tuple[HostApplication, ...] | None = None
+    revision: int = 0
+    since_ms: int = 0
 
 
-class _Application(Struct, forbid_unknown_fields=True):
-    name: str
-    priority: str = ""
-    qos: str = ""
-    path: _Path | None = field(name="cgroupPath", default=None)
-    strategy: dict[str, object] | None = None
+class FollowedHostApplications:
+    """The newest policy. Before one arrives, and where it declares none at all, the setting counts."""
 
+    def __init__(self) -> None:
+        self._revision = 0
+        self._document = ColocationPolicy()
+        self._given: tuple[HostApplication, ...] | None = None
 
-class _Selector(Struct, forbid_unknown_fields=True):
-    labels: dict[str, str] = field(name="matchLabels", default_factory=dict)
+    def follow(self, event: PolicyChanged) -> None:
+        """Take the document unless its revision is no higher. Raises InvalidInput for one that contradicts itself."""
+        if event.revision > self._revision:
+            event.policy.validate()
+            self._revision, self._document = event.revision, event.policy
 
-
-class _NodeConfig(Struct, forbid_unknown_fields=True):
-    name: str = ""
-    selector: _Selector = field(name="nodeSelector", default_factory=_Selector)
-    applications: list[_Application] = field(default_factory=list)
-
-
-class _Config(Struct, forbid_unknown_fields=True):
-    applications: list[_Application] = field(default_factory=list)
-    nodes: list[_NodeConfig] = field(name="nodeConfigs", default_factory=list)
+    def changed(self, labels: Mapping[str, str], now_ms: int) -> SetHostApplications | None:
+        """The applications of a node with these labels, when they are others than the last call gave."""
+        declared = self._document.host_applications
+        given = None if declared is None else declared.of(labels, self._document.match)
+        if given == self._given:
+            return None
+        self._given = given
+        if given is None:
+            return SetHostApplications()
+        return SetHostApplications(applications=given, revision=self._revision, since_ms=now_ms)
 
 
 def host_applications(
     text: str, labels: Mapping[str, str], subtree: str, listed: Sequence[Workload], name: str = "host_applications"
 ) -> tuple[Workload, ...]:
-    """The workloads of `{"applications": [...], "nodeConfigs": [...]}`; "" lists none.
+    """The workloads of a setting in Koordinator's form (colo_common.model.host_applications); "" lists none.
 
-    The applications of the first of `nodeConfigs` whose labels the node has come in place of the others. One without a class is LS,
-    one without a priority has the band of its class; by the band its use counts as online or as batch work. One without
-    `cgroupPath` is in `/host-latency-sensitive/NAME` or `/host-best-effort/NAME`. `strategy` is read and not followed. Raises
-    InvalidInput, naming the entry, for other text and for a group that one of `listed` or the executor counts already.
+    Raises InvalidInput, naming the entry, for other text and for a group that one of `listed` or the executor counts already.
     """
     if not text:
         return ()
-    if len(text) > _CHARACTERS_MAX:
-        raise InvalidInput(name, f"must be at most {_CHARACTERS_MAX} characters", len(text))
-    try:
-        config = msgspec.json.decode(text, type=_Config)
-    except msgspec.MsgspecError as error:
-        rule = f"must be the JSON of Koordinator's host-application-config: {error}"
-        raise InvalidInput(name, rule, text[:_CHARACTERS_SHOWN]) from error
+    config = read_host_applications(text, name)
     # Every part is checked, also what is meant for other nodes: one document is given to all of them.
-    found = _applications(config.applications, subtree, listed, f"{name}.applications")
-    is_found = False
-    for index, node in enumerate(config.nodes):
-        own = _applications(node.applications, subtree, listed, f"{name}.nodeConfigs[{index}].applications")
-        if not is_found and all(labels.get(key) == value for key, value in node.selector.labels.items()):
-            found, is_found = own, True
-    return found
+    _workloads(config.applications, subtree, listed, f"{name}.applications")
+    for index, node in enumerate(config.overrides):
+        _workloads(node.applications, subtree, listed, f"{name}.nodeConfigs[{index}].applications")
+    return _workloads(config.of(labels), subtree, listed, name)
 
 
-def _applications(
-    entries: Sequence[_Application], subtree: str, listed: Sequence[Workload], where: str
+def declared_workloads(
+    declared: SetHostApplications, subtree: str, listed: Sequence[Workload]
+) -> tuple[tuple[Workload, ...], tuple[str, ...]]:
+    """The workloads of a policy, and a sentence for each that is left out on this node, because its group is counted already."""
+    found, faults = list(listed), []
+    for each in declared.applications or ():
+        one = _workload(each, declared.revision, declared.since_ms)
+        try:
+            check_group(one, subtree, found, "host_applications")
+        except InvalidInput as error:
+            faults.append(f"{one.name}: {error.rule}; the policy's host application is left out")
+            continue
+        found.append(one)
+    return tuple(found[len(listed) :]), tuple(faults)
+
+
+def _workloads(
+    entries: Sequence[HostApplication], subtree: str, listed: Sequence[Workload], where: str
 ) -> tuple[Workload, ...]:
-    if len(entries) > _APPLICATIONS_MAX:
-        raise InvalidInput(where, f"may be at most {_APPLICATIONS_MAX}", len(entries))
     found = list(listed)
     for index, entry in enumerate(entries):
-        one = _workload(entry, f"{where}[{index}]")
+        one = _workload(entry)
         check_group(one, subtree, found, f"{where}[{index}]")
         found.append(one)
     return tuple(found[len(listed) :])
 
 
-def _workload(entry: _Application, where: str) -> Workload:
-    qos = parse_qos(entry.qos, f"{where}.qos") if entry.qos else QosClass.LS
-    band = parse_band(entry.priority, f"{where}.priority") if entry.priority else default_band(qos)
-    check_pair(qos, band, f"{where}.priority")
-    path = entry.path
-    if path is None:
-        whole = f"{_DIRECTORIES.get(qos, _LATENCY_SENSITIVE)}/{entry.name}"
-    else:
-        parts = [part.strip("/") for part in (path.parent, path.relative) if part.strip("/")]
-        is_systemd = bool(parts) and parts[0].split("/")[0].endswith(_UNITS)
-        whole = "/".join([_BASES[path.base][is_systemd], *parts])
-    workload = Workload(name=entry.name, path=whole, qos=qos, band=band)
-    check_path(workload, where if path is None else f"{where}.cgroupPath")
-    return workload
+def _workload(entry: HostApplication, revision: int = 0, since_ms: int = 0) -> Workload:
+    return Workload(
+        name=entry.name,
+        path=entry.path,
+        qos=entry.qos,
+        band=entry.band,
+        host_revision=revision,
+        host_since_ms=since_ms,
+    )

@@ -39,6 +39,7 @@ from colo_collector.discover import (
 )
 from colo_collector.files import FileReader, Gathered
 from colo_collector.hierarchy import Hierarchy
+from colo_collector.host_applications import SetHostApplications, declared_workloads
 from colo_collector.kernel_groups import GroupsRead, read_groups
 from colo_collector.kernel_probe import probe_kernel, sees_tier
 from colo_collector.kubelet import pinned_cpus
@@ -126,6 +127,7 @@ class Machine:
         *,
         subtree: str,
         online: Sequence[Workload],
+        host: Sequence[Workload] = (),
         labels: dict[str, str],
         clock: Clock,
         taints: Sequence[Taint] = (),
@@ -141,10 +143,16 @@ class Machine:
         user_hz: int | None = None,
         is_host_mounted: bool = False,
     ) -> None:
-        """`is_host_mounted`: the reader's root is another one than this process's, as in a container."""
+        """`online` are the listed groups, `host` the host applications of the setting.
+
+        `is_host_mounted`: the reader's root is another one than this process's, as in a container."""
         self._reader = reader
         self._subtree = subtree
-        self._online = tuple(online)
+        self._listed = tuple(online)
+        self._host_of_setting = tuple(host)
+        self._online = (*self._listed, *self._host_of_setting)
+        self._declared: SetHostApplications | None = None
+        self._left_out_hosts: tuple[str, ...] = ()
         self._labels = dict(labels)
         self._taints = tuple(taints)
         self._rules = rules
@@ -232,6 +240,10 @@ class Machine:
         """Take what a kubelet says of the pods, by uid; the next observation uses it."""
         self._pods = pods
 
+    def set_host_applications(self, declared: SetHostApplications) -> None:
+        """Watch these host applications from the next observation on; the counters of those that stay go on."""
+        self._declared = declared
+
     def set_business(self, metrics: Mapping[str, BusinessMetric], at_ms: int) -> None:
         """Take what workloads say of themselves, by name or pod; `at_ms` is the monotonic time at which its ages were counted.
 
@@ -272,6 +284,7 @@ class Machine:
         faults += [f"{path}: is larger than can be read" for path in gathered.cut]
         faults += current.faults
         faults += self._missing(current)
+        faults += self._left_out_hosts
         turned = self._take_turns(dear, current, gathered, faults)
         measurement = measure(
             self._previous,
@@ -445,8 +458,19 @@ class Machine:
         self._hierarchy, self._capabilities, self._has_tier = found.hierarchy, found.capabilities, found.has_tier
         self._probe_assumed = found.assumed
 
+    def _take_declared(self) -> None:
+        """Take the host applications that were declared since the last observation."""
+        declared, self._declared = self._declared, None
+        if declared is None:
+            return
+        host, self._left_out_hosts = self._host_of_setting, ()
+        if declared.applications is not None:
+            host, self._left_out_hosts = declared_workloads(declared, self._subtree, self._listed)
+        self._online = (*self._listed, *host)
+
     def _find_groups(self) -> None:
         """Bring the watched groups up to date; the files of deleted groups are closed."""
+        self._take_declared()
         batch = batch_directory(self._hierarchy, self._subtree)
         online = online_directory(self._hierarchy, self._subtree)
         roots = [*self._pod_roots, *(CONTAINER_ROOTS if self._has_containers else ())]

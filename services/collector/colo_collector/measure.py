@@ -250,6 +250,8 @@ def _workloads(
             zones=zones_of.get(workload.name, ()),
             replica=workload.replica,
             attempt=workload.attempt,
+            host_revision=workload.host_revision,
+            host_since_ms=workload.host_since_ms,
             throttled_us=rate.throttled_us or 0,
             stall_pct=None if share is None else share.stall_pct,
             stall_gate="" if share is None else share.gate,

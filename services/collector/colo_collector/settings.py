@@ -128,7 +128,7 @@ class CollectorSettings(Struct, frozen=True, kw_only=True):
         self.metric_rules()
         self.labels_of_devices()
         self.groups_of_gpus()
-        self.watched()
+        self.host_workloads()
         self.policy().validate()
 
     def node_taints(self) -> tuple[Taint, ...]:
@@ -164,10 +164,13 @@ class CollectorSettings(Struct, frozen=True, kw_only=True):
         """The operator's groups of GPUs. Raises InvalidInput that names the entry."""
         return parse_gpu_partitions(self.gpu_partitions)
 
-    def watched(self) -> tuple[Workload, ...]:
-        """The workloads of `online_groups`, then the host applications. Raises InvalidInput that names the entry."""
-        listed = parse_online_groups(self.online_groups, self.subtree)
-        return (*listed, *host_applications(self.host_applications, self.labels, self.subtree, listed))
+    def listed_groups(self) -> tuple[Workload, ...]:
+        """The workloads of `online_groups`. Raises InvalidInput that names the entry."""
+        return parse_online_groups(self.online_groups, self.subtree)
+
+    def host_workloads(self) -> tuple[Workload, ...]:
+        """The host applications, which a policy may replace. Raises InvalidInput that names the entry."""
+        return host_applications(self.host_applications, self.labels, self.subtree, self.listed_groups())
 
     def policy(self) -> CollectorPolicy:
         """The core's policy: pressure marks, their window, and when the topology is published again."""

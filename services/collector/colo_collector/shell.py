@@ -10,7 +10,7 @@ from typing import Final, Protocol
 import structlog
 from msgspec import Struct
 
-from colo_collector.business import MetricRule
+from colo_collector.host_applications import SetHostApplications
 from colo_collector.kernel_groups import GroupsRead, ReadGroups
 from colo_collector.latency_slo import SetLatencySlo
 from colo_collector.machine import Observation
@@ -24,7 +24,7 @@ from colo_common.ports import Clock
 from colo_common.runtime.core import Performer, Subscription
 from colo_common.runtime.metrics import Metrics
 
-__all__ = ["HEARS", "CollectorShell", "GroupSource", "MetricDesk", "Sampler", "collector_hears", "collector_performer"]
+__all__ = ["HEARS", "CollectorShell", "GroupSource", "MetricDesk", "Sampler", "collector_performer"]
 
 HEARS: Final = (Subscription(type=PolicyChanged, durable=False, replay=True),)
 _PERIOD_S_MIN: Final = 0.1
@@ -66,6 +66,10 @@ class TriggerSource(Protocol):
 class GroupSource(Protocol):
     """The port to the control groups of a machine."""
 
+    def set_host_applications(self, declared: SetHostApplications) -> None:
+        """Watch these host applications from the next observation on."""
+        ...
+
     def kernel_groups(self, request: str) -> GroupsRead:
         """Read all control groups. Blocks, and never raises for an unreadable file."""
         ...
@@ -83,11 +87,6 @@ class MetricDesk(Protocol):
         ...
 
 
-def collector_hears(rules: Sequence[MetricRule]) -> tuple[Subscription, ...]:
-    """The policy, where a latency is judged by the SLO that it may give; other nodes need no consumer for it."""
-    return HEARS if any(rule.has_default_slo for rule in rules) else ()
-
-
 def collector_performer(machine: GroupSource, metrics: MetricDesk) -> Performer:
     """Return the performer: ReadGroups reads in a thread, because a machine may have thousands of groups."""
 
@@ -97,6 +96,9 @@ def collector_performer(machine: GroupSource, metrics: MetricDesk) -> Performer:
                 return [await asyncio.to_thread(machine.kernel_groups, effect.request)]
             case TakePushed():
                 metrics.take_pushed(effect)
+                return []
+            case SetHostApplications():
+                machine.set_host_applications(effect)
                 return []
             case SetLatencySlo():
                 metrics.set_latency_slo(effect)

@@ -42,3 +42,13 @@ def test_a_class_says_what_batch_work_gets_of_what_it_wants() -> None:
         "class LSR: 1 workload, 0.4 CPU, stall not known",
         "class BE: 2 workloads, 0.5 CPU, stall 90%, gets 10% of the CPU time that it wants",
     ]
+
+
+def test_a_host_application_is_marked_with_what_declared_it(capsys: pytest.CaptureFixture[str]) -> None:
+    own = an_online_workload("nginx", stall_pct=None)
+    print_workloads((replace(own, host_revision=4, host_since_ms=5_000),), now_ms=65_000)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("nginx # ")
+    assert lines[-1] == "# host application, by revision 4 of the policy, since 60s"
+    print_workloads((replace(own, host_revision=0),), now_ms=65_000)
+    assert capsys.readouterr().out.splitlines()[-1] == "# host application, by its agent's setting"

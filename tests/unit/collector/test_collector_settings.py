@@ -64,7 +64,7 @@ def test_the_environment_and_flags_set_what_the_core_and_the_machine_use() -> No
     settings = load(CollectorSettings, "collector", ["--period-ms", "500", "--subtree=tier"], environ)
     assert (settings.node, settings.period_ms, settings.subtree) == ("n7", 500, "tier")
     assert settings.labels == {"rack": "r1", "pool": "a"}
-    assert [one.name for one in settings.watched()] == ["web", "db"]
+    assert [one.name for one in settings.listed_groups()] == ["web", "db"]
     assert [one.signal for one in settings.policy().thresholds] == ["cpu_some", "memory_full"]
 
 

@@ -10,6 +10,7 @@ import pytest
 from colo_common.model.colocation_policy import KEYS, ColocationPolicy, PolicyValues, differences
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.policy_file import policy_of
+from colo_gateway.policy.replies import keys_shown
 
 GIB = 1 << 30
 EXAMPLE = Path(__file__).parents[3] / "examples" / "policy.yaml"
@@ -215,3 +216,61 @@ def test_the_mid_tier_of_koordinator_is_in_force_and_is_what_online_work_gives_b
     ):
         with pytest.raises(InvalidInput, match=rule):
             policy_of(json.dumps({name: value}))
+
+
+def test_host_applications_are_units_and_groups_by_node_labels() -> None:
+    applications = "[{name: nginx, unit: nginx.service}, {name: jobs, qos: BE, band: free, path: /batch/jobs}]"
+    override = (
+        "{name: edge, selector: {labels: {pool: edge}}, applications: [{name: web, qos: LSR, unit: web-blue.slice}]}"
+    )
+    text = (
+        "apiVersion: colo.io/v1\nkind: ColocationPolicy\n"
+        f"host_applications: {{applications: {applications}, overrides: [{override}]}}"
+    )
+    _, policy = policy_of(text)
+    assert policy.host_applications is not None
+    assert [one.text() for one in policy.host_applications.of({}, policy.match)] == [
+        "nginx=/system.slice/nginx.service:LS prod",
+        "jobs=/batch/jobs:BE free",
+    ]
+    edge = policy.host_applications.of({"pool": "edge"}, policy.match)
+    assert [one.text() for one in edge] == ["web=/web.slice/web-blue.slice:LSR prod"]
+    assert differences(ColocationPolicy(), policy)[0] == (
+        "host_applications.applications[0]",
+        "-",
+        "nginx=/system.slice/nginx.service:LS prod",
+    )
+    assert {(key.key, key.owner, key.in_force) for key in keys_shown(policy)} >= {
+        ("host_applications.overrides[0].applications[0]", "collector", True)
+    }
+
+
+@pytest.mark.parametrize(
+    ("entry", "field", "rule"),
+    [
+        ("{name: a}", ".unit", "unit or path"),
+        ("{name: a, unit: a.service, path: /a}", ".unit", "unit or path"),
+        ("{name: a, unit: a.timer}", ".unit", ".service or .slice"),
+        ("{name: a, unit: a--b.slice}", ".unit", "no empty part"),
+        ("{name: a, qos: best, path: /a}", ".qos", "must be one of"),
+        ("{name: a, qos: BE, band: prod, path: /a}", ".band", "may only have"),
+        ("{name: a, path: a}", "", "below the root"),
+        ("{name: a b, path: /a}", "", "the name must be"),
+        ("{name: a, path: /a, cpu: 1}", ".cpu", ""),
+    ],
+)
+def test_a_host_application_that_breaks_a_rule_is_named(entry: str, field: str, rule: str) -> None:
+    text = f"apiVersion: colo.io/v1\nkind: ColocationPolicy\nhost_applications: {{applications: [{entry}]}}"
+    with pytest.raises(InvalidInput) as caught:
+        policy_of(text)
+    assert caught.value.field == f"host_applications.applications[0]{field}"
+    assert rule in caught.value.rule
+
+
+def test_koordinators_list_of_host_applications_is_taken_from_its_config_map() -> None:
+    host = '{"applications":[{"name":"yarn","qos":"BE","priority":"koord-batch"}]}'
+    data = {"colocation-config": '{"enable":true}', "host-application-config": host}
+    _, policy = policy_of(json.dumps({"kind": "ConfigMap", "data": data}))
+    assert policy.host_applications is not None
+    assert [one.text() for one in policy.host_applications.of({})] == ["yarn=/host-best-effort/yarn:BE batch"]
+    assert not policy.unfollowed

@@ -189,7 +189,8 @@ class WorkloadUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `stall_pct` is its stall by the rule of `colo_common.model.stall`, over `stall_span_ms`, which ended `stall_age_ms` before the
     sample; None: not measured. `stall_gate` says why it must blame nobody. `cpu_some_us` is for how long some of its threads waited
-    for a CPU in the interval, from its control group. `pod` is "namespace/name" where a kubelet told it.
+    for a CPU in the interval, from its control group. `pod` is "namespace/name" where a kubelet told it. `host_revision`: it is a
+    host application, by this revision of the colocation policy since `host_since_ms`, or by the agent's setting (0).
     """
 
     workload: str
@@ -209,6 +210,8 @@ class WorkloadUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     detail: WorkloadDetail | None = None
     pod: str = ""
     business: BusinessMetric | None = None
+    host_revision: Number | None = None
+    host_since_ms: Ms = 0
 
 
 class ClassUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):

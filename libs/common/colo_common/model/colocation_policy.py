@@ -9,6 +9,7 @@ from typing import Final, Literal, NamedTuple
 
 from msgspec import Struct, structs
 
+from colo_common.model.host_applications import HostApplications
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_selector import Selector, selects
 from colo_common.model.slo import check_latency_slo
@@ -166,13 +167,15 @@ class UnfollowedKey(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class ColocationPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """The document. `match` says which of several overrides that select a node counts; the others do not apply to it at all.
 
-    `unfollowed` are keys of another system's document that change nothing here.
+    `unfollowed` are keys of another system's document that change nothing here. `host_applications` are those of the nodes, owned
+    by the collector; None: each collector's setting counts. A list that is there and empty declares that there are none.
     """
 
     match: Literal["first", "last"] = "last"
     defaults: PolicyValues = PolicyValues()
     overrides: tuple[PolicyOverride, ...] = ()
     unfollowed: tuple[UnfollowedKey, ...] = ()
+    host_applications: HostApplications | None = None
 
     def override_of(self, labels: Mapping[str, str]) -> PolicyOverride | None:
         """The override that counts for a node with these labels."""
@@ -197,6 +200,8 @@ class ColocationPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, fo
             override.selector.validate(f"{field}.selector")
             override.values.validate(field)
             override.values.over(self.defaults).check_pairs(field)
+        if self.host_applications is not None:
+            self.host_applications.validate("host_applications")
 
 
 def differences(old: ColocationPolicy, new: ColocationPolicy) -> list[tuple[str, str, str]]:
@@ -216,10 +221,11 @@ def _flat(policy: ColocationPolicy) -> dict[str, str]:
     for number, override in enumerate(policy.overrides):
         place = f"overrides[{number}]"
         found[f"{place}.name"] = override.name or "-"
-        found[f"{place}.selector"] = " and ".join(
-            f"{each.key} {each.operator.value} {','.join(each.values)}".strip() for each in override.selector.demands
-        )
+        found[f"{place}.selector"] = override.selector.text()
         found |= {f"{place}.{name}": _text(value) for name, value in override.values.given.items()}
+    if policy.host_applications is not None:
+        declared = policy.host_applications.texts() or {"applications": "none"}
+        found |= {f"host_applications.{place}": text for place, text in declared.items()}
     return found
 
 

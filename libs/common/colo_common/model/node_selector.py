@@ -119,6 +119,12 @@ class Selector(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         equal = (Requirement(key=k, operator=Operator.IN, values=(v,)) for k, v in sorted(self.labels.items()))
         return (*equal, *self.requirements)
 
+    def text(self) -> str:
+        """For people: "pool In edge and zone Exists"."""
+        return " and ".join(
+            f"{each.key} {each.operator.value} {','.join(each.values)}".strip() for each in self.demands
+        )
+
 
 def selects(selector: Selector, labels: Mapping[str, str]) -> bool:
     """Whether a node with these labels is selected."""

@@ -17,6 +17,14 @@ from colo_common.model.colocation_policy import (
     UnfollowedKey,
 )
 from colo_common.model.duration import parse_duration_ms
+from colo_common.model.host_applications import (
+    HostApplication,
+    HostApplicationOverride,
+    HostApplications,
+    application_of,
+    path_of_unit,
+    read_host_applications,
+)
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.nearest import hint
 from colo_common.model.node_selector import Selector, requirements_of
@@ -30,7 +38,12 @@ __all__ = ["FORMS", "policy_of"]
 FORMS: Final = ("colo", "koordinator", "openfuyao")
 _API: Final = "colo.io/v1"
 _KIND: Final = "ColocationPolicy"
-_OWN: Final = ("apiVersion", "kind", "metadata", "match", "defaults", "overrides")
+_OWN: Final = ("apiVersion", "kind", "metadata", "match", "defaults", "overrides", "host_applications")
+_HOST: Final = ("applications", "overrides")
+_HOST_OVERRIDE: Final = ("name", "selector", "applications")
+_APPLICATION: Final = ("name", "qos", "band", "unit", "path")
+#: Koordinator's list of host applications, a text of JSON beside `colocation-config`.
+_HOST_CONFIG: Final = "host-application-config"
 _OVERRIDE: Final = ("name", "selector", "values")
 _KOORDINATOR: Final = "colocation-config"
 _FUYAO: Final = ("colocation-policy.yaml", "node-policy.yaml")
@@ -83,7 +96,6 @@ _UNFOLLOWED_CONFIGS: Final[Mapping[str, tuple[str, str]]] = {
     "resource-qos-config": ("executor", "classes have the executor's own knobs"),
     "cpu-burst-config": ("executor", "burst is the executor's setting"),
     "system-config": ("executor", "nobody writes the node's sysctls"),
-    "host-application-config": ("collector", "a setting of the agent: host_applications, which takes this document"),
     "cpu-normalization-config": ("collector", "a rule of the node, cpu_normalization_pct, or its label of Koordinator"),
     "resource-amplification-config": ("scheduler", "amplification is a rule of the node"),
 }
@@ -133,12 +145,11 @@ def _parts(document: Mapping[str, Any]) -> dict[str, Any]:
     """The parts of one document by name: those of a ConfigMap are texts within it."""
     if document.get("kind") == "ConfigMap":
         data = mapping_of(document.get("data"), "data")
-        known = (_KOORDINATOR, *_FUYAO, *_UNFOLLOWED_CONFIGS)
+        texts = (_HOST_CONFIG, *_UNFOLLOWED_CONFIGS)
+        known = (_KOORDINATOR, *_FUYAO, *texts)
         found: dict[str, Any] = {}
         for name, text in mapping_of(data, "data", known).items():
-            found[name] = (
-                text if name in _UNFOLLOWED_CONFIGS else read_yaml(text_of(text, f"data.{name}"), f"data.{name}")
-            )
+            found[name] = text if name in texts else read_yaml(text_of(text, f"data.{name}"), f"data.{name}")
         if not set(found) & {_KOORDINATOR, *_FUYAO}:
             raise InvalidInput("data", f"must have {_KOORDINATOR}, {' or '.join(_FUYAO)}", sorted(found))
         return found
@@ -177,8 +188,43 @@ def _own(document: Mapping[str, Any]) -> ColocationPolicy:
             )
         )
     return ColocationPolicy(
-        match=match, defaults=_values(given.get("defaults", {}), "defaults"), overrides=tuple(overrides)
+        match=match,
+        defaults=_values(given.get("defaults", {}), "defaults"),
+        overrides=tuple(overrides),
+        host_applications=_host_applications(given["host_applications"]) if "host_applications" in given else None,
     )
+
+
+def _host_applications(value: object) -> HostApplications:
+    field = "host_applications"
+    given = mapping_of(value, field, _HOST)
+    overrides = []
+    for number, each in enumerate(_list(given.get("overrides", []), f"{field}.overrides")):
+        where = f"{field}.overrides[{number}]"
+        override = mapping_of(each, where, _HOST_OVERRIDE)
+        overrides.append(
+            HostApplicationOverride(
+                name=text_of(override.get("name", ""), f"{where}.name"),
+                selector=_selector(override.get("selector", {}), f"{where}.selector"),
+                applications=_applications(override.get("applications", []), f"{where}.applications"),
+            )
+        )
+    return HostApplications(
+        applications=_applications(given.get("applications", []), f"{field}.applications"), overrides=tuple(overrides)
+    )
+
+
+def _applications(value: object, field: str) -> tuple[HostApplication, ...]:
+    found = []
+    for number, each in enumerate(_list(value, field)):
+        where = f"{field}[{number}]"
+        given = mapping_of(each, where, _APPLICATION)
+        words = {name: text_of(given.get(name, ""), f"{where}.{name}") for name in _APPLICATION}
+        if bool(words["unit"]) == bool(words["path"]):
+            raise InvalidInput(f"{where}.unit", "unit or path must be given, and not both", words["unit"])
+        path = words["path"] or path_of_unit(words["unit"], f"{where}.unit")
+        found.append(application_of(words["name"], words["qos"], words["band"], path, where))
+    return tuple(found)
 
 
 def _values(value: object, field: str) -> PolicyValues:
@@ -253,7 +299,14 @@ def _koordinator(parts: Mapping[str, Any]) -> ColocationPolicy:
                 values=_koordinator_values(config, field, unfollowed),
             )
         )
-    return ColocationPolicy(match="first", defaults=defaults, overrides=tuple(overrides), unfollowed=tuple(unfollowed))
+    host = parts.get(_HOST_CONFIG)
+    return ColocationPolicy(
+        match="first",
+        defaults=defaults,
+        overrides=tuple(overrides),
+        unfollowed=tuple(unfollowed),
+        host_applications=None if host is None else read_host_applications(text_of(host, _HOST_CONFIG), _HOST_CONFIG),
+    )
 
 
 def _koordinator_values(given: Mapping[str, Any], field: str, unfollowed: list[UnfollowedKey]) -> PolicyValues:

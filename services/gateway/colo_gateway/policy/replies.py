@@ -63,4 +63,9 @@ def keys_shown(policy: ColocationPolicy) -> tuple[KeyShown, ...]:
         KeyShown(key=each.key, value=each.value, owner=each.owner, in_force=False, why=each.why)
         for each in policy.unfollowed
     ]
-    return (*own, *unfollowed)
+    declared = {} if policy.host_applications is None else policy.host_applications.texts() or {"applications": "none"}
+    host = [
+        KeyShown(key=f"host_applications.{place}", value=text, owner="collector", in_force=True)
+        for place, text in declared.items()
+    ]
+    return (*own, *host, *unfollowed)
