@@ -207,6 +207,17 @@ class OvercommitStory:
         lines = [
             f"{row.node} by {row.override or 'defaults'}: {row.batch_cpu_mcpu} -> {row.would_cpu_mcpu}, "
             f"least {row.least_mcpu} -> {row.would_least_mcpu}, over {row.over_mcpu}"
+            + (f"/{row.over_memory_bytes // GIB}Gi" if row.over_memory_bytes else "")
+            + (
+                f", mid {row.mid_cpu_mcpu} -> {row.would_mid_cpu_mcpu}"
+                if row.mid_cpu_mcpu != row.would_mid_cpu_mcpu
+                else ""
+            )
+            + "".join(
+                f", z{zone.zone} {zone.batch_cpu_mcpu}/{zone.batch_memory_bytes // GIB}Gi -> "
+                f"{zone.would_cpu_mcpu}/{zone.would_memory_bytes // GIB}Gi"
+                for zone in row.zones
+            )
             for row in found.listed
         ]
         total = f"{found.changing} of {found.nodes} change, {found.over} over, {found.samples} samples"

@@ -23,7 +23,7 @@ from colo_cli.output import (
 from colo_cli.restrictions import As, who_asks
 
 if TYPE_CHECKING:
-    from colo_common.events.policy import PolicyPreview, PolicyReply
+    from colo_common.events.policy import NodePreview, PolicyPreview, PolicyReply
     from colo_gateway.policy.replies import KeyShown, PolicyCheck, PolicyShown
 
 __all__ = ["apply", "check", "diff", "rollback", "show"]
@@ -214,6 +214,19 @@ def _print_differences(found: "PolicyCheck") -> None:
     print_table(["CHANGES", f"REVISION {found.revision}", "THIS FILE"], rows, f"the same as revision {found.revision}")
 
 
+def _over_text(row: "NodePreview") -> str:
+    """So much of what batch work holds would be above the promise."""
+    parts = [cpu_text(row.over_mcpu)] if row.over_mcpu else []
+    return ", ".join([*parts, *([bytes_text(row.over_memory_bytes)] if row.over_memory_bytes else [])]) or "-"
+
+
+def _mid_text(row: "NodePreview") -> str:
+    """What the mid tier has and would have, "-" where it stays."""
+    now, would = (row.mid_cpu_mcpu, row.mid_memory_bytes), (row.would_mid_cpu_mcpu, row.would_mid_memory_bytes)
+    first, second = (f"{cpu_text(each[0])}/{bytes_text(each[1])}" for each in (now, would))
+    return "-" if now == would else f"{first} -> {second}"
+
+
 def _print_preview(preview: "PolicyPreview | None") -> None:
     print()
     if preview is None:
@@ -222,11 +235,16 @@ def _print_preview(preview: "PolicyPreview | None") -> None:
     cpu = f"{cpu_text(preview.batch_cpu_mcpu)} -> {cpu_text(preview.would_cpu_mcpu)} CPU"
     memory = f"{bytes_text(preview.batch_memory_bytes)} -> {bytes_text(preview.would_memory_bytes)}"
     print_text(f"batch work on {counted(preview.nodes, 'fresh node')}: {cpu}, {memory}; {preview.changing} change")
+    tier = (preview.mid_cpu_mcpu, preview.mid_memory_bytes)
+    would_tier = (preview.would_mid_cpu_mcpu, preview.would_mid_memory_bytes)
+    if any((*tier, *would_tier)):
+        cpu, memory = (f"{cpu_text(each[0])} CPU, {bytes_text(each[1])}" for each in (tier, would_tier))
+        print_text(f"the mid tier: {cpu} -> {memory}")
     if preview.nodes < preview.of_nodes:
         print_text(f"computed for {preview.nodes} of {preview.of_nodes} nodes, evenly taken by name")
     if preview.over:
         print_text(
-            f"on {counted(preview.over, 'node')} batch work holds more CPU than would be promised, and could be evicted",
+            f"on {counted(preview.over, 'node')} batch work holds more than would be promised, and could be evicted",
             colour="yellow",
         )
     if preview.samples:
@@ -241,12 +259,28 @@ def _print_preview(preview: "PolicyPreview | None") -> None:
             cpu_text(row.would_least_mcpu),
             bytes_text(row.batch_memory_bytes),
             bytes_text(row.would_memory_bytes),
-            cpu_text(row.over_mcpu) if row.over_mcpu else "-",
+            _over_text(row),
+            _mid_text(row),
+            ", ".join(
+                f"{each.zone}: {cpu_text(each.batch_cpu_mcpu)} -> {cpu_text(each.would_cpu_mcpu)}" for each in row.zones
+            ),
         ]
         for row in preview.listed[:_NODES_SHOWN]
     ]
     if rows:
-        columns = ["NODE", "BY", "CPU>", "WOULD BE>", "LEAST>", "WOULD BE>", "MEMORY>", "WOULD BE>", "OVER>"]
+        columns = [
+            "NODE",
+            "BY",
+            "CPU>",
+            "WOULD BE>",
+            "LEAST>",
+            "WOULD BE>",
+            "MEMORY>",
+            "WOULD BE>",
+            "OVER>",
+            "MID",
+            "CPU BY ZONE",
+        ]
         print_table(columns, rows, "")
         if preview.changing > len(rows):
             print_text(f"and {preview.changing - len(rows)} more: -o json lists {len(preview.listed)}")

@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from colo_common.events.policy import NodePreview, PolicyPreview, PreviewPolicy
+from colo_common.events.policy import NodePreview, PolicyPreview, PreviewPolicy, ZonePreview
 from colo_common.model.colocation_policy import ColocationPolicy
 from colo_common.model.freshness import Freshness
 from colo_common.model.quantity import ceil_div
@@ -13,6 +13,8 @@ from colo_overcommit.allocatable import Limit, ZoneInputs
 from colo_overcommit.external import unexpired, with_external
 from colo_overcommit.followed_policy import FollowedPolicy, policy_under
 from colo_overcommit.known_node import KnownNode
+from colo_overcommit.mid import mid_of_zones
+from colo_overcommit.mid_of_node import mid_under
 from colo_overcommit.node_terms import node_terms
 from colo_overcommit.policy import OvercommitPolicy
 from colo_overcommit.recent_terms import WINDOW_MS
@@ -45,26 +47,32 @@ def preview_policy(
     is_asked = asked.policy is not None or asked.limit > 0
     computed = fresh[:: max(ceil_div(len(fresh), _COMPUTED_MOST), 1)] if is_asked else []
     rows = [_previewed(name, nodes[name], document, followed, now_ms) for name in computed]
-    listed = [row for row in rows if _is_changing(row) or row.over_mcpu]
+    listed = [row for row in rows if _is_changing(row) or row.over_mcpu or row.over_memory_bytes]
     listed.sort(key=lambda row: (row.would_cpu_mcpu - row.batch_cpu_mcpu, row.node))
     return PolicyPreview(
         revision=followed.revision,
         nodes=len(rows),
         of_nodes=len(fresh),
         changing=sum(_is_changing(row) for row in rows),
-        over=sum(row.over_mcpu > 0 for row in rows),
+        over=sum(row.over_mcpu > 0 or row.over_memory_bytes > 0 for row in rows),
         samples=sum(len(nodes[row.node].recent) for row in rows),
         window_ms=WINDOW_MS,
         batch_cpu_mcpu=sum(row.batch_cpu_mcpu for row in rows),
         would_cpu_mcpu=sum(row.would_cpu_mcpu for row in rows),
         batch_memory_bytes=sum(row.batch_memory_bytes for row in rows),
         would_memory_bytes=sum(row.would_memory_bytes for row in rows),
+        mid_cpu_mcpu=sum(row.mid_cpu_mcpu for row in rows),
+        would_mid_cpu_mcpu=sum(row.would_mid_cpu_mcpu for row in rows),
+        mid_memory_bytes=sum(row.mid_memory_bytes for row in rows),
+        would_mid_memory_bytes=sum(row.would_mid_memory_bytes for row in rows),
         listed=tuple(listed[: min(max(asked.limit, 0), _LISTED_MOST)]),
     )
 
 
 def _is_changing(row: NodePreview) -> bool:
-    return (row.batch_cpu_mcpu, row.batch_memory_bytes) != (row.would_cpu_mcpu, row.would_memory_bytes)
+    now = (row.batch_cpu_mcpu, row.batch_memory_bytes, row.mid_cpu_mcpu, row.mid_memory_bytes)
+    would = (row.would_cpu_mcpu, row.would_memory_bytes, row.would_mid_cpu_mcpu, row.would_mid_memory_bytes)
+    return now != would or bool(row.zones)
 
 
 def _previewed(
@@ -73,6 +81,8 @@ def _previewed(
     policy = policy_under(followed.base, document.values_of(known.labels))
     inputs = _newest(known, policy, now_ms)
     override = document.override_of(known.labels)
+    mid = mid_of_zones(known.mid_inputs)
+    would_mid = () if known.sample is None else mid_of_zones(mid_under(known, known.sample, inputs, policy))
     recent = known.recent.of_zones(tuple(zone.zone for zone in inputs))
     return NodePreview(
         node=name,
@@ -84,7 +94,26 @@ def _previewed(
         least_mcpu=min((sum(max(zone.cpu.raw, 0) for zone in zones) for zones in recent), default=0),
         would_least_mcpu=min((sum(map(_would, zones, inputs)) for zones in recent), default=0),
         over_mcpu=sum(min(max(-zone.cpu.headroom, 0), zone.cpu.held) for zone in inputs),
+        over_memory_bytes=sum(min(max(-zone.memory.headroom, 0), zone.memory.held) for zone in inputs),
+        mid_cpu_mcpu=sum(zone.cpu_mcpu for zone in mid),
+        would_mid_cpu_mcpu=sum(zone.cpu_mcpu for zone in would_mid),
+        mid_memory_bytes=sum(zone.memory_bytes for zone in mid),
+        would_mid_memory_bytes=sum(zone.memory_bytes for zone in would_mid),
+        zones=tuple(each for now, zone in zip(known.inputs, inputs, strict=True) if (each := _zone(now, zone))),
     )
+
+
+def _zone(now: ZoneInputs, would: ZoneInputs) -> ZonePreview | None:
+    """The zone, None where its promise stays."""
+    row = ZonePreview(
+        zone=now.zone,
+        batch_cpu_mcpu=now.cpu.allocatable,
+        would_cpu_mcpu=would.cpu.allocatable,
+        batch_memory_bytes=now.memory.allocatable,
+        would_memory_bytes=would.memory.allocatable,
+    )
+    moves = (row.batch_cpu_mcpu, row.batch_memory_bytes) != (row.would_cpu_mcpu, row.would_memory_bytes)
+    return row if moves else None
 
 
 def _newest(known: KnownNode, policy: OvercommitPolicy, now_ms: int) -> tuple[ZoneInputs, ...]:

@@ -93,12 +93,23 @@ class PreviewPolicy(Struct, frozen=True, kw_only=True):
     limit: int = 20
 
 
+class ZonePreview(Struct, frozen=True, kw_only=True):
+    """One zone whose promise would be another one."""
+
+    zone: Number
+    batch_cpu_mcpu: Mcpu
+    would_cpu_mcpu: Mcpu
+    batch_memory_bytes: Signed
+    would_memory_bytes: Signed
+
+
 class NodePreview(Struct, frozen=True, kw_only=True):
     """One node: batch CPU and memory that are promised now and that would be. `least_mcpu` and `would_least_mcpu` are the lowest
     batch CPU that the samples of the last minutes allowed and would have allowed.
 
     `over_mcpu`: so much of what batch work holds would be above the promise, and could be evicted; at least 0. `override` is the
-    name or number of the override that counts for the node; "" the defaults.
+    name or number of the override that counts for the node; "" the defaults. `over_memory_bytes` is the same of memory. `mid_*` are
+    what the mid tier has now and would have; `zones` those whose promise to batch work would be another one.
     """
 
     node: NodeName
@@ -110,6 +121,12 @@ class NodePreview(Struct, frozen=True, kw_only=True):
     least_mcpu: Mcpu
     would_least_mcpu: Mcpu
     over_mcpu: Mcpu = 0
+    over_memory_bytes: Signed = 0
+    mid_cpu_mcpu: Mcpu = 0
+    would_mid_cpu_mcpu: Mcpu = 0
+    mid_memory_bytes: Signed = 0
+    would_mid_memory_bytes: Signed = 0
+    zones: tuple[ZonePreview, ...] = ()
 
 
 class PolicyPreview(Struct, frozen=True, kw_only=True):
@@ -131,3 +148,7 @@ class PolicyPreview(Struct, frozen=True, kw_only=True):
     would_memory_bytes: Signed
     listed: tuple[NodePreview, ...] = ()
     of_nodes: Number = 0
+    mid_cpu_mcpu: Mcpu = 0
+    would_mid_cpu_mcpu: Mcpu = 0
+    mid_memory_bytes: Signed = 0
+    would_mid_memory_bytes: Signed = 0
