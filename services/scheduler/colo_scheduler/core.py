@@ -322,6 +322,8 @@ class SchedulerCore:
     def _shards_held(self, event: PartitionsHeld, now_ms: int) -> list[Effect]:
         """Drop the requests of lost shards; for new shards ask for changed ledger rows and for pending requests."""
         new, lost = self.shards.take(event)
+        # A node is preferred by the scheduler that holds the shard of its name.
+        self.cluster.prefer(self.shards.owns)
         self._asking.shared(event, has_new=bool(new), now_ms=now_ms)
         if lost:
             self.queue.remove_where(lambda placement_request: not self.shards.owns(placement_request.job))

@@ -63,6 +63,41 @@ def test_only_wants_of_own_shards_are_decided_and_the_commit_names_their_fences(
     core.check()
 
 
+def test_two_schedulers_place_equal_work_on_nodes_of_their_own_shards() -> None:
+    nodes = [f"n{number}" for number in range(8)]
+    for shard in (0, 1):
+        core = a_core((shard, 7))
+        for node in nodes:
+            core.handle(a_node(node), 0)
+            core.handle(an_allocatable(node, ((16_000, 64 * GIB), (16_000, 64 * GIB))), 0)
+        core.handle(wanted(*JOBS), 0)
+        (commit,) = commits(core.handle(Wake(), 0))
+        own = {node for node in nodes if partition_of(node, 2) == shard}
+        assert own
+        assert {reserve.node for reserve in commit.reserves} <= own
+        core.check()
+
+
+def test_a_node_of_another_shard_is_chosen_where_it_is_much_freer_or_takes_the_work_in_fewer_zones() -> None:
+    own, other = (
+        next(f"n{number}" for number in range(8) if partition_of(f"n{number}", 2) == shard) for shard in (0, 1)
+    )
+    for zones, request_mcpu in (((16_000, 16_000), 16_000), ((9_000, 9_000), 10_000)):
+        core = SchedulerCore(shards=2)
+        for node, free in ((own, zones), (other, (16_000, 16_000))):
+            core.handle(a_node(node), 0)
+            core.handle(an_allocatable(node, tuple((mcpu, 64 * GIB) for mcpu in free)), 0)
+        core.handle(LedgerLoaded(), 0)
+        core.handle(PartitionsHeld(fences=((0, 7),)), 0)
+        core.handle(Wake(), 0)
+        job = of_shard(0)
+        requests = tuple(a_placement_request(f"{job}/t/{number}", mcpu=request_mcpu) for number in range(2))
+        core.handle(PlacementsRequested(placement_requests=requests), 0)
+        (commit,) = commits(core.handle(Wake(), 0))
+        assert other in {reserve.node for reserve in commit.reserves}, zones
+        core.check()
+
+
 def test_a_scheduler_that_is_alone_names_no_fences_and_decides_everything() -> None:
     core = a_core(shards=0)
     core.handle(wanted(*JOBS), 0)

@@ -29,9 +29,11 @@ from colo_common.model.qos import PriorityBand
 from colo_scheduler.numa.zones import IntArray
 
 __all__ = [
+    "AWAY_RANK",
     "CPU_BITS",
     "CPU_MAX",
     "LEVELS_MOST",
+    "OWN_KEY",
     "RANK_BITS",
     "RANK_MAX",
     "FloatArray",
@@ -51,7 +53,10 @@ RANK_BITS: Final = 17
 CPU_BITS: Final = 24
 RANK_MAX: Final = (1 << RANK_BITS) - 1
 CPU_MAX: Final = (1 << CPU_BITS) - 1
-"""Nodes are compared by one integer (`scoring.sort_keys`): 22 bits of weighted score, then free CPU left, then the rank."""
+AWAY_RANK: Final = 1 << (RANK_BITS - 1)
+OWN_KEY: Final = 20 << (CPU_BITS + RANK_BITS)
+"""Nodes are compared by one integer (`scoring.sort_keys`): 22 bits of weighted score, then free CPU left, then the rank. Ranks of
+other schedulers' nodes (`Cluster.prefer`) begin at AWAY_RANK; own nodes have OWN_KEY more, 20 points of weighted score."""
 
 # More than the total rounding error of a share of at most 100 in 32-bit floats (four steps, each less than 2^-17).
 _ROUNDING: Final = 2**-14
@@ -215,7 +220,7 @@ class Pool:
     def rank(self, ranks: IntArray) -> None:
         """Take the order in which equal nodes are chosen, a number below 2^17 each, shape (rows,)."""
         self.sync()
-        self._last[: ranks.size] = RANK_MAX - ranks
+        self._last[: ranks.size] = RANK_MAX - ranks + (ranks < AWAY_RANK) * OWN_KEY
         self.tie = (self.node_free_cpu << RANK_BITS) + self._last
 
     def sync(self) -> None:

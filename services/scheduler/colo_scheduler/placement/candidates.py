@@ -19,7 +19,17 @@ from colo_common.model.placement import ZoneShare
 from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.inventory_index import UNLIMITED
 from colo_scheduler.cluster.node import BoolArray, Node
-from colo_scheduler.cluster.pool import CPU_BITS, CPU_MAX, RANK_BITS, RANK_MAX, FloatArray, Pool, pool_of
+from colo_scheduler.cluster.pool import (
+    AWAY_RANK,
+    CPU_BITS,
+    CPU_MAX,
+    OWN_KEY,
+    RANK_BITS,
+    RANK_MAX,
+    FloatArray,
+    Pool,
+    pool_of,
+)
 from colo_scheduler.numa.zones import (
     IntArray,
     Part,
@@ -76,7 +86,7 @@ class ClassContext:
     def key_of(self, fit: Seen) -> int:
         """The key that `Candidate.fit` computes."""
         left = fit.left_cpu if fit.left_cpu < CPU_MAX else CPU_MAX
-        return (((self.of_one(fit) << CPU_BITS) | left) << RANK_BITS) | fit.place
+        return ((((self.of_one(fit) << CPU_BITS) | left) << RANK_BITS) | fit.place) + _of_own(fit.place)
 
 
 class Candidate:
@@ -98,6 +108,7 @@ class Candidate:
         "left_memory",
         "memory",
         "name",
+        "of_own",
         "parts",
         "place",
         "room",
@@ -117,6 +128,7 @@ class Candidate:
         self.zone_ids = node.zone_ids
         self.row = node.row
         self.place = place
+        self.of_own = _of_own(place)
         self.cpu = row.cpu
         self.memory = row.memory
         self.allocatable_cpu = row.whole_cpu
@@ -144,7 +156,7 @@ class Candidate:
         elif not self._split(wanted_cpu, wanted_memory):
             return False
         left = self.left_cpu if self.left_cpu < CPU_MAX else CPU_MAX
-        self.key = (((context.of_one(self) << CPU_BITS) | left) << RANK_BITS) | self.place
+        self.key = ((((context.of_one(self) << CPU_BITS) | left) << RANK_BITS) | self.place) + self.of_own
         return True
 
     def _split(self, wanted_cpu: int, wanted_memory: int) -> bool:
@@ -427,6 +439,11 @@ def bounds_of(
     # Not cut as the key is: where CPU exceeds its bits the bound only grows.
     bounds += pool.tie[rows]
     return bounds
+
+
+def _of_own(place: int) -> int:
+    """What the key of a node at this place among equals has more because the node is this scheduler's."""
+    return OWN_KEY if place >= AWAY_RANK else 0
 
 
 def _no_cost() -> IntArray:

@@ -17,7 +17,17 @@ import numpy as np
 
 from colo_common.events.placement import NodeScore
 from colo_scheduler.cluster.cluster import View
-from colo_scheduler.cluster.pool import CPU_BITS, CPU_MAX, RANK_BITS, RANK_MAX, FloatArray, Pool, pool_of
+from colo_scheduler.cluster.pool import (
+    AWAY_RANK,
+    CPU_BITS,
+    CPU_MAX,
+    OWN_KEY,
+    RANK_BITS,
+    RANK_MAX,
+    FloatArray,
+    Pool,
+    pool_of,
+)
 from colo_scheduler.cluster.signals import kind_of
 from colo_scheduler.numa.zones import IntArray, costs_of_rows
 from colo_scheduler.policy import NEVER_RISING, SchedulerPolicy, Scorer, ScorerWeights
@@ -468,9 +478,9 @@ def sort_keys(weighted: IntArray, left_cpu: IntArray, rank: IntArray) -> IntArra
 
     `left_cpu` is cut at 2^24 - 1 milli-CPU; `rank` is below 2^17. Unequal for unequal ranks, so there are no ties.
     """
-    keys: IntArray = (
-        (weighted << (CPU_BITS + RANK_BITS)) | (np.minimum(left_cpu, CPU_MAX) << RANK_BITS) | (RANK_MAX - rank)
-    )
+    left = np.minimum(left_cpu, CPU_MAX)
+    keys: IntArray = (weighted << (CPU_BITS + RANK_BITS)) | (left << RANK_BITS) | (RANK_MAX - rank)
+    keys += (rank < AWAY_RANK) * OWN_KEY
     return keys
 
 
