@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Generator, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -56,9 +57,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SERVER_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.server)
-        if _suite(item) in SUITES_WITH_SOCKETS or item.get_closest_marker("server"):
+        suite = _suite(item.path)
+        if suite in SUITES_WITH_SOCKETS or item.get_closest_marker("server"):
             item.add_marker(pytest.mark.enable_socket)
-        if _suite(item) == "system" and item.get_closest_marker("timeout") is None:
+        if suite == "system" and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SYSTEM_LIMIT_S))
     sharing = {item.path for item in items if SHARED_CLUSTER in getattr(item, "fixturenames", ())}
     items.sort(key=lambda item: _turn(item, sharing))
@@ -71,15 +73,21 @@ def pytest_collection_finish() -> None:
 
 
 def _turn(item: pytest.Item, sharing: set[Path]) -> int:
-    """Long files first, then those that share a cluster, which ends with the last of them in a worker, then the short ones."""
+    """Long files first, then those that share a cluster, which ends with the last of them in a worker, then the short ones.
+
+    What waits for leases, windows and labs comes before all: the worlds of the simulation, which compute, fill what it leaves.
+    """
+    if item.get_closest_marker("failover") or item.get_closest_marker("slow"):
+        return -1
     if item.path in sharing:
         return 1
-    return {"system": 0, "sim": 0, "props": 2, "contract": 2}.get(_suite(item), 3)
+    return {"system": 0, "sim": 0, "props": 2, "contract": 2}.get(_suite(item.path), 3)
 
 
-def _suite(item: pytest.Item) -> str:
+@cache
+def _suite(path: Path) -> str:
     """The folder below tests."""
-    return item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
+    return path.relative_to(TESTS).parts[0] if path.is_relative_to(TESTS) else ""
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

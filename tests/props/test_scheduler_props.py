@@ -145,15 +145,7 @@ class Rules:
     )
 
 
-@examples(0.6)
-@given(clusters, Rules.steps)
-def test_whatever_happens_nothing_is_held_twice_or_above_what_was_allocatable(
-    cluster: list[tuple[str, list[tuple[int, int]]]], steps: list[tuple[object, ...]]
-) -> None:
-    check_life(cluster, steps)
-
-
-def test_the_lives_reach_all_that_can_go_wrong() -> None:
+def test_whatever_happens_nothing_is_held_twice_or_above_what_was_allocatable_and_all_of_it_happens() -> None:
     reached: Counter[str] = Counter()
 
     @examples(2.4)

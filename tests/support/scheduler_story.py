@@ -177,9 +177,12 @@ class Bench:
         rows = now(self.ledger.rows(nodes))
         return [*self.tell(LedgerRows(rows=rows)), *self.tell(LedgerLoaded(floor=now(self.ledger.floor())))]
 
-    def tell(self, event: Any) -> list[Effect]:
-        """Handle one event and everything that comes of it but a Wake; what leaves the service is returned."""
-        effects = self._settle(self.core.handle(event, self.now_ms))
+    def tell(self, *events: Any) -> list[Effect]:
+        """Handle events and everything that comes of them but a Wake; what leaves the service is returned.
+
+        The invariants are checked once, after the last of them.
+        """
+        effects = [effect for event in events for effect in self._settle(self.core.handle(event, self.now_ms))]
         self.core.check()
         return effects
 
@@ -194,9 +197,9 @@ class Bench:
             self.core.check()
         raise AssertionError("the core wants to be woken for ever")
 
-    def say(self, event: Any) -> list[Effect]:
-        """Handle one event and the Wake after it."""
-        return [*self.tell(event), *self.wake()]
+    def say(self, *events: Any) -> list[Effect]:
+        """Handle events and the Wake after them."""
+        return [*self.tell(*events), *self.wake()]
 
     def _settle(self, effects: list[Effect]) -> list[Effect]:
         out: list[Effect] = []

@@ -25,16 +25,17 @@ ZONES = ((8_000, 32 * GIB), (8_000, 32 * GIB))
 
 def a_bench(*nodes: str, ledger: MemoryLedger | None = None, forget_node_ms: int = HOUR_MS) -> Bench:
     bench = Bench(SchedulerPolicy(ledger_refresh_ms=0), ledger, forget_node_ms=forget_node_ms)
-    for name in nodes:
-        bench.say(a_node(name))
-        bench.say(an_allocatable(name, ZONES))
+    bench.say(*(fact for name in nodes for fact in (a_node(name), an_allocatable(name, ZONES))))
     return bench
 
 
-def lose(bench: Bench, name: str, freshness: Freshness = Freshness.LOST) -> None:
+def lose(bench: Bench, *names: str, freshness: Freshness = Freshness.LOST) -> None:
     bench.say(
-        FreshnessChanged(
-            node=name, freshness=freshness, previous=Freshness.STALE, sample_seq=1, age_ms=1, at_ms=bench.now_ms
+        *(
+            FreshnessChanged(
+                node=name, freshness=freshness, previous=Freshness.STALE, sample_seq=1, age_ms=1, at_ms=bench.now_ms
+            )
+            for name in names
         )
     )
 
@@ -99,7 +100,7 @@ def test_a_node_that_came_back_in_time_is_not_forgotten() -> None:
     bench = a_bench("n1")
     lose(bench, "n1")
     at(bench, HOUR_MS - 1)
-    lose(bench, "n1", Freshness.FRESH)
+    lose(bench, "n1", freshness=Freshness.FRESH)
     at(bench, 3 * HOUR_MS)
     assert bench.core.cluster.find("n1") is not None
     lose(bench, "n1")
@@ -203,8 +204,7 @@ def test_a_node_that_was_lost_long_before_the_start_is_given_time_to_be_heard() 
 def test_many_that_are_due_at_once_are_forgotten_in_steps() -> None:
     names = [f"n{number}" for number in range(250)]
     bench = a_bench(*names)
-    for name in names:
-        lose(bench, name)
+    lose(bench, *names)
     at(bench, HOUR_MS)
     assert len(bench.core.cluster.rows) == 50
     at(bench, HOUR_MS + 1)
@@ -219,7 +219,7 @@ def test_a_node_that_comes_and_goes_leaves_no_trail_of_timers() -> None:
     bench = a_bench("n1")
     for number in range(300):
         bench.now_ms = number
-        lose(bench, "n1", Freshness.LOST if number % 2 else Freshness.FRESH)
+        lose(bench, "n1", freshness=Freshness.LOST if number % 2 else Freshness.FRESH)
     assert len(bench.core._forgetting._heap) < 100
 
 
