@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,7 +26,9 @@ from tests.support.profiles import seeds
 pytestmark = pytest.mark.sim
 
 ROOT = Path(__file__).parents[2]
-SEEDS = seeds((1, 2, 4, 7, 10, 12, 13, 16), nightly=range(1, 17))
+SEEDS = seeds((2, 4, 7, 10, 16), nightly=(2, *range(3, 12), 14, 15, 16))
+#: Lived by one test, which looks at what they come to together.
+TOGETHER = (1, 12, 13)
 SHARED_SEEDS = seeds((1, 22, 43, 58), nightly=(1, 5, 13, 22, 34, 43, 58, 105))
 STOPPED_SEEDS = seeds((4, 9), nightly=(1, 4, 9, 26))
 NO_FAULTS = FaultPlan(network_faults=NO_NETWORK_FAULTS, quiet_after_ms=0, weights=())
@@ -60,17 +61,17 @@ def live(settings: WorldSettings) -> tuple[World, Outcome]:
     return world, outcome
 
 
-@cache
-def outcome_of(seed: int) -> Outcome:
-    """What the world of a seed comes to."""
-    return live(WorldSettings(seed=seed))[1]
+def check_seed(seed: int) -> Outcome:
+    """What the world of a seed comes to; enough of it was judged."""
+    outcome = live(WorldSettings(seed=seed))[1]
+    for judged in ("commits", "launches", "promises", "ReplicaEnded", "ReplicasChanged"):
+        assert outcome.judged[judged] > 10, f"the invariant checker saw too little: {outcome.judged}"
+    return outcome
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_goes_wrong_every_promise_holds_and_every_job_ends_well(seed: int) -> None:
-    outcome = outcome_of(seed)
-    for judged in ("commits", "launches", "promises", "ReplicaEnded", "ReplicasChanged"):
-        assert outcome.judged[judged] > 10, f"the invariant checker saw too little: {outcome.judged}"
+    check_seed(seed)
 
 
 @pytest.mark.parametrize("seed", SHARED_SEEDS)
@@ -106,8 +107,8 @@ def test_damaged_journals_and_leases_that_move_in_the_middle_of_a_batch_lose_not
 def test_the_seeds_together_see_everything_the_checker_judges() -> None:
     """A world in which nothing was evicted, lost or superseded proves nothing about it."""
     seen: set[str] = set()
-    for seed in (1, 12, 13):
-        seen |= outcome_of(seed).judged.keys()
+    for seed in TOGETHER:
+        seen |= check_seed(seed).judged.keys()
     assert seen >= {"EvictionRequested", "ReplicasWithdrawn", "StopReplicas", "copies", "lease_ended", "NodeRecovered"}
 
 
