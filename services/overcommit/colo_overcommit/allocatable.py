@@ -15,7 +15,6 @@ from colo_common.events.node import NodeUsageSampled, WorkloadUsage, ZoneAllocat
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import PriorityBand
-from colo_common.model.quantity import ceil_div
 from colo_common.model.topology import NodeTopology
 from colo_overcommit.exclusive import ExclusiveCpus
 from colo_overcommit.online_charge import CalculatePolicy, OnlineCharge
@@ -25,7 +24,6 @@ from colo_overcommit.reserved import Reserved, reserved_amount
 __all__ = ["Limit", "Resource", "ZoneInputs", "allocatable_of_zone", "most_of", "with_reclaim", "zone_inputs"]
 
 _RECLAIMED = (PriorityBand.BATCH, PriorityBand.FREE)
-_NOTHING = Reserved()
 _NO_LSE = ExclusiveCpus()
 _NO_CHARGE = OnlineCharge()
 
@@ -204,41 +202,47 @@ def zone_inputs(
     is_open = limit == Limit.POLICY
     cpu_pct, memory_pct = (policy.cpu_reclaim_pct, policy.memory_reclaim_pct) if is_open else (0, 0)
     inputs = []
+    form = policy.reservation
+    system_mcpu = part.system_mcpu if policy.cpu_policy != CalculatePolicy.REQUEST else 0
+    system_bytes = part.system_bytes if policy.memory_policy != CalculatePolicy.REQUEST else 0
     for zone, used in zip(zones, sample.zones, strict=True):
+        capacity_mcpu, capacity_bytes = zone.cpu_capacity_mcpu, zone.memory_bytes
         number = zone.zone
         share = held.get(number)
-        own = reserved.get(number, _NOTHING) if reserved else _NOTHING
+        own = reserved.get(number) if reserved else None
         lse = exclusive.get(number, _NO_LSE) if exclusive else _NO_LSE
         charge = charges.get(number, _NO_CHARGE) if charges else _NO_CHARGE
         inputs.append(
             ZoneInputs(
                 zone=number,
                 cpu=Resource(
-                    capacity=zone.cpu_capacity_mcpu,
+                    capacity=capacity_mcpu,
                     reclaim_pct=cpu_pct,
-                    reserved=reserved_amount(policy.reservation, part.reserved_mcpu, own.cpu_mcpu),
-                    system_used=part.system_mcpu if policy.cpu_policy != CalculatePolicy.REQUEST else 0,
+                    reserved=reserved_amount(form, part.reserved_mcpu, own.cpu_mcpu) if own else part.reserved_mcpu,
+                    system_used=system_mcpu,
                     online_used=max(used.cpu_used_mcpu - batch_mcpu[number] - part.system_mcpu, 0),
-                    held=min(share.cpu_mcpu, zone.cpu_capacity_mcpu) if share else 0,
+                    held=min(share.cpu_mcpu, capacity_mcpu) if share else 0,
                     lse_requested=lse.requested_mcpu,
                     lse_used=lse.used_mcpu,
                     online_added=charge.cpu_mcpu,
                     online_reserve=part.online_mcpu,
                     third_party=part.third_party_mcpu,
-                    most=most_of(zone.cpu_capacity_mcpu, policy.batch_cpu_most_pct),
+                    most=most_of(capacity_mcpu, policy.batch_cpu_most_pct),
                     normalization_pct=normalization_pct,
                 ),
                 memory=Resource(
-                    capacity=zone.memory_bytes,
+                    capacity=capacity_bytes,
                     reclaim_pct=memory_pct,
-                    reserved=reserved_amount(policy.reservation, part.reserved_bytes, own.memory_bytes),
-                    system_used=part.system_bytes if policy.memory_policy != CalculatePolicy.REQUEST else 0,
+                    reserved=reserved_amount(form, part.reserved_bytes, own.memory_bytes)
+                    if own
+                    else part.reserved_bytes,
+                    system_used=system_bytes,
                     online_used=max(used.memory_used_bytes - batch_bytes[number] - part.system_bytes, 0),
-                    held=min(share.memory_bytes, zone.memory_bytes) if share else 0,
+                    held=min(share.memory_bytes, capacity_bytes) if share else 0,
                     online_added=charge.memory_bytes,
                     online_reserve=part.online_bytes,
                     third_party=part.third_party_bytes,
-                    most=most_of(zone.memory_bytes, policy.batch_memory_most_pct),
+                    most=most_of(capacity_bytes, policy.batch_memory_most_pct),
                 ),
                 limit=limit,
             )
@@ -277,14 +281,14 @@ class _Part(NamedTuple):
 def _part_of_zone(sample: NodeUsageSampled, policy: OvercommitPolicy, count: int) -> _Part:
     """Divide the node's system usage and what the policy keeps back evenly over `count` zones, rounded up."""
     return _Part(
-        ceil_div(max(sample.system_cpu_used_mcpu, 0), count),
-        ceil_div(max(sample.system_memory_used_bytes, 0), count),
-        ceil_div(policy.node_reserved_cpu_mcpu, count),
-        ceil_div(policy.node_reserved_memory_bytes, count),
-        ceil_div(policy.online_reserve_cpu_mcpu, count),
-        ceil_div(policy.online_reserve_memory_bytes, count),
-        ceil_div(policy.third_party_cpu_mcpu, count),
-        ceil_div(policy.third_party_memory_bytes, count),
+        -(-max(sample.system_cpu_used_mcpu, 0) // count),
+        -(-max(sample.system_memory_used_bytes, 0) // count),
+        -(-policy.node_reserved_cpu_mcpu // count),
+        -(-policy.node_reserved_memory_bytes // count),
+        -(-policy.online_reserve_cpu_mcpu // count),
+        -(-policy.online_reserve_memory_bytes // count),
+        -(-policy.third_party_cpu_mcpu // count),
+        -(-policy.third_party_memory_bytes // count),
     )
 
 

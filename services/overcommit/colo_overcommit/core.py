@@ -478,6 +478,8 @@ class OvercommitCore:
 
     def _restrict(self, node: str, known: KnownNode) -> None:
         """Note what operators forbid on the node; the next sample publishes the allocatable that follows from it."""
+        if not len(self.restrictions) and not known.only_observes and not known.forbidden and not known.closed:
+            return
         no_batch, cordon = self.restrictions.no_batch_on(node), self.restrictions.cordon_of(node)
         own = str(Limit.OBSERVES) if known.only_observes else ""
         forbidden = own if no_batch is None else restriction_text(no_batch)

@@ -4,8 +4,10 @@ All windows end at the newest sample: averages and percentiles of one and five m
 average over five minutes. After a start of this service or of the node's collector a window covers the samples since then.
 """
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 from colo_common.events.node import LoadPeak, LoadSummary, LoadWindow, NodeUsageSampled
@@ -22,6 +24,8 @@ HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * HOUR_MS
 _SLICES: Final = HOUR_MS // _KEEP_MS
 
+# A member of an enumeration costs as much to look up as the rest of what a workload costs here.
+_PROD: Final = PriorityBand.PROD
 _PERCENTILES: Final = (50, 90, 95, 99)
 # Time (Unix ms), mcpu, bytes.
 _Usage = tuple[int, int, int]
@@ -72,8 +76,12 @@ class LoadHistory:
 
     def summary(self, sample: NodeUsageSampled) -> LoadSummary:
         """The load summary of the newest sample, which `sample` must be."""
-        prod = [work for work in sample.workloads if work.band is PriorityBand.PROD]
-        windows = tuple([self._window(window_ms) for window_ms in WINDOWS_MS])
+        prod = [work for work in sample.workloads if work.band is _PROD]
+        times, mcpus, sizes = zip(*self._samples, strict=True)
+        firsts = [bisect_right(times, times[-1] - window_ms) for window_ms in WINDOWS_MS]
+        windows = tuple(
+            [_window(ms, mcpus[first:], sizes[first:]) for ms, first in zip(WINDOWS_MS, firsts, strict=True)]
+        )
         return LoadSummary(
             interval_ms=sample.interval_ms,
             cpu_used_mcpu=sample.cpu_used_mcpu,
@@ -86,27 +94,6 @@ class LoadHistory:
             peaks=self._peaks(windows[-1].cpu_avg_mcpu, windows[-1].memory_avg_bytes),
         )
 
-    def _window(self, window_ms: int) -> LoadWindow:
-        since_ms = self._samples[-1][0] - window_ms
-        inside = [usage for usage in self._samples if usage[0] > since_ms]
-        mcpus = sorted([usage[1] for usage in inside])
-        sizes = sorted([usage[2] for usage in inside])
-        count = len(inside)
-        p50, p90, p95, p99 = [rank_of(pct, count) for pct in _PERCENTILES]
-        return LoadWindow(
-            window_ms=window_ms,
-            cpu_avg_mcpu=sum(mcpus) // count,
-            memory_avg_bytes=sum(sizes) // count,
-            cpu_p95_mcpu=mcpus[p95],
-            memory_p95_bytes=sizes[p95],
-            cpu_p50_mcpu=mcpus[p50],
-            memory_p50_bytes=sizes[p50],
-            cpu_p90_mcpu=mcpus[p90],
-            memory_p90_bytes=sizes[p90],
-            cpu_p99_mcpu=mcpus[p99],
-            memory_p99_bytes=sizes[p99],
-        )
-
     def _peaks(self, mcpu: int, size: int) -> tuple[LoadPeak, ...]:
         """The highest averages of an hour and of a day. `mcpu` and `size` are those of the five minutes that are not over yet."""
         end_ms = self._samples[-1][0]
@@ -117,6 +104,31 @@ class LoadHistory:
             most_bytes = max([size, *[part[2] for part in inside]])
             found.append(LoadPeak(window_ms=window_ms, cpu_mcpu=most_mcpu, memory_bytes=most_bytes))
         return tuple(found)
+
+
+def _window(window_ms: int, used_mcpu: Sequence[int], used_bytes: Sequence[int]) -> LoadWindow:
+    """The averages and percentiles of the samples of a window, at least one."""
+    mcpus, sizes, count = sorted(used_mcpu), sorted(used_bytes), len(used_mcpu)
+    p50, p90, p95, p99 = _ranks(count)
+    return LoadWindow(
+        window_ms=window_ms,
+        cpu_avg_mcpu=sum(mcpus) // count,
+        memory_avg_bytes=sum(sizes) // count,
+        cpu_p95_mcpu=mcpus[p95],
+        memory_p95_bytes=sizes[p95],
+        cpu_p50_mcpu=mcpus[p50],
+        memory_p50_bytes=sizes[p50],
+        cpu_p90_mcpu=mcpus[p90],
+        memory_p90_bytes=sizes[p90],
+        cpu_p99_mcpu=mcpus[p99],
+        memory_p99_bytes=sizes[p99],
+    )
+
+
+@lru_cache(maxsize=64)
+def _ranks(count: int) -> tuple[int, ...]:
+    """The indexes of the percentiles among so many values, of which a window has a few dozens."""
+    return tuple([rank_of(pct, count) for pct in _PERCENTILES])
 
 
 def _average(samples: Iterable[_Usage], end_ms: int, window_ms: int) -> _Usage:
