@@ -1,4 +1,4 @@
-"""What overcommit costs: one sample of one node through the core.
+"""What overcommit costs: one sample of one node through the core, and what each estimator adds for one value.
 
 `python -m tests.bench.bench_overcommit [--nodes 10000] [--quick]`. Every node has two zones and ten workloads, six of them batch.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -16,11 +17,17 @@ from colo_common.events.effects import Publish
 from colo_common.events.node import AllocatableChanged, NodeUsageSampled, WorkloadUsage
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_overcommit.core import OvercommitCore
+from colo_overcommit.estimators.estimator import ESTIMATORS, estimator_of
+from colo_overcommit.estimators.steps import STEP_MS
 from colo_overcommit.policy import OvercommitPolicy
 from tests.support.builders import GIB, a_batch_workload, a_node, a_placement, a_sample, a_topology, decided
 
 PERIOD_MS: Final = 1_000
 BUDGET_NODE_US: Final = 50
+BUDGET_ESTIMATOR_US: Final = 5
+#: A week of steps, then a sample a second for an hour.
+LEARNT_STEPS: Final = 7 * 288
+VALUES: Final = 3_600
 TOPOLOGY: Final = a_topology(sockets=2, zones_per_socket=1, cpus=32, memory_gib=128)
 #: Batch work that runs, then online services.
 WORKLOADS: Final = (
@@ -68,6 +75,28 @@ def feed(core: OvercommitCore, facts: Sequence[NodeUsageSampled], seq: int) -> t
     return sorted(spent_us), reported
 
 
+def estimators() -> None:
+    """A line for each estimator: the CPU of taking a value and saying what to expect, with what it does at the end of a step."""
+    for name in ESTIMATORS:
+        estimator = estimator_of(name)
+        assert estimator is not None
+        for step in range(LEARNT_STEPS):
+            estimator.add(step * STEP_MS, _use_at(step * STEP_MS))
+        first_ms = LEARNT_STEPS * STEP_MS
+        started_s = time.process_time()
+        for second in range(VALUES):
+            at_ms = first_ms + second * PERIOD_MS
+            estimator.add(at_ms, _use_at(at_ms))
+            estimator.expected()
+        spent_us = (time.process_time() - started_s) * 1e6 / VALUES
+        print(f"  estimator {name:<36} mean {spent_us:6.1f} us of CPU a value   budget {BUDGET_ESTIMATOR_US} us")
+
+
+def _use_at(at_ms: int) -> int:
+    """A day that repeats itself, with noise."""
+    return int(20_000 - 8_000 * math.cos(2 * math.pi * at_ms / 86_400_000)) + at_ms // PERIOD_MS * 7_919 % 3_000
+
+
 def tell(name: str, spent_us: Sequence[float], reported: int) -> None:
     """One line of the result."""
     mean_us = sum(spent_us) / len(spent_us)
@@ -90,6 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"overcommit, {count:,} nodes x 2 zones, {len(WORKLOADS)} workloads each")
     tell("one sample, its number is as it was", *feed(core, samples(nodes, 10, 12_000), 10))
     tell("one sample, its number fell and is said", *feed(core, samples(nodes, 11, 20_000), 11))
+    estimators()
     return 0
 
 
