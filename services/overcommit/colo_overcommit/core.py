@@ -43,10 +43,7 @@ from colo_overcommit.external import bounds_with, unexpired, with_external
 from colo_overcommit.fleet_guard import NO_GUARD, BusReachable, FleetGuard, GuardPolicy
 from colo_overcommit.followed_policy import FollowedPolicy
 from colo_overcommit.held_by_batch import HeldByBatch, with_bands
-from colo_overcommit.histories import (
-    HistoriesLoaded,
-    LoadHistories,
-)
+from colo_overcommit.histories import HistoriesLoaded, LoadHistories
 from colo_overcommit.hysteresis import has_load_moved, moves_between, should_publish
 from colo_overcommit.known_node import KnownNode
 from colo_overcommit.late_promise import Shrink, late_mid, late_terms, promised_by
