@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter
 
 from colo_cli.output import Format, SettingWords, print_data, print_table, print_text
+from colo_common.adapters import core_scheduling
 
 __all__ = ["diagnose", "doctor", "summary"]
 
@@ -47,6 +48,7 @@ _MEANING: Final[dict[str, str]] = {
     "resctrl-cdp": "code and data share a cache's ways",
     "resctrl-mpam": "nothing: this is the kind of Arm machines",
     "resctrl-monitor": "cache and memory bandwidth of a group are not known",
+    "core-scheduling": "batch work may share a core's threads with online work and other tenants",
     "root": "`colo lab --real` and the executor need root",
     "cgroup-write": "the executor cannot enforce anything here; simulated nodes work",
 }
@@ -67,7 +69,9 @@ def diagnose() -> list[dict[str, Any]]:
 
     rows: list[dict[str, Any]] = [{"name": "python", "present": True, "detail": platform.python_version(), "means": ""}]
     with FileReader() as reader:
-        probed = probe_kernel(reader, is_root=os.geteuid() == 0, subtree="colo")
+        probed = probe_kernel(
+            reader, is_root=os.geteuid() == 0, subtree="colo", lacks_core_scheduling=core_scheduling.lacking()
+        )
     for capability in probed.capabilities:
         rows.append(
             {

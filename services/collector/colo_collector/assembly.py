@@ -6,6 +6,7 @@ from colo_collector.bounded_files import BoundedReader
 from colo_collector.files import FileReader
 from colo_collector.machine import Machine
 from colo_collector.settings import CollectorSettings
+from colo_common.adapters import core_scheduling
 from colo_common.ports import Clock
 
 __all__ = ["machine_of"]
@@ -31,4 +32,5 @@ def machine_of(settings: CollectorSettings, clock: Clock) -> Machine:
         containers=settings.containers,
         clock=clock,
         is_host_mounted=settings.root.rstrip("/") != "",
+        lacks_core_scheduling=core_scheduling.lacking(),
     )

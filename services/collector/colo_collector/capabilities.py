@@ -32,7 +32,8 @@ class Probe(Struct, frozen=True, kw_only=True):
     """The input of the matrix. `texts` has the paths of probe_paths, None for a missing file; `release` is uname's.
 
     `writable` has the controllers whose own group this process may write. `has_tier`: an executor has made its groups.
-    `admits_online`: the operator lets the executor run online work.
+    `admits_online`: the operator lets the executor run online work. `lacks_core_scheduling` is why the kernel has none, "" where it
+    has, None where nobody asked it.
     """
 
     hierarchy: Hierarchy
@@ -42,6 +43,7 @@ class Probe(Struct, frozen=True, kw_only=True):
     writable: frozenset[str] = frozenset()
     has_tier: bool = False
     admits_online: bool = True
+    lacks_core_scheduling: str | None = None
 
 
 def probe_paths(hierarchy: Hierarchy) -> tuple[str, ...]:
@@ -89,6 +91,7 @@ def capabilities(probe: Probe) -> tuple[Capability, ...]:
         _perf(probe),
         _devices(probe),
         _triggers(probe),
+        _core_scheduling(probe),
     )
 
 
@@ -248,6 +251,15 @@ def _devices(probe: Probe) -> Capability:
         lacking = "cgroup v2 has no files for it, and the kernel lacks bpf (CONFIG_BPF_SYSCALL, CONFIG_CGROUP_BPF)"
         return _skipped("cgroup-devices", lacking)
     return _present("cgroup-devices", f"v2, a BPF program of an executor with CAP_SYS_ADMIN: {_OPEN_TO_ALL}")
+
+
+def _core_scheduling(probe: Probe) -> Capability:
+    """Whether the threads of a core can be kept to those who trust each other. No file tells: the kernel is asked."""
+    if probe.lacks_core_scheduling is None:
+        return _skipped("core-scheduling", "the kernel was not asked")
+    if probe.lacks_core_scheduling:
+        return _skipped("core-scheduling", probe.lacks_core_scheduling)
+    return _present("core-scheduling", "prctl(PR_SCHED_CORE); used where process_hygiene_core_scheduling says so")
 
 
 def _memory_high(probe: Probe) -> Capability:

@@ -46,7 +46,13 @@ class KernelProbed(Struct, frozen=True, kw_only=True):
 
 
 def probe_kernel(
-    reader: ProbeReader, *, is_root: bool, subtree: str, admits_online: bool = True, is_host_mounted: bool = False
+    reader: ProbeReader,
+    *,
+    is_root: bool,
+    subtree: str,
+    admits_online: bool = True,
+    is_host_mounted: bool = False,
+    lacks_core_scheduling: str | None = None,
 ) -> KernelProbed:
     """Read the hierarchies and the matrix. `is_host_mounted`: the reader's root is another one than this process's.
 
@@ -76,6 +82,7 @@ def probe_kernel(
         ),
         has_tier=has_tier,
         admits_online=admits_online,
+        lacks_core_scheduling=lacks_core_scheduling,
     )
     return KernelProbed(
         hierarchy=hierarchy, capabilities=capabilities(probe), has_tier=has_tier, assumed=tuple(assumed)

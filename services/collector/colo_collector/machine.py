@@ -142,10 +142,13 @@ class Machine:
         kubelet_state: str = "",
         user_hz: int | None = None,
         is_host_mounted: bool = False,
+        lacks_core_scheduling: str | None = None,
     ) -> None:
         """`online` are the listed groups, `host` the host applications of the setting.
 
-        `is_host_mounted`: the reader's root is another one than this process's, as in a container."""
+        `is_host_mounted`: the reader's root is another one than this process's, as in a container. `lacks_core_scheduling`: why
+        this kernel has none, "" where it has, None where nobody asked it.
+        """
         self._reader = reader
         self._subtree = subtree
         self._listed = tuple(online)
@@ -187,6 +190,7 @@ class Machine:
         self._previous: Sample | None = None
         self._cpuset_rounds = 0
         self._is_host_mounted = is_host_mounted
+        self._lacks_core_scheduling = lacks_core_scheduling
         self._spreads_ns: deque[int] = deque(maxlen=_SPREADS_REMEMBERED)
         self._turns = WorkloadTurns(self._user_hz)
         self._node_reading: NodeReading | None = None
@@ -454,6 +458,7 @@ class Machine:
             subtree=self._subtree,
             admits_online=self._admits_online,
             is_host_mounted=self._is_host_mounted,
+            lacks_core_scheduling=self._lacks_core_scheduling,
         )
         self._hierarchy, self._capabilities, self._has_tier = found.hierarchy, found.capabilities, found.has_tier
         self._probe_assumed = found.assumed

@@ -15,7 +15,7 @@ NAMES = [
     "cpu-idle", "cpu-burst", "cpu-bvt", "cgroup-freezer", "memory-high", "resctrl-l3", "resctrl-mb", "resctrl-monitor",
     "resctrl-l2", "resctrl-cdp", "resctrl-mpam", "numa", "root", "cgroup-write", "online", "kernel", "virtual", "cgroup-driver",
     "cpu-quota", "cpu-uclamp", "memory-min", "memory-low", "memory-reclaim", "io-cost", "schedstat", "perf",
-    "cgroup-devices", "psi-triggers",
+    "cgroup-devices", "psi-triggers", "core-scheduling",
 ]  # fmt: skip
 ALL_WRITABLE = frozenset({"cpu", "cpuset", "memory"})
 
@@ -52,7 +52,8 @@ def matrix(
 def test_a_full_machine_lacks_only_what_is_of_vendor_kernels(cgroup: Literal["v1", "v2", "hybrid"]) -> None:
     found = matrix(MachineSpec(sockets=2, cgroup=cgroup, has_resctrl=True))
     lacking = {name for name, (present, _) in found.items() if not present}
-    bare = {"psi-triggers", "cpu-bvt", "virtual", "cpu-uclamp", "perf", "resctrl-l2", "resctrl-cdp", "resctrl-mpam"}
+    bare = {"core-scheduling", "psi-triggers"}
+    bare |= {"cpu-bvt", "virtual", "cpu-uclamp", "perf", "resctrl-l2", "resctrl-cdp", "resctrl-mpam"}
     of_v2 = {"memory-high", "memory-min", "memory-low", "memory-reclaim", "io-cost"}
     expected = {
         "v1": {"cgroup-freezer", "cgroup-devices", "psi-cgroup", "cgroup-driver", *of_v2},
@@ -174,3 +175,21 @@ def test_pressure_is_told_at_once_to_who_has_the_right(status: str, may: bool) -
     found = capabilities(Probe(hierarchy=hierarchy_of(MachineTree(MachineSpec()).texts()), texts=texts))
     (shown,) = (each for each in found if each.name == "psi-triggers")
     assert (shown.present, "sample tells" in shown.detail) == (may, True)
+
+
+@pytest.mark.parametrize(
+    ("lacks", "shown"),
+    [
+        (None, (False, "skipped: the kernel was not asked")),
+        ("no core has a second thread", (False, "skipped: no core has a second thread")),
+        ("", (True, "prctl(PR_SCHED_CORE); used where process_hygiene_core_scheduling says so")),
+    ],
+)
+def test_core_scheduling_is_what_the_kernel_said_when_it_was_asked(lacks: str | None, shown: tuple[bool, str]) -> None:
+    probe = Probe(
+        hierarchy=hierarchy_of(MachineTree(MachineSpec(sockets=1, cgroup="v2")).texts()),
+        texts={},
+        lacks_core_scheduling=lacks,
+    )
+    (found,) = (each for each in capabilities(probe) if each.name == "core-scheduling")
+    assert (found.present, found.detail) == shown

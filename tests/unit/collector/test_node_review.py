@@ -16,6 +16,7 @@ from colo_collector.discover import parse_online_groups
 from colo_collector.files import FileReader
 from colo_collector.kernel_probe import probe_kernel
 from colo_collector.machine import Machine, Observation
+from colo_common.adapters import core_scheduling
 from colo_common.events.node import WorkloadUsage
 from colo_common.model.qos import QosClass
 from colo_common.model.stall import worst_online_stall
@@ -351,7 +352,10 @@ def test_the_topology_says_which_cpus_are_offline_or_set_apart_and_who_shares_a_
 
 def test_the_doctor_and_the_collector_say_the_same_of_this_machine() -> None:
     with FileReader() as reader:
-        machine = Machine(reader, subtree="colo", online=(), labels={}, clock=ManualClock(0))
+        lacks = core_scheduling.lacking()
+        machine = Machine(
+            reader, subtree="colo", online=(), labels={}, clock=ManualClock(0), lacks_core_scheduling=lacks
+        )
         read = machine.observe().topology_read
     assert read is not None
     rows = {row["name"]: (row["present"], row["detail"]) for row in diagnose()}

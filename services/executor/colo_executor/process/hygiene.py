@@ -6,6 +6,7 @@ import resource
 
 from msgspec import Struct
 
+from colo_executor.process.core_cookies import CoreScheduling
 from colo_executor.process.namespaces import Namespaces
 
 __all__ = ["Hygiene", "settle"]
@@ -17,6 +18,8 @@ class Hygiene(Struct, frozen=True, kw_only=True):
     `open_files_most` limits the descriptors of a process, `core_bytes_most` the size of a core file. `no_new_privs`: no
     program that a replica runs gains rights by its file (setuid); it needs `setpriv`. `namespaces`: whether a replica has a PID
     and a mount namespace of its own; `auto` where the machine permits it. It needs `unshare` and the right to mount.
+    `core_scheduling`: where the kernel has it, batch work shares the threads of a core with no online work, and with no other
+    `tenant`'s or `replica`'s.
     """
 
     batch_oom_score_adj: int = 1_000
@@ -25,6 +28,7 @@ class Hygiene(Struct, frozen=True, kw_only=True):
     core_bytes_most: int = 0
     no_new_privs: bool = True
     namespaces: Namespaces = "no"
+    core_scheduling: CoreScheduling = "no"
 
 
 def settle(hygiene: Hygiene, proc_root: str, pid: int, *, is_online: bool) -> None:

@@ -58,6 +58,7 @@ from colo_executor.local import (
 from colo_executor.located_devices import DeviceAddress
 from colo_executor.online import CpusRefused, is_online, online_group
 from colo_executor.process.boot_time import by_this_clock, with_boot_time
+from colo_executor.process.core_cookies import CoreCookies
 from colo_executor.process.ending import Ending, RunningAttempt
 from colo_executor.process.fast import FastReader
 from colo_executor.process.found import class_of, first_process, placement_in
@@ -120,6 +121,9 @@ class ProcessRuntime:
                 kept_as=self._journal.put_aside,
                 refusal=self._journal.refusal,
             )
+        self._cookies = CoreCookies(policy.hygiene.core_scheduling)
+        if self._cookies.refusal:
+            self._log.warning("no-core-scheduling", detail=self._cookies.refusal)
         self._running: dict[str, RunningAttempt] = {}
         self._batch: set[str] = set()
         # Attempts of batch work that are being ended, which a frozen process neither hears nor, under v1, does.
@@ -598,6 +602,7 @@ class ProcessRuntime:
             gate = launch(placement, command, directory, self._policy.path, prefix, account)
             settle(self._policy.hygiene, self._policy.proc_root, gate.pid, is_online=is_online(placement))
             running.tree.attach(running.group, gate.pid)
+            self._give_cookie(placement, gate.pid)
             if gate.pid not in running.tree.pids(running.group):
                 raise CgroupError(f"process {gate.pid} is not in {running.group} after it was written there")
             if not decision.acquire(blocking=False):
@@ -615,6 +620,19 @@ class ProcessRuntime:
         gate.open()
         running.pid = gate.pid
         return running, ReplicaLaunched(replica=placement.replica, attempt=placement.attempt, pid=gate.pid, knobs=knobs)
+
+    def _give_cookie(self, placement: Placement, pid: int) -> None:
+        """Let batch work share cores with its own only, by the operator's setting; a launch does not fail for it."""
+        if is_online(placement):
+            return
+        alike = [
+            one.pid
+            for one in self._running.copy().values()
+            if one.pid and not is_online(one.placement) and one.placement.tenant == placement.tenant
+        ]
+        refusal = self._cookies.give(pid, alike)
+        if refusal:
+            self._log.warning("no-core-cookie", replica=placement.replica, attempt=placement.attempt, detail=refusal)
 
     def _undone(self, launching: asyncio.Task[tuple[RunningAttempt, ReplicaLaunched]]) -> None:
         """Note how a launch that was given up ended: its thread has undone it."""
