@@ -28,13 +28,14 @@ async def test_the_kernel_freezes_all_of_batch_work_and_no_restart_leaves_it_so(
     desired = DesiredPolicy(idle=False)
     policy = ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=SUBTREE, desired=desired)
     group = "batch/job.main.0@1"
+    output = tmp_path / "state" / "attempts" / "job.main.0@1" / "stdout"
     async with adopted(policy) as runtime:
         tree = runtime._tier.tree
-        run = RunSpec(command=("sh", "-c", f"trap 'exit 7' TERM; {SPIN}"))
+        run = RunSpec(command=("sh", "-c", f"trap 'exit 7' TERM; echo listens; {SPIN}"))
         launched = await start(runtime, replace(a_placement(), run=run))
 
         async def runs() -> bool:
-            return tree.cpu_used_us(group) > 20_000
+            return output.read_text() == "listens\n" and tree.cpu_used_us(group) > 20_000
 
         await eventually(runs, "it uses CPU")
         written = runtime.set_frozen(is_frozen=True)

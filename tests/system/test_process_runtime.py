@@ -509,12 +509,14 @@ async def test_batch_work_is_frozen_as_a_whole_and_no_end_and_no_restart_leaves_
     policy = replace(policy, desired=DesiredPolicy(idle=False))
     tree = CgroupTree(ROOT, policy.subtree)
     async with adopted(policy) as runtime:
-        await start(runtime, a_run(f"trap 'exit 7' TERM; {SPIN}"))
+        await start(runtime, a_run(f"trap 'exit 7' TERM; echo listens; {SPIN}"))
         await start(runtime, a_run(SPIN, replica="job/main/1"))
         both = ("job/main/0", "job/main/1")
 
+        output = Path(policy.state_dir) / "attempts" / "job.main.0@1" / "stdout"
+
         async def both_run() -> bool:
-            return all(used_us(policy, replica) > 20_000 for replica in both)
+            return output.read_text() == "listens\n" and all(used_us(policy, replica) > 20_000 for replica in both)
 
         await eventually(both_run, "both use CPU")
         # An operator suspends one of them while all are frozen, and that one alone stays so.

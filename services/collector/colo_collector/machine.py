@@ -144,10 +144,8 @@ class Machine:
         is_host_mounted: bool = False,
         lacks_core_scheduling: str | None = None,
     ) -> None:
-        """`online` are the listed groups, `host` the host applications of the setting.
-
-        `is_host_mounted`: the reader's root is another one than this process's, as in a container. `lacks_core_scheduling`: why
-        this kernel has none, "" where it has, None where nobody asked it.
+        """`online` are the listed groups, `host` those of the setting for host applications. `is_host_mounted`: the reader's root
+        is another than this process's. `lacks_core_scheduling`: "" where the kernel has it.
         """
         self._reader = reader
         self._subtree = subtree
@@ -189,8 +187,7 @@ class Machine:
         self._sample_paths: tuple[str, ...] | None = None
         self._previous: Sample | None = None
         self._cpuset_rounds = 0
-        self._is_host_mounted = is_host_mounted
-        self._lacks_core_scheduling = lacks_core_scheduling
+        self._is_host_mounted, self._lacks_core_scheduling = is_host_mounted, lacks_core_scheduling
         self._spreads_ns: deque[int] = deque(maxlen=_SPREADS_REMEMBERED)
         self._turns = WorkloadTurns(self._user_hz)
         self._node_reading: NodeReading | None = None

@@ -11,11 +11,11 @@ from colo_executor.process.core_cookies import CoreCookies
 
 
 class Kernel:
-    """Cookies by process; `gone` have ended."""
+    """Cookies by process; `exited` have ended."""
 
-    def __init__(self, lacks: str = "", gone: tuple[int, ...] = (), refuses: int = 0) -> None:
+    def __init__(self, lacks: str = "", exited: tuple[int, ...] = (), refuses: int = 0) -> None:
         self.cookies: dict[int, int] = {}
-        self._lacks, self._gone, self._refuses = lacks, gone, refuses
+        self._lacks, self._exited, self._refuses = lacks, exited, refuses
         self._made = 0
 
     def lacking(self) -> str:
@@ -36,8 +36,8 @@ class Kernel:
         self.cookies[pid] = self.cookies[like]
 
     def _there(self, pid: int) -> None:
-        if pid in self._gone:
-            raise ProcessLookupError(errno.ESRCH, "gone")
+        if pid in self._exited:
+            raise ProcessLookupError(errno.ESRCH, "exited")
 
 
 def test_each_replica_has_a_cookie_of_its_own():
@@ -47,7 +47,7 @@ def test_each_replica_has_a_cookie_of_its_own():
 
 
 def test_replicas_of_a_tenant_share_one_also_when_the_first_has_ended_or_began_without_one():
-    cookies = CoreCookies("tenant", kernel := Kernel(gone=(7,)))
+    cookies = CoreCookies("tenant", kernel := Kernel(exited=(7,)))
     given = [cookies.give(pid, alike) for pid, alike in ((1, ()), (2, (7, 8, 1)), (3, (1, 2)), (4, ()), (5, (7,)))]
     assert given == [""] * 5
     assert kernel.cookies == {1: 1, 2: 1, 3: 1, 4: 2, 5: 3}
