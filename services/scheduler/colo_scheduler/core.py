@@ -417,6 +417,7 @@ class SchedulerCore:
         if self._refresh_at_ms is not None and now_ms >= self._refresh_at_ms:
             self._refresh_at_ms = self._next_refresh(now_ms)
             effects.append(RefreshLedger())
+            effects += self.commits.recheck(now_ms)
         return effects
 
     def _due_after(self, now_ms: int) -> list[Effect]:

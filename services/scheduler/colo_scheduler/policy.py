@@ -131,6 +131,8 @@ class SchedulerPolicy(Struct, frozen=True, kw_only=True):
     commit_tries: a request that lost more commits than this in a row waits conflict_wait_ms.
     facts_max_age_ms: an allocatable older than this counts as not fresh (0: never).
     ledger_refresh_ms: the interval at which rows that other schedulers changed are looked for (0: never).
+    recheck_ms: work that runs for longer than this is ordered once more about as often, so that a node says again what runs and
+        what has ended there, whatever facts the bus has lost (0: never; without ledger_refresh_ms never either).
     assume_ms: a decided place that the ledger has not answered for this time is decided again.
     ask_again_ms: pending requests are asked for once more this time after a shard was taken.
     ask_every_ms: with shards, the interval of asking for pending requests, so that no missed one waits for ever (0: never).
@@ -155,6 +157,7 @@ class SchedulerPolicy(Struct, frozen=True, kw_only=True):
     conflict_wait_ms: int = 1_000
     facts_max_age_ms: int = 300_000
     ledger_refresh_ms: int = 30_000
+    recheck_ms: int = 600_000
     reject_again_ms: int = 60_000
     assume_ms: int = 30_000
     ask_again_ms: int = 3_000
@@ -200,6 +203,7 @@ _AT_LEAST_ZERO = (
     "commit_tries",
     "facts_max_age_ms",
     "ledger_refresh_ms",
+    "recheck_ms",
     "reject_again_ms",
     "score_rows",
     "tie_rotation",

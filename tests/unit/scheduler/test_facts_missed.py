@@ -1,11 +1,15 @@
-"""Ends that a stream discarded before a scheduler received them: whoever runs what is held, or has ended it, says so again."""
+"""Ends that no scheduler received, because their stream lost them: whoever runs what is held, or has ended it, says so again."""
 
-from colo_common.events.effects import FactsMissed, Publish
+import pytest
+from msgspec.structs import replace
+
+from colo_common.events.effects import FactsMissed, Publish, Wake
 from colo_common.events.placement import ApplyPlacements
 from colo_common.model.partition import PartitionsHeld
 from colo_scheduler.commit.jobs_asked import AskPending
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger.port import Hold, LedgerLoaded, LedgerRows, LoadLedgerRows, NodeRow
+from colo_scheduler.policy import SchedulerPolicy
 from tests.support.builders import a_node, a_placement, a_topology
 
 
@@ -32,3 +36,46 @@ def test_every_held_attempt_of_its_shards_is_ordered_once_more() -> None:
         ("n1", ["a/t/0", "b/t/0"]),
         ("n2", ["c/t/0"]),
     ]
+
+
+def _ordered(core: SchedulerCore, now_ms: int, rows: dict[str, NodeRow]) -> list[str]:
+    """The replicas that are ordered when the scheduler wakes, its reads of rows answered."""
+    ordered = []
+    for effect in core.handle(Wake(), now_ms):
+        if isinstance(effect, LoadLedgerRows):
+            found = core.handle(LedgerRows(rows=tuple(rows[node] for node in effect.nodes)), now_ms)
+            facts = [each.fact for each in found if isinstance(each, Publish)]
+            ordered += [one.replica for fact in facts if isinstance(fact, ApplyPlacements) for one in fact.placements]
+    return ordered
+
+
+@pytest.mark.parametrize(("recheck_ms", "expected"), [(60_000, ["a/t/0", "b/t/0", "c/t/0"]), (0, [])])
+def test_work_that_runs_for_long_is_ordered_once_more_although_no_gap_was_noticed(
+    recheck_ms: int, expected: list[str]
+) -> None:
+    core = SchedulerCore(SchedulerPolicy(recheck_ms=recheck_ms, ledger_refresh_ms=30_000), shards=2)
+    core.handle(LedgerLoaded(), 0)
+    rows = {row.node: row for row in (a_row("n1", "a/t/0", "b/t/0"), a_row("n2", "c/t/0"), a_row("n3"))}
+    for name in rows:
+        core.handle(a_node(name, a_topology(zones_per_socket=1)), 0)
+    core.handle(LedgerRows(rows=tuple(rows.values())), 0)
+    core.handle(PartitionsHeld(fences=((0, 1), (1, 1))), 0)
+    turns = {at_ms: _ordered(core, at_ms, rows) for at_ms in range(30_000, 181_000, 30_000)}
+    # Each node is visited once in a minute; the first visit only notes what is there.
+    assert sorted(turns[30_000] + turns[60_000]) == []
+    assert sorted(turns[90_000] + turns[120_000]) == expected
+    assert sorted(turns[150_000] + turns[180_000]) == expected
+
+
+def test_short_work_and_work_of_other_shards_is_not_ordered_once_more() -> None:
+    core = SchedulerCore(SchedulerPolicy(recheck_ms=30_000, ledger_refresh_ms=30_000), shards=2)
+    core.handle(LedgerLoaded(), 0)
+    first, second = a_row("n1", "a/t/0"), a_row("n1", "b/t/0")
+    core.handle(a_node("n1", a_topology(zones_per_socket=1)), 0)
+    core.handle(LedgerRows(rows=(first,)), 0)
+    core.handle(PartitionsHeld(fences=((0, 1), (1, 1))), 0)
+    assert _ordered(core, 30_000, {"n1": first}) == []
+    core.handle(LedgerRows(rows=(replace(second, revision=2, changes=2),)), 40_000)
+    assert _ordered(core, 60_000, {"n1": second}) == []
+    core.handle(PartitionsHeld(fences=()), 70_000)
+    assert _ordered(core, 90_000, {"n1": second}) == []

@@ -26,6 +26,7 @@ from colo_scheduler.cluster.holding import holding_of, published_of
 from colo_scheduler.cluster.node import Node
 from colo_scheduler.cluster.pool import Importance, PoolName, importance_of, pool_of
 from colo_scheduler.commit.held import HeldAttempt, Over, Redelivery, publish, released
+from colo_scheduler.commit.rechecks import Rechecks
 from colo_scheduler.commit.recoveries import Recoveries, Recovery
 from colo_scheduler.ledger.port import (
     CALL_MAX,
@@ -122,6 +123,7 @@ class Commits:
         self._rounds = 0
         self._turns: list[CommitTurn] = []
         self._lost_commits: dict[Attempt, int] = {}
+        self._rechecks = Rechecks(policy.recheck_ms, policy.ledger_refresh_ms)
         self._outlived: list[Attempt] = []
         self._late: dict[Attempt, PlacementRequest] = {}
         self._recoveries = Recoveries(over)
@@ -411,6 +413,25 @@ class Commits:
         for node in sorted(nodes):
             self._recoveries.note(node, Recovery(running=frozenset(), name=name))
         return self.reload(sorted(nodes))
+
+    def recheck(self, now_ms: int) -> list[Effect]:
+        """Order those attempts of this scheduler's shards once more that have held a place for long: a turn of `Rechecks`."""
+        nodes = []
+        for name, attempts in self._rechecks.due(lambda: self._cluster.rows, self._settled_on):
+            if name not in self._recoveries:
+                held = self._cluster.node(name).holds
+                self._recoveries.note(name, Recovery(running=frozenset(held) - attempts, name=f"recheck:{now_ms}"))
+                nodes.append(name)
+                self._counts["places_rechecked"] += len(attempts)
+        return self.reload(nodes) if nodes else []
+
+    def _settled_on(self, name: str) -> list[Attempt]:
+        """The started attempts of this scheduler's shards on the node; `Redelivery` looks after those that were not started."""
+        return [
+            held.attempt
+            for held in self._holds_of(self._cluster.node(name))
+            if held.is_confirmed and not name_of(held.placement.replica) and self._shards.owns(held.placement.job)
+        ]
 
     def rows(self, event: LedgerRows, now_ms: int) -> list[Effect]:
         """Take rows as the truth. A new place whose request waits here is published as if it had just been committed."""
