@@ -43,6 +43,7 @@ from colo_overcommit.policy import OvercommitPolicy
 from colo_overcommit.shell import HEARS_RISK as OVERCOMMIT_HEARS
 from colo_scheduler.commit.jobs_asked import AskPending
 from colo_scheduler.ledger.port import LedgerLoaded
+from colo_scheduler.placement.scoring import Scorings
 from colo_scheduler.shell import HEARS as SCHEDULER_HEARS
 from tests.support.executor_node import NodeExecutor
 from tests.support.hostile import hostile_fact, hostile_struct
@@ -87,7 +88,12 @@ class _Pickler(pickle.Pickler):
         return "core" if obj is self._core else None
 
     def reducer_override(self, obj: Any) -> Any:
-        """The guard of the fleet without its note of the time, which it takes before the event is looked at."""
+        """The guard of the fleet without its note of the time, which it takes before the event is looked at.
+
+        The weighed scorers are functions that follow from the policy alone.
+        """
+        if isinstance(obj, Scorings):
+            return str, ("scorings",)
         if isinstance(obj, FleetGuard):
             noted = ("_seen_ms", "suspended_ms")
             return dict, ({name: value for name, value in vars(obj).items() if name not in noted},)

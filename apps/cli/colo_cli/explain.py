@@ -26,6 +26,7 @@ __all__ = ["job", "names_text", "overcommit"]
 
 #: Cells of a bar of the waterfall.
 _BAR: Final = 24
+_AGE: Final = "AGE>"
 _PLACED: Final = ("Assigned", "Starting", "Running", "Unknown", "Stopping")
 _TABLES_SHOWN: Final = 8
 _ROWS_SHOWN: Final = 5
@@ -196,7 +197,7 @@ def _print_terms(published: "AllocatableChanged", prefix: str, show: Callable[[i
     if published.mid:
         mid = {zone.zone: getattr(zone, field) for zone in published.mid}
         rows.append(["= mid tier", *(show(mid.get(zone, 0)) for zone in zones), "", "formula"])
-    print_table([prefix.upper(), *(f"ZONE {z}>" for z in zones), "AGE>", "SOURCE"], rows, "no terms")
+    _print_with_ages([prefix.upper(), *(f"ZONE {z}>" for z in zones), _AGE, "SOURCE"], rows)
     print()
 
 
@@ -215,8 +216,17 @@ def _print_waterfall(published: "AllocatableChanged", prefix: str, show: Callabl
         ]
         for step in steps
     ]
-    print_table([f"{prefix.upper()} OF THE NODE", "STEP>", "LEFT>", "AGE>", "BAR"], rows, "")
+    _print_with_ages([f"{prefix.upper()} OF THE NODE", "STEP>", "LEFT>", _AGE, "BAR"], rows)
     print()
+
+
+def _print_with_ages(headers: list[str], rows: list[list[str]]) -> None:
+    """Print the table, without the column of ages where no term says its age, as those of an older service."""
+    at = headers.index(_AGE)
+    if not any(row[at] for row in rows):
+        headers = headers[:at] + headers[at + 1 :]
+        rows = [row[:at] + row[at + 1 :] for row in rows]
+    print_table(headers, rows, "no terms")
 
 
 def _age_text(terms: "Iterable[Term]") -> str:

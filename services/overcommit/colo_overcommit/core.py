@@ -122,14 +122,14 @@ class OvercommitCore:
         self._take_back = TakeBack()
         self._watch = Watch(policy.freshness, forget_node_ms)
         self._shrink = Shrink(freshness=policy.freshness, window_ms=policy.stale_shrink_ms)
-        self._begun_ms: int | None = None
+        self._begun_ms = -1
         self._now_ms = 0
         self._audit = Audit(self._pieces, _CHECKED_AT_ONCE)
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         """Take one event and return its effects. Raises InvalidInput, before any change, for a fact that contradicts itself."""
         self._now_ms = now_ms
-        self._begun_ms = now_ms if self._begun_ms is None else self._begun_ms
+        self._begun_ms = now_ms if self._begun_ms < 0 else self._begun_ms
         self.guard.passes(now_ms)
         match event:
             case NodeUsageSampled() | Undecoded():

@@ -16,7 +16,7 @@ from colo_overcommit.mid import MidInputs, MidResource, only_held_mid
 
 __all__ = ["Promised", "Shrink", "late_mid", "late_terms", "promised_by"]
 
-#: A promise shrinks in fifths: each step is a message to every scheduler, and a sixth of a minute apart they are few.
+#: A promise shrinks in fifths: each step is a message to every scheduler, so there are few of them.
 STEPS: Final = 5
 
 

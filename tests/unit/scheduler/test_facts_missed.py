@@ -7,6 +7,7 @@ from colo_common.events.effects import FactsMissed, Publish, Wake
 from colo_common.events.placement import ApplyPlacements
 from colo_common.model.partition import PartitionsHeld
 from colo_scheduler.commit.jobs_asked import AskPending
+from colo_scheduler.commit.rechecks import Rechecks
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger.port import Hold, LedgerLoaded, LedgerRows, LoadLedgerRows, NodeRow
 from colo_scheduler.policy import SchedulerPolicy
@@ -65,6 +66,12 @@ def test_work_that_runs_for_long_is_ordered_once_more_although_no_gap_was_notice
     assert sorted(turns[30_000] + turns[60_000]) == []
     assert sorted(turns[90_000] + turns[120_000]) == expected
     assert sorted(turns[150_000] + turns[180_000]) == expected
+
+
+def test_a_small_cluster_is_asked_no_more_often_than_a_large_one() -> None:
+    rechecks = Rechecks(recheck_ms=600_000, turn_ms=30_000)
+    due = [bool(rechecks.due(lambda: ["n1"], lambda _node: [("a/t/0", 1)])) for _ in range(60)]
+    assert [turn for turn, is_due in enumerate(due) if is_due] == [20, 40]
 
 
 def test_short_work_and_work_of_other_shards_is_not_ordered_once_more() -> None:

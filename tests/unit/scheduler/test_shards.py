@@ -212,3 +212,12 @@ def test_schedulers_that_share_begin_at_other_nodes() -> None:
 def test_an_absurd_number_of_shards_is_refused(count: int) -> None:
     with pytest.raises(InvalidInput, match="from 0 \\(not shared\\) to 256"):
         Partitions(count)
+
+
+def test_a_scheduler_that_holds_shards_and_knows_no_node_yet_decides() -> None:
+    core = SchedulerCore(shards=16)
+    core.handle(LedgerLoaded(), 0)
+    core.handle(PartitionsHeld(fences=tuple((shard, 1) for shard in range(16))), 0)
+    core.handle(wanted(*JOBS), 0)
+    assert not commits(core.handle(Wake(), 1))
+    core.check()

@@ -525,7 +525,9 @@ class Cluster:
             order = sorted(self.rows.values(), key=lambda row: self.nodes[row].name)
             ranks = (np.arange(count, dtype=np.int64) - self._tie_rotation) % max(count, 1)
             if (is_preferred := self._is_preferred) is not None:
-                ranks += [0 if is_preferred(self.nodes[row].name) else AWAY_RANK for row in order]
+                # Without nodes too the array must be of whole numbers.
+                away = [0 if is_preferred(self.nodes[row].name) else AWAY_RANK for row in order]
+                ranks += np.array(away, dtype=np.int64)
             self._facts.rank[np.array(order, dtype=np.int64)] = ranks
             for pool in self.pools.values():
                 pool.rank(self._facts.rank[: len(self.nodes)])

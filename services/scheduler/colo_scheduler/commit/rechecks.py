@@ -21,7 +21,7 @@ class Rechecks:
     def __init__(self, recheck_ms: int, turn_ms: int) -> None:
         self._turns = -(-recheck_ms // turn_ms) if recheck_ms > 0 and turn_ms > 0 else 0
         self._left: deque[str] = deque()
-        self._a_turn = 0
+        self._turns_left = 0
         self._found: dict[str, frozenset[Attempt]] = {}
 
     def due(
@@ -30,12 +30,14 @@ class Rechecks:
         """The nodes of this turn where attempts are due, with these attempts."""
         if not self._turns:
             return []
-        if not self._left:
+        if not self._turns_left:
             self._left.extend(sorted(nodes()))
             self._found = {name: self._found[name] for name in self._left if name in self._found}
-            self._a_turn = -(-len(self._left) // self._turns)
+            self._turns_left = self._turns
         due = []
-        for _ in range(min(self._a_turn, len(self._left))):
+        count = -(-len(self._left) // self._turns_left)
+        self._turns_left -= 1
+        for _ in range(count):
             name = self._left.popleft()
             held = frozenset(held_on(name))
             again = held & self._found.get(name, frozenset())
