@@ -90,8 +90,8 @@ test *ARGS:
 [doc('the suites that need time, root or both')]
 [group('test')]
 test-slow *ARGS:
-    pytest --dist load --maxschedchunk 1 -m 'sim or failover or slow' {{ ARGS }}
-    pytest -n 0 -m 'kernel and not slow' {{ ARGS }}
+    pytest --dist load --maxschedchunk 1 -m 'sim or failover' {{ ARGS }}
+    pytest -n 0 -m '(kernel or slow) and not sim' {{ ARGS }}
 
 [doc('every property with 4,000 examples, others in every run, and all seeds of the simulation')]
 [group('test')]

@@ -73,6 +73,7 @@ class Recorder:
         self._path = path
         self._received_s = time.monotonic()
         self._client: Any = None
+        self._is_over = False
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`; then what is left in the streams is read, and what Redis holds is written down at last."""
@@ -89,6 +90,8 @@ class Recorder:
                 await asyncio.sleep(_AGAIN_S)
             self._write(await self._stored())
         finally:
+            # A cancellation that a library takes for the end of its own wait is lost; then the task ends by itself.
+            self._is_over = True
             for task in reading:
                 task.cancel()
             await asyncio.gather(*reading, return_exceptions=True)
@@ -100,7 +103,7 @@ class Recorder:
             append(self._path, records)
 
     async def _forever(self, turn: Callable[[], Awaitable[None]]) -> None:
-        while True:
+        while not self._is_over:
             try:
                 await turn()
             except _ERRORS:
@@ -130,7 +133,7 @@ class Recorder:
             consumer = (await js.add_consumer(stream, config)).name
             subscription = await js.pull_subscribe_bind(consumer, stream)
             try:
-                while self._client.is_connected:
+                while self._client.is_connected and not self._is_over:
                     try:
                         messages = await subscription.fetch(_BATCH, timeout=_FETCH_S)
                     except TimeoutError:

@@ -148,9 +148,12 @@ class Reflex:
             case FastReading():
                 return self._read(event, now_ms)
             case RenewLease():
-                if self.phase(now_ms) is LeasePhase.STEPPING:
+                # A process that stood still in between renews nothing by what it had heard before.
+                heard_at_ms = now_ms if event.heard_at_ms is None else min(event.heard_at_ms, now_ms)
+                was_stepping = self.phase(now_ms) is LeasePhase.STEPPING
+                self.lease = renewed(self.lease, self.policy.lease, event.lease_ms, heard_at_ms)
+                if was_stepping and self.phase(now_ms) is LeasePhase.HELD:
                     self._restores = Reason.LEASE_RENEWED
-                self.lease = renewed(self.lease, self.policy.lease, event.lease_ms, now_ms)
                 return []
             case NoteViolation():
                 self._slo = noted(self._slo, event.violation, now_ms)

@@ -11,6 +11,7 @@ from typing import Final
 
 import structlog
 from msgspec import Struct
+from msgspec.structs import replace
 
 from colo_common.events.effects import Effect, Wake
 from colo_common.model.invalid import InvariantBroken
@@ -194,7 +195,9 @@ class ExecutorShell:
                 await self._runtime.locate_devices(effect.devices)
             case RememberPlacement() | RememberEnd() | RememberRestrictions():
                 await self._runtime.remember(effect)
-            case RenewLease() | NoteViolation():
+            case RenewLease():
+                self._advice.append(replace(effect, heard_at_ms=self._clock.now_ms()))
+            case NoteViolation():
                 self._advice.append(effect)
             case _:
                 raise InvariantBroken("the executor performs no such effect", effect=type(effect).__name__)

@@ -48,6 +48,17 @@ def test_the_reflex_obeys_the_longest_lease_from_its_start() -> None:
     assert expired_at(reflex.lease) == NOW_MS + 2_500
 
 
+def test_what_was_heard_before_a_standstill_renews_from_then() -> None:
+    reflex = Reflex(ReflexPolicy(lease=LeasePolicy(default_ms=15_000)), capacity_mcpu=4_000, now_ms=NOW_MS)
+    # The process stood still between the message and the turn of its reflex.
+    reflex.handle(RenewLease(lease_ms=10_000, heard_at_ms=NOW_MS + 1_000), NOW_MS + 120_000)
+    assert expired_at(reflex.lease) == NOW_MS + 11_000
+    assert reflex.phase(NOW_MS + 120_000) is LeasePhase.STEPPING
+    # A clock that was set back since gives no longer lease.
+    reflex.handle(RenewLease(lease_ms=10_000, heard_at_ms=NOW_MS + 900_000), NOW_MS + 130_000)
+    assert expired_at(reflex.lease) == NOW_MS + 140_000
+
+
 @pytest.mark.parametrize("step_ms", [0, 3_600_000, -3_600_000], ids=["not set", "set forward", "set back"])
 def test_the_grace_of_a_stop_is_the_same_for_the_next_executor_however_the_wall_clock_was_set(step_ms: int) -> None:
     begun = StopIntent(cause=EndCause.STOPPED, reason=Reason.CANCELLED, kill_at_ms=NOW_MS + 60_000, grace_ms=60_000)
