@@ -175,11 +175,11 @@ class CeilingMoved(Struct, frozen=True, kw_only=True):
 class RenewLease(Struct, frozen=True, kw_only=True):
     """The control plane renewed the lease: batch work may go on for `lease_ms` (0: the length of the last lease).
 
-    It counts from `heard_at_ms`, which the shell notes; None: from the moment at which the reflex is told.
+    It counts from `received_at_ms`, which the shell notes; None: from the moment at which the reflex is told.
     """
 
     lease_ms: int = 0
-    heard_at_ms: int | None = None
+    received_at_ms: int | None = None
 
 
 class NoteViolation(Struct, frozen=True, kw_only=True):

@@ -149,9 +149,9 @@ class Reflex:
                 return self._read(event, now_ms)
             case RenewLease():
                 # A process that stood still in between renews nothing by what it had heard before.
-                heard_at_ms = now_ms if event.heard_at_ms is None else min(event.heard_at_ms, now_ms)
+                received_at_ms = now_ms if event.received_at_ms is None else min(event.received_at_ms, now_ms)
                 was_stepping = self.phase(now_ms) is LeasePhase.STEPPING
-                self.lease = renewed(self.lease, self.policy.lease, event.lease_ms, heard_at_ms)
+                self.lease = renewed(self.lease, self.policy.lease, event.lease_ms, received_at_ms)
                 if was_stepping and self.phase(now_ms) is LeasePhase.HELD:
                     self._restores = Reason.LEASE_RENEWED
                 return []

@@ -196,7 +196,7 @@ class ExecutorShell:
             case RememberPlacement() | RememberEnd() | RememberRestrictions():
                 await self._runtime.remember(effect)
             case RenewLease():
-                self._advice.append(replace(effect, heard_at_ms=self._clock.now_ms()))
+                self._advice.append(replace(effect, received_at_ms=self._clock.now_ms()))
             case NoteViolation():
                 self._advice.append(effect)
             case _:

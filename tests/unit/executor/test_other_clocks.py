@@ -5,7 +5,7 @@ import pytest
 from colo_common.events.job import StopReplicas
 from colo_common.model.reasons import EndCause, Reason
 from colo_executor.core import Executor, ExecutorPolicy
-from colo_executor.lease import Lease, LeasePolicy, expired_at, renewed
+from colo_executor.lease import Lease, LeasePhase, LeasePolicy, expired_at, renewed
 from colo_executor.local import Adopted, AdoptedReplica, RenewLease, StopIntent
 from colo_executor.process.boot_time import by_this_clock, with_boot_time
 from colo_executor.reflex import Reflex, ReflexPolicy
@@ -51,11 +51,11 @@ def test_the_reflex_obeys_the_longest_lease_from_its_start() -> None:
 def test_what_was_heard_before_a_standstill_renews_from_then() -> None:
     reflex = Reflex(ReflexPolicy(lease=LeasePolicy(default_ms=15_000)), capacity_mcpu=4_000, now_ms=NOW_MS)
     # The process stood still between the message and the turn of its reflex.
-    reflex.handle(RenewLease(lease_ms=10_000, heard_at_ms=NOW_MS + 1_000), NOW_MS + 120_000)
+    reflex.handle(RenewLease(lease_ms=10_000, received_at_ms=NOW_MS + 1_000), NOW_MS + 120_000)
     assert expired_at(reflex.lease) == NOW_MS + 11_000
     assert reflex.phase(NOW_MS + 120_000) is LeasePhase.STEPPING
     # A clock that was set back since gives no longer lease.
-    reflex.handle(RenewLease(lease_ms=10_000, heard_at_ms=NOW_MS + 900_000), NOW_MS + 130_000)
+    reflex.handle(RenewLease(lease_ms=10_000, received_at_ms=NOW_MS + 900_000), NOW_MS + 130_000)
     assert expired_at(reflex.lease) == NOW_MS + 140_000
 
 
