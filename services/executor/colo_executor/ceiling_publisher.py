@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from colo_common.events.effects import Publish
 from colo_common.events.enforcement import EnforcementChanged
 from colo_common.model.reasons import Reason
@@ -41,24 +43,10 @@ class CeilingPublisher:
     def frozen(self, moved: FrozenMoved, now_ms: int) -> list[Publish]:
         """The fact that batch work was frozen or runs again. It waits for no interval: the reflex limits how often it comes."""
         self._is_frozen = moved.is_frozen
-        fact = EnforcementChanged(
-            at_ms=moved.at_ms,
-            node=self._node,
-            reason=moved.reason,
-            ceiling_mcpu=moved.ceiling_mcpu,
-            ceiling_before_mcpu=moved.ceiling_mcpu,
-            online_cpu_used_mcpu=moved.online_used_mcpu,
-            target_mcpu=moved.target_mcpu,
-            knobs=moved.knobs,
-            rule=moved.rule,
-            capacity_mcpu=moved.capacity_mcpu,
-            threshold_pct=moved.threshold_pct,
-            system_cpu_used_mcpu=moved.system_used_mcpu,
-            reserved_cpu_mcpu=moved.reserved_mcpu,
-            observed=moved.observed,
+        fact = replace(
+            self._fact(moved, moved.reason, moved.ceiling_mcpu),
             stall_group=moved.group,
             stall_pct=moved.pct if moved.group else 0,
-            frozen=moved.is_frozen,
         )
         state = "frozen" if moved.is_frozen else "thawed"
         return [Publish(fact=fact, id=f"executor:{state}:{self._node}:{now_ms}")]
@@ -91,10 +79,21 @@ class CeilingPublisher:
         along = self._rose if moved.ceiling_mcpu > before_mcpu else self._fell
         self._published_mcpu, self._published_at_ms = moved.ceiling_mcpu, now_ms
         self._moved = self._fell = self._rose = None
-        fact = EnforcementChanged(
+        fact = replace(
+            self._fact(moved, along or moved.reason, before_mcpu),
+            stall_group=moved.stall_group,
+            stall_pct=moved.stall_pct,
+            slo_workload=moved.slo_workload,
+            violation_pct=moved.violation_pct,
+        )
+        return [Publish(fact=fact, id=f"executor:ceiling:{self._node}:{now_ms}")]
+
+    def _fact(self, moved: CeilingMoved | FrozenMoved, reason: Reason, before_mcpu: int) -> EnforcementChanged:
+        """The fact of a move of the ceiling, or of a freeze or thaw, without what online work suffered."""
+        return EnforcementChanged(
             at_ms=moved.at_ms,
             node=self._node,
-            reason=along or moved.reason,
+            reason=reason,
             ceiling_mcpu=moved.ceiling_mcpu,
             ceiling_before_mcpu=before_mcpu,
             online_cpu_used_mcpu=moved.online_used_mcpu,
@@ -106,13 +105,8 @@ class CeilingPublisher:
             system_cpu_used_mcpu=moved.system_used_mcpu,
             reserved_cpu_mcpu=moved.reserved_mcpu,
             observed=moved.observed,
-            stall_group=moved.stall_group,
-            stall_pct=moved.stall_pct,
-            slo_workload=moved.slo_workload,
-            violation_pct=moved.violation_pct,
             frozen=self._is_frozen,
         )
-        return [Publish(fact=fact, id=f"executor:ceiling:{self._node}:{now_ms}")]
 
     def _concerns(self, moved: CeilingMoved, has_batch: bool) -> bool:
         # Without batch work a ceiling that follows the load concerns nobody; an expired lease always does.
