@@ -65,8 +65,8 @@ async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
 
 
 @asynccontextmanager
-async def listening(bus: NatsBus, slow: Slow) -> AsyncIterator[None]:
-    task = asyncio.create_task(bus.listen(SOURCE, slow, slow.note))
+async def listening(bus: NatsBus, slow: Slow, source: Source = SOURCE) -> AsyncIterator[None]:
+    task = asyncio.create_task(bus.listen(source, slow, slow.note))
     yield
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -109,6 +109,27 @@ async def test_messages_of_other_subjects_are_not_missed(bus: NatsBus) -> None:
         await say(bus, "last")
         await slow.has("last")
     assert slow.missed == []
+
+
+async def test_a_rare_fact_misses_nothing_when_the_stream_has_discarded_what_lay_between(
+    bus: NatsBus, operator: JetStreamContext
+) -> None:
+    slow = Slow()
+    slow.may_go_on.set()
+    async with listening(bus, slow, structs.replace(SOURCE, batch=2)):
+        await say(bus, "1")
+        await slow.has("1")
+        await keep_one(operator)
+        await say(bus, "a", "b", "c", subject=OTHER)
+        slow.may_go_on.clear()
+        await say(bus, "2")
+        await slow.has("2")
+        # It asked for two messages, and asks for no more before it has handled the second.
+        await say(bus, "3", "4", "5")
+        slow.may_go_on.set()
+        await slow.has("5")
+        why = await slow.has_missed()
+    assert slow.missed == [why] == ["COLO_EVT discarded messages from 6 to 7"]
 
 
 async def test_what_went_while_nobody_listened_is_missed_at_the_start(bus: NatsBus, operator: JetStreamContext) -> None:
