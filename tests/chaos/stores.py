@@ -14,7 +14,7 @@ from colo_cli.servers import NatsServer, RedisServer
 from tests.chaos.disk import Disk
 from tests.support.clusters import NatsCluster, RedisSentinel
 from tests.support.ports import free_ports
-from tests.support.servers import made_streams
+from tests.support.servers import STREAM_DISK_BYTES, made_streams
 
 __all__ = ["Clusters", "Single", "Stores"]
 
@@ -45,9 +45,10 @@ class Stores(Protocol):
 
 
 class Single:
-    """One server of each, which syncs its append-only file every second."""
+    """One server of each, which syncs its append-only file every second. All streams share `stream_disk_bytes`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, stream_disk_bytes: int = STREAM_DISK_BYTES) -> None:
+        self._stream_disk_bytes = stream_disk_bytes
         self.disks = {name: Disk(directory / f"{name}-disk") for name in ("nats", "redis")}
         self._ports = {name: free_ports(1)[0] for name in self.disks}
         nats, redis = (self.disks[name].path / "data" for name in ("nats", "redis"))
@@ -72,7 +73,7 @@ class Single:
         """Start all."""
         for server in self.servers.values():
             await server.start()
-        await made_streams(self.nats_url)
+        await made_streams(self.nats_url, disk_bytes=self._stream_disk_bytes)
 
     async def settle(self) -> None:
         """One server keeps every stream."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +26,7 @@ from tests.chaos.shape import NODES, Instance, shape_of
 from tests.chaos.stores import Single
 from tests.soak.flat import Flatness, flatness
 from tests.soak.measure import BOUNDS, Measure
-from tests.soak.month import Month, Shortener
+from tests.soak.month import DISK_BYTES, Month, Shortener
 
 _LOOK_S: Final = 5.0
 _SHOWN: Final = 6
@@ -69,7 +71,7 @@ async def _soak(options: argparse.Namespace, directory: Path) -> dict[str, list[
     instances.append(Instance(name=f"{NODES}-leaving", service=NODES, module="colo_sim", environment=own))
     nodes = [f"node-{number:02}" for number in range(1, options.nodes + 1)]
     lines: dict[str, list[tuple[float, float]]] = {}
-    stores = Single(directory)
+    stores = Single(directory, DISK_BYTES)
     async with ChaosCluster(directory, instances, stores, None) as cluster:
         urls = stores.nats_url, stores.redis_url
         shortener, measure = Shortener(month, *urls), Measure(*urls)
@@ -95,8 +97,7 @@ async def _soak(options: argparse.Namespace, directory: Path) -> dict[str, list[
                     }
                     for line, value in found.items():
                         lines.setdefault(line, []).append((at_s, value))
-                    # A process that comes may have set the ages of the product again.
-                    await shortener.shorten_streams()
+                    _note(directory, at_s, found | await measure.subjects())
                     await shortener.shorten_keys()
                     await shortener.shorten_consumers()
                     for task in tasks:
@@ -115,14 +116,21 @@ async def _soak(options: argparse.Namespace, directory: Path) -> dict[str, list[
     return lines
 
 
+def _note(directory: Path, at_s: float, found: Mapping[str, float]) -> None:
+    """Keep the values in a file beside the logs, a line of JSON each look: what rose, when, and what a stream was full of."""
+    with (directory / "values.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"at_s": round(at_s, 1), **found}) + "\n")
+
+
 def _row(line: str, series: list[tuple[float, float]], found: Flatness | None, warm_s: float, why: str) -> str:
     is_size = line.startswith(("bytes", "rss"))
 
     def text(value: float) -> str:
         return f"{value / _MIB:.2f}" if is_size else f"{value:.0f}"
 
-    every = max(1, len(series) // _SHOWN)
-    shown = "".join(f"{text(value):>9}" for _, value in series[::every][:_SHOWN])
+    last = len(series) - 1
+    at = sorted({last * step // (_SHOWN - 1) for step in range(_SHOWN)})
+    shown = "".join(f"{text(series[number][1]):>9}" for number in at)
     if found is None:
         return f"{line:44}{shown}  not judged: {why or f'too few values after {warm_s:.0f} s'}"
     verdict = "flat" if found.is_flat else "RISES"
@@ -141,7 +149,9 @@ def main() -> int:
     except ChaosFailed as error:
         print(f"{error}\nlogs: {directory}", file=sys.stderr)
         return 1
-    print(f"{_SHOWN} values over time (MiB for bytes and memory), and the line from second {month.warm_s:.0f} on:")
+    print(
+        f"{_SHOWN} values over time, first to last (MiB for bytes and memory), and the line from second {month.warm_s:.0f} on:"
+    )
     rising = 0
     for line in sorted(lines):
         bound = next(bound for words, bound in BOUNDS.items() if line.startswith(words))

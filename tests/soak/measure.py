@@ -8,6 +8,7 @@ from typing import Any, Final
 import nats
 import redis.asyncio
 
+from colo_common.events.registry import STREAMS
 from tests.soak.flat import Bound
 
 __all__ = ["BOUNDS", "Measure"]
@@ -42,6 +43,17 @@ class Measure:
             found[f"bytes of stream {stream.config.name}"] = stream.state.bytes
             found[f"consumers of stream {stream.config.name}"] = stream.state.consumer_count
         return found
+
+    async def subjects(self) -> dict[str, int]:
+        """How many messages the streams hold of each subject, nodes and services left out: what a stream that rises is full of."""
+        counts: Counter[str] = Counter()
+        if self._nats is not None:
+            js = self._nats.jetstream()
+            for stream in STREAMS:
+                info = await js.stream_info(stream, subjects_filter=">")
+                for subject, count in (info.state.subjects or {}).items():
+                    counts[".".join(subject.split(".")[:5])] += count
+        return dict(sorted(counts.items()))
 
     async def close(self) -> None:
         """Close the connections."""

@@ -9,13 +9,21 @@ import redis.asyncio
 from msgspec import Struct
 from nats.js.api import StreamConfig
 
-from colo_common.events.registry import STREAMS
+from colo_common.adapters.nats_stream_config import VERSION_KEY
+from colo_common.events.registry import STREAMS, STREAMS_VERSION
 
-__all__ = ["Month", "Shortener"]
+__all__ = ["DISK_BYTES", "Month", "Shortener"]
 
 _MONTH_S: Final = 30 * 86_400
 _NODE_FORGOTTEN_S: Final = 86_400
 _ENDED_JOBS: Final = 200
+#: What is kept up to a number is kept up to one that the load reaches within some five minutes of a run of thirty.
+_PLACEMENTS_A_MINUTE: Final = 30
+_ENDS_A_MINUTE: Final = 60
+_EVENTS_A_MINUTE: Final = 100
+_TRACES: Final = 100
+#: A stream writes blocks of a quarter of its limit (8 MiB at most) and keeps the newest in memory. So each has written some.
+DISK_BYTES: Final = 64 << 20
 _LEAST_AGE_S: Final = 10
 #: What goes sooner than this by itself goes within the run.
 _LONG_S: Final = 120
@@ -48,10 +56,21 @@ class Month(Struct, frozen=True, kw_only=True):
         return ""
 
     def settings(self) -> dict[str, str]:
-        """The settings of services that keep things for a time or up to a number."""
+        """The settings of services that keep things for a time or up to a number.
+
+        A month fills what is kept up to a number many times over, so each number is one that the run reaches before it is judged.
+        """
+
+        def in_minutes(a_minute: int) -> str:
+            return str(max(a_minute, round(a_minute * self.minutes)))
+
         return {
             "COLO_FORGET_NODE_MS": str(self.short_s(_NODE_FORGOTTEN_S) * 1_000),
             "COLO_JOBS_RETENTION_MAX_ENDED_JOBS": str(_ENDED_JOBS),
+            "COLO_SCHEDULER_POLICY_RECORDS_MAX": in_minutes(_PLACEMENTS_A_MINUTE),
+            "COLO_SCHEDULER_POLICY_OVER_MAX": in_minutes(_ENDS_A_MINUTE),
+            "COLO_GATEWAY_EVENT_LOG_SIZE": in_minutes(_EVENTS_A_MINUTE),
+            "COLO_GATEWAY_TRACE_SIZE": str(_TRACES),
         }
 
 
@@ -67,7 +86,10 @@ class Shortener:
         self._redis: Any = redis.asyncio.from_url(redis_url)
 
     async def shorten_streams(self) -> dict[str, int]:
-        """Set the age of every stream that has one; the seconds by its name."""
+        """Set the age of every stream that has one; the seconds by its name.
+
+        The version in the stream's metadata becomes a newer one: services take the limits of a newer version as they are.
+        """
         ages: dict[str, int] = {}
         client = await nats.connect(self._nats_url)
         try:
@@ -79,6 +101,7 @@ class Shortener:
                     config.max_age = float(ages[stream])
                     # The window of the duplicate check cannot be longer than the age.
                     config.duplicate_window = min(config.duplicate_window or 0.0, config.max_age)
+                    config.metadata = {**(config.metadata or {}), VERSION_KEY: str(STREAMS_VERSION + 1)}
                     await js.update_stream(config)
         finally:
             await client.close()

@@ -31,7 +31,7 @@ __all__ = [
     "redis_server",
 ]
 
-_DISK_BYTES: Final = 2 << 30
+STREAM_DISK_BYTES: Final = 2 << 30
 
 S = TypeVar("S", bound=ServerProcess)
 T = TypeVar("T")
@@ -60,7 +60,7 @@ def nats_server(*, sync_always: bool = False, streams: bool = True) -> Iterator[
         yield server
 
 
-async def made_streams(url: str, *, replicas: int = 1, disk_bytes: int = _DISK_BYTES) -> list[StreamState]:
+async def made_streams(url: str, *, replicas: int = 1, disk_bytes: int = STREAM_DISK_BYTES) -> list[StreamState]:
     """Make colo's streams as `colo admin init` does, with a small disk."""
     wish = StreamWish(replicas=replicas, disk_bytes=disk_bytes)
     return await make_streams(NatsAccess(url=url), wish, upgrade=False)
