@@ -9,8 +9,7 @@ import sys
 import time
 from typing import Final
 
-import structlog
-
+from colo_common.logs import get_logger
 from colo_executor.process import watchdog
 
 __all__ = ["Watched"]
@@ -41,7 +40,7 @@ class Watched:
             )
         except OSError as error:
             self._process = None
-            structlog.get_logger("executor").warning("no-watchdog", error=str(error))
+            get_logger("executor").warning("no-watchdog", error=str(error))
         finally:
             os.close(fd)
 
