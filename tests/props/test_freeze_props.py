@@ -23,7 +23,7 @@ BLIND_MS = 1_000
 RETRY_MS = ReflexPolicy().retry_ms
 POLICIES = st.builds(
     FreezePolicy,
-    by=st.sampled_from(["any", "any", "stall", "off"]),
+    by=st.sampled_from(["any", "any", "felt", "stall", "off"]),
     dwell_ms=st.integers(500, 4_000),
     least_ms=st.integers(1_000, 2_000),
     most_ms=st.integers(2_000, 8_000),

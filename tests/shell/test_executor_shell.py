@@ -59,6 +59,7 @@ class Node:
         )
         self.runtime = SimulatedRuntime(self.machine, capacity_mcpu=16_000)
         self.spans: list[str] = []
+        self.metrics = Metrics()
         self.stop = asyncio.Event()
         self._stamp = Stamp("test", "boot", self.clock)
         self._tasks: list[asyncio.Task[None]] = []
@@ -71,7 +72,7 @@ class Node:
             self.bus,
             self.clock,
             self.settings,
-            metrics=Metrics(),
+            metrics=self.metrics,
             span=lambda name, **_: self.spans.append(name) or "",
             seed=1,
         )
@@ -322,6 +323,12 @@ def test_batch_work_at_the_floor_is_frozen_hears_its_end_and_is_left_frozen_by_n
             Reason.BATCH_THAWED_LIMIT,
         }
         began = [fact.at_ms for fact in flips if fact.frozen]
+        ended = [fact.at_ms for fact in flips if not fact.frozen]
+        last_s = (ended[-1] - began[-1]) / 1_000
+        figures = node.metrics.registry.get_sample_value
+        assert figures("colo_executor_batch_frozen_seconds_total") >= len(ended) * last_s > 0
+        frozen = figures("colo_executor_reflex_moves_total", {"reason": "batch-frozen"})
+        assert frozen == figures("colo_executor_freezes_total", {"outcome": "frozen"}) == len(began)
         assert all(later - earlier >= 60_000 for earlier, later in zip(began[1:], began[4:], strict=False))
 
     run_virtual(story())

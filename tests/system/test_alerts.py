@@ -179,7 +179,7 @@ async def test_every_alert_fires_when_its_cause_is_there(tmp_path: Path) -> None
             for rule in group["rules"]
             if "alert" in rule
         }
-        assert fired == CAUSED
+        assert fired == CAUSED | NOT_CAUSED.keys()
 
 
 #: What the test above causes; a new alert needs a cause there, or a word here why it has none.
@@ -188,6 +188,12 @@ CAUSED: Final = {
     "ColoOnlineHarmSlow", "ColoPromiseBrokenFast", "ColoPromiseBrokenSlow", "ColoServiceAbsent", "ColoServiceLag",
     "ColoServiceNotReady",
 }  # fmt: skip
+
+
+#: What it cannot cause, and where it is shown instead.
+NOT_CAUSED: Final = {
+    "ColoBatchFrozenOften": "half an hour of a node's own executor: its figure in tests/shell, the rule in tests/repo",
+}
 
 
 async def nothing_fires(prometheus: Prometheus, colo: RunningColo) -> None:

@@ -47,6 +47,8 @@ class CeilingPublisher:
             self._fact(moved, moved.reason, moved.ceiling_mcpu),
             stall_group=moved.group,
             stall_pct=moved.pct if moved.group else 0,
+            slo_workload=moved.workload,
+            violation_pct=moved.pct if moved.workload else 0,
         )
         state = "frozen" if moved.is_frozen else "thawed"
         return [Publish(fact=fact, id=f"executor:{state}:{self._node}:{now_ms}")]

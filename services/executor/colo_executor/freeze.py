@@ -21,13 +21,15 @@ FreezeChange = Literal["none", "freeze", "calm", "otherwise", "limit", "stop"]
 class FreezePolicy(Struct, frozen=True, kw_only=True):
     """The parameters of freezing batch work, and the rules of the reflex that may.
 
-    `by` `stall`: only what online work feels, where a freeze that relieves nobody ends as soon as that is known; `any`: also online
-    work that uses more than the threshold of the node, which proves no harm and takes the floor from batch work; `off`: never.
+    `by` `felt`: only what online work feels, where a freeze that relieves nobody ends as soon as that is known: it waits for a CPU,
+    or breaks the SLO of its own latency; `stall`: only that it waits; `any`: also online work that uses more than the threshold of
+    the node, which proves no harm and takes the floor from batch work; `off`: never.
     Batch work is frozen when it has been at the floor, and the harm has lasted, for `dwell_ms`; it stays frozen for `least_ms` and
-    at most `most_ms`, and no more than `times_most` times a minute. A freeze that relieved nobody is excused for `excuse_ms`.
+    at most `most_ms`, and no more than `times_most` times a minute. A freeze that relieved nobody, or of which nobody could tell
+    until its end, is excused for `excuse_ms`.
     """
 
-    by: Literal["off", "stall", "any"] = "stall"
+    by: Literal["off", "stall", "felt", "any"] = "felt"
     dwell_ms: int = 3_000
     least_ms: int = 2_000
     most_ms: int = 10_000
@@ -47,9 +49,12 @@ class FreezePolicy(Struct, frozen=True, kw_only=True):
 
 
 class FreezeCause(Struct, frozen=True, kw_only=True):
-    """What online work suffers: `group` waited for a CPU in `pct` percent of the time, or "" when `pct` is its use of the node."""
+    """What online work suffers: `group` waited for a CPU in `pct` percent of the time, or `workload` broke the SLO of its latency
+    in `pct` percent of its values; without either `pct` is its use of the node.
+    """
 
     group: str = ""
+    workload: str = ""
     pct: int
 
 
@@ -73,18 +78,21 @@ def decide_freeze(
     is_at_floor: bool,
     may_freeze: bool,
     now_ms: int,
-    relief_pct: int = 0,
+    has_helped: bool | None = True,
 ) -> tuple[FreezeState, FreezeChange]:
     """Freeze or thaw, and why. `may_freeze` False thaws at once: a frozen process hears no signal.
 
-    While batch work is frozen, a harm that has not fallen by `relief_pct` percent of itself after `least_ms` has another cause; 0
-    judges nothing.
+    While batch work is frozen, a harm that this has not helped (`has_helped` False) after `least_ms` has another cause. None:
+    nobody knows yet; a freeze that ends so is excused as well.
     """
     if state.frozen_since_ms is not None:
         why = _thaws(
-            policy, state, harm, is_at_floor=is_at_floor, may_freeze=may_freeze, now_ms=now_ms, relief_pct=relief_pct
+            policy, state, harm, is_at_floor=is_at_floor, may_freeze=may_freeze, now_ms=now_ms, has_helped=has_helped
         )
-        return (state, "none") if why == "none" else (thawed(policy, state, why, now_ms), why)
+        if why == "none":
+            return state, why
+        is_excused = why == "otherwise" or (why == "limit" and has_helped is None)
+        return thawed(policy, state, now_ms, is_excused=is_excused), why
     if harm is None or not is_at_floor or not may_freeze or now_ms < state.excused_until_ms:
         return (state if state.harm_since_ms is None else replace(state, harm_since_ms=None)), "none"
     since_ms = now_ms if state.harm_since_ms is None else state.harm_since_ms
@@ -94,10 +102,9 @@ def decide_freeze(
     return FreezeState(frozen_since_ms=now_ms, cause=harm, froze_ms=(*recent, now_ms)), "freeze"
 
 
-def thawed(policy: FreezePolicy, state: FreezeState, why: FreezeChange, now_ms: int) -> FreezeState:
-    """The state after a thaw; the next freeze needs a dwell of its own."""
-    excused_until_ms = now_ms + policy.excuse_ms if why == "otherwise" else 0
-    return FreezeState(froze_ms=state.froze_ms, excused_until_ms=excused_until_ms)
+def thawed(policy: FreezePolicy, state: FreezeState, now_ms: int, *, is_excused: bool = False) -> FreezeState:
+    """The state after a thaw; the next freeze needs a dwell of its own, and the end of the excuse."""
+    return FreezeState(froze_ms=state.froze_ms, excused_until_ms=now_ms + policy.excuse_ms if is_excused else 0)
 
 
 def _thaws(
@@ -108,7 +115,7 @@ def _thaws(
     is_at_floor: bool,
     may_freeze: bool,
     now_ms: int,
-    relief_pct: int,
+    has_helped: bool | None,
 ) -> FreezeChange:
     held_ms = now_ms - (state.frozen_since_ms or 0)
     if not may_freeze:
@@ -121,5 +128,4 @@ def _thaws(
         return "none"
     if harm is None:
         return "calm"
-    before_pct = 0 if state.cause is None else state.cause.pct
-    return "otherwise" if relief_pct and harm.pct * 100 > before_pct * (100 - relief_pct) else "none"
+    return "otherwise" if has_helped is False else "none"

@@ -124,8 +124,8 @@ class FrozenFound(Struct, frozen=True, kw_only=True):
 class FrozenMoved(Struct, frozen=True, kw_only=True):
     """The reflex froze batch work or let it run again, and why; an event of the executor core.
 
-    `group` is the group of online work that waited for a CPU, `pct` its share of the time, or without one the use of the node by
-    online work. `rule` decided.
+    `group` is the group of online work that waited for a CPU, `pct` its share of the time; or `workload` broke the SLO of its
+    latency in `pct` percent of its values; without either `pct` is the use of the node by online work. `rule` decides the ceiling.
     """
 
     at_ms: int
@@ -142,6 +142,7 @@ class FrozenMoved(Struct, frozen=True, kw_only=True):
     observed: bool = False
     rule: Literal["usage", "stall"] = "usage"
     group: str = ""
+    workload: str = ""
     pct: int = 0
 
 

@@ -93,6 +93,11 @@ async def build(process: ServiceProcess, settings: ExecutorSettings) -> None:
         ("colo_executor_journal_behind_count", "1 while the disk takes nothing of the journal", runtime.journal_behind),
     ):
         process.metrics.gauge(name, says).set_function(read)
+    cookies = process.metrics.gauge(
+        "colo_executor_core_cookies_count", "batch replicas that should have a core-scheduling cookie", ("cookie",)
+    )
+    cookies.labels("given").set_function(lambda: float(runtime.cookies()[0]))
+    cookies.labels("missing").set_function(lambda: float(runtime.cookies()[1]))
     watched = None
     if settings.watchdog_ms:
         floor_us = quota_us(settings.suppress.floor_mcpu)

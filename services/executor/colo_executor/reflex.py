@@ -14,6 +14,7 @@ from colo_common.events.effects import Wake
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
 from colo_executor.freeze import FreezeCause, FreezeChange, FreezePolicy, FreezeState, decide_freeze, thawed
+from colo_executor.freeze_cause import NO_HARM, FreezeHarm, harm_of_latency, harm_of_use, harm_of_waiting
 from colo_executor.lease import Lease, LeasePhase, LeasePolicy, expired_at, limit_mcpu, next_step_ms, phase_of, renewed
 from colo_executor.local import (
     CeilingFound,
@@ -31,8 +32,8 @@ from colo_executor.local import (
     SetFrozen,
 )
 from colo_executor.slo import SloPolicy, SloState, noted, slo_limited
-from colo_executor.stall import OnlineStalls, StallDecision, StallPolicy, StallState, accused_of, decide_stall, share_of
-from colo_executor.suppress import Suppress, SuppressDecision, SuppressPolicy, bounds_mcpu, decide, left_mcpu
+from colo_executor.stall import OnlineStalls, StallDecision, StallPolicy, StallState, decide_stall
+from colo_executor.suppress import Suppress, SuppressDecision, SuppressPolicy, bounds_mcpu, decide
 
 __all__ = ["Reflex", "ReflexEffect", "ReflexEvent", "ReflexPolicy"]
 
@@ -413,45 +414,49 @@ class Reflex:
             return
         floor, _ = bounds_mcpu(self.policy.suppress, reading.capacity_mcpu)
         ceiling = self._state.ceiling_mcpu
+        harm = self._harm(reading, floor, now_ms)
         self._freeze, change = decide_freeze(
             policy,
             self._freeze,
-            harm=self._harm(reading, now_ms),
+            harm=harm.cause,
+            has_helped=harm.has_helped,
             is_at_floor=ceiling is not None and ceiling <= floor and ceiling == self._written_mcpu,
             may_freeze=reading.may_freeze,
             now_ms=now_ms,
-            relief_pct=self.policy.stall.relief_pct if self.rule == "stall" else 0,
         )
         if change == "freeze":
             self._flipped, self._cause = Reason.BATCH_FROZEN, self._freeze.cause
         elif change != "none":
             self._flipped = _THAWED[change]
 
-    def _harm(self, reading: FastReading, now_ms: int) -> FreezeCause | None:
-        """What online work suffers by the rule that decides; while batch work is frozen, until it is clearly over."""
-        cause = None if self._freeze.frozen_since_ms is None else self._freeze.cause
+    def _harm(self, reading: FastReading, floor_mcpu: int, now_ms: int) -> FreezeHarm:
+        """What online work suffers and may freeze batch work; while frozen, what it was frozen for, until that is clearly over."""
+        by, cause = self.policy.freeze.by, self._freeze.cause
         state, capacity = self._state, reading.capacity_mcpu
-        if isinstance(state, StallState):
-            stall = self.policy.stall
-            if cause is not None:
-                pct = share_of(state, cause.group)
-                return FreezeCause(group=cause.group, pct=pct) if pct >= stall.calm_pct else None
-            # Batch work that uses next to nothing is not why somebody waits.
-            if reading.batch_used_mcpu * 100 < capacity * stall.blamed_pct:
-                return None
-            accused = accused_of(stall, state, now_ms)
-            return None if accused is None else FreezeCause(group=accused[0], pct=accused[1])
-        if self.policy.freeze.by != "any":
-            return None
-        suppress = self.policy.suppress
-        system = max(reading.system_used_mcpu, reading.reserved_mcpu)
-        left = left_mcpu(suppress, capacity, reading.online_used_mcpu, system)
-        least = capacity * suppress.band_pct // 100 if cause is not None else 0
-        return FreezeCause(pct=(reading.online_used_mcpu + system) * 100 // capacity) if left < least else None
+        found = NO_HARM
+        if isinstance(state, StallState) and (cause is None or cause.group):
+            used = reading.batch_used_mcpu
+            found = harm_of_waiting(
+                self.policy.stall, state, self._freeze, batch_used_mcpu=used, capacity_mcpu=capacity, now_ms=now_ms
+            )
+        if found.cause is None and by in ("felt", "any") and (cause is None or cause.workload):
+            found = harm_of_latency(
+                self.policy.slo, self._slo, self._freeze, floor_mcpu=floor_mcpu, least_ms=self.policy.freeze.least_ms
+            )
+        is_of_use = cause is None or not (cause.group or cause.workload)
+        if found.cause is None and by == "any" and isinstance(state, Suppress) and is_of_use:
+            found = harm_of_use(
+                self.policy.suppress,
+                self._freeze,
+                capacity_mcpu=capacity,
+                online_used_mcpu=reading.online_used_mcpu,
+                system_used_mcpu=max(reading.system_used_mcpu, reading.reserved_mcpu),
+            )
+        return found
 
     def _thaw(self, reason: Reason, now_ms: int) -> None:
         if self._freeze.frozen_since_ms is not None:
-            self._freeze = thawed(self.policy.freeze, self._freeze, "calm", now_ms)
+            self._freeze = thawed(self.policy.freeze, self._freeze, now_ms)
             self._flipped = reason
 
     def _write_frozen(self, now_ms: int) -> list[ReflexEffect]:
@@ -485,13 +490,14 @@ class Reflex:
             observed=event.observed,
             rule=self.rule,
             group="" if cause is None else cause.group,
+            workload="" if cause is None else cause.workload,
             pct=0 if cause is None else cause.pct,
         )
 
     def _freeze_refused(self, event: FreezeRefused, now_ms: int) -> list[ReflexEffect]:
         """A freeze that was refused is given up and excused; a thaw is tried again until the kernel takes it."""
         if event.is_frozen:
-            self._freeze = thawed(self.policy.freeze, self._freeze, "otherwise", now_ms)
+            self._freeze = thawed(self.policy.freeze, self._freeze, now_ms, is_excused=True)
         self._thaw_at_ms = now_ms + self.policy.retry_ms
         return []
 

@@ -128,6 +128,13 @@ class ExecutorShell:
         self._freezes = metrics.counter(
             "colo_executor_freezes_total", "times that all batch work was frozen or thawed", ("outcome",)
         )
+        self._frozen_seconds = metrics.counter(
+            "colo_executor_batch_frozen_seconds_total", "time for which all batch work was frozen"
+        )
+        self._frozen_until_ms: int | None = None
+        self._moves = metrics.counter(
+            "colo_executor_reflex_moves_total", "moves of the batch ceiling, freezes and thaws, by why", ("reason",)
+        )
         self._reflex_seconds = metrics.histogram(
             "colo_executor_reflex_seconds", "from the beginning of a fast reading to the ceiling written"
         )
@@ -386,8 +393,16 @@ class ExecutorShell:
                 self._reflex_seconds.observe(time.perf_counter() - started_s)
         else:
             self._wake(now_ms)
+        self._count_frozen(now_ms)
         for exited in self._runtime.poll_exits():
             self._tell(exited)
+
+    def _count_frozen(self, now_ms: int) -> None:
+        """Add the time since the last turn while batch work is frozen."""
+        since_ms, is_frozen = self._frozen_until_ms, self._reflex is not None and self._reflex.is_frozen
+        if since_ms is not None and OBSERVE_CEILING not in self._observes:
+            self._frozen_seconds.inc(max(0, now_ms - since_ms) / 1000)
+        self._frozen_until_ms = now_ms if is_frozen else None
 
     def _check_ceiling(self, now_ms: int) -> None:
         """Once a second: whether the kernel still has the ceiling that the reflex wrote, and freezes batch work or does not."""
@@ -436,6 +451,7 @@ class ExecutorShell:
                     self._count_freeze(answer)
                     effects += self._reflex.handle(answer, now_ms)
                 case CeilingMoved() | FrozenMoved():
+                    self._moves.labels(effect.reason.value).inc()
                     self._tell(effect)
         return wrote
 

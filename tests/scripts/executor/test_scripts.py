@@ -304,12 +304,13 @@ class Conversation:
         )
 
     def _sample(self, args: Args) -> NodeUsageSampled:
-        """slo=NAME:above/samples[:kept]: what online work says of its own latency; without it, nothing."""
-        args.only("slo")
+        """slo=NAME:above/samples[:kept]: what online work says of its latency; without it, nothing. `age` is that of the value."""
+        args.only("slo", "age")
         name, _, rate = args.text("slo", "").partition(":")
         counts, _, kept = rate.partition(":")
         above, _, samples = counts.partition("/")
-        latency = a_latency(int(above), int(samples), breaks_slo=not kept) if name else None
+        metric = a_latency(int(above), int(samples), breaks_slo=not kept) if name else None
+        latency = metric and replace(metric, age_ms=args.number("age", metric.age_ms))
         workloads = (an_online_workload(name, business=latency),) if name else ()
         return a_sample(NODE, workloads=workloads)
 
@@ -375,7 +376,7 @@ def _fact(fact) -> str:
             way = f"{fact.ceiling_before_mcpu} -> {fact.ceiling_mcpu}"
             if fact.ceiling_before_mcpu == fact.ceiling_mcpu:
                 state = "frozen" if fact.frozen else "thawed"
-                felt = f" {fact.stall_group}={fact.stall_pct}%" if fact.stall_group else ""
+                felt = f" {fact.stall_group}={fact.stall_pct}%" if fact.stall_group else broke
                 return f"{state} at {fact.ceiling_mcpu} {fact.reason.value}{felt}"
             would = f" would write {','.join(knob.path for knob in fact.knobs)}" if fact.observed else ""
             return f"ceiling {way} {fact.reason.value}{broke} target={fact.target_mcpu}{would}"

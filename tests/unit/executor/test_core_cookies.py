@@ -53,6 +53,15 @@ def test_replicas_of_a_tenant_share_one_also_when_the_first_has_ended_or_began_w
     assert kernel.cookies == {1: 1, 2: 1, 3: 1, 4: 2, 5: 3}
 
 
+def test_who_has_none_is_counted_but_for_those_that_ended():
+    kernel = Kernel(exited=(3,))
+    cookies = CoreCookies("replica", kernel)
+    assert cookies.give(1, ()) == ""
+    assert cookies.counts((1, 2, 3)) == (1, 1)
+    assert CoreCookies("no", kernel).counts((1, 2)) == (0, 0)
+    assert CoreCookies("tenant", Kernel(lacks="no SMT")).counts((1, 2)) == (0, 2)
+
+
 @pytest.mark.parametrize(
     ("wanted", "kernel", "refusal", "given"),
     [

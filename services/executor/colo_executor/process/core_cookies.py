@@ -45,6 +45,16 @@ class CoreCookies:
         except OSError as error:
             return f"process {pid}: {error.strerror}"
 
+    def counts(self, pids: Iterable[int]) -> tuple[int, int]:
+        """How many of these processes, which should have a cookie, have one, and how many have none, but for those that ended."""
+        found = [0, 0]
+        for pid in () if self._wanted == "no" else pids:
+            try:
+                found[self.refusal != "" or self._kernel.cookie_of(pid) == 0] += 1
+            except OSError:
+                continue
+        return found[0], found[1]
+
     def _takes(self, pid: int, like: int) -> bool:
         """Whether it has the other's cookie now. One that has just ended, or has none itself, gives none."""
         try:

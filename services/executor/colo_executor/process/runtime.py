@@ -122,8 +122,8 @@ class ProcessRuntime:
                 refusal=self._journal.refusal,
             )
         self._cookies = CoreCookies(policy.hygiene.core_scheduling)
-        if self._cookies.refusal:
-            self._log.warning("no-core-scheduling", detail=self._cookies.refusal)
+        if refusal := self._cookies.refusal:
+            self._log.warning("no-core-scheduling", detail=refusal)
         self._running: dict[str, RunningAttempt] = {}
         self._batch: set[str] = set()
         # Attempts of batch work that are being ended, which a frozen process neither hears nor, under v1, does.
@@ -170,6 +170,10 @@ class ProcessRuntime:
     def journal_behind(self) -> float:
         """1 while the disk takes nothing of the journal, else 0."""
         return float(self._journal.is_behind)
+
+    def cookies(self) -> tuple[int, int]:
+        """The numbers of batch replicas with a core-scheduling cookie, and of those that should have one and have none."""
+        return self._cookies.counts(one.pid for one in self._batch_started())
 
     # ------------------------------------------------------------ start and end
 
@@ -602,7 +606,8 @@ class ProcessRuntime:
             gate = launch(placement, command, directory, self._policy.path, prefix, account)
             settle(self._policy.hygiene, self._policy.proc_root, gate.pid, is_online=is_online(placement))
             running.tree.attach(running.group, gate.pid)
-            self._give_cookie(placement, gate.pid)
+            if not is_online(placement):
+                self._give_cookie(placement, gate.pid)
             if gate.pid not in running.tree.pids(running.group):
                 raise CgroupError(f"process {gate.pid} is not in {running.group} after it was written there")
             if not decision.acquire(blocking=False):
@@ -621,17 +626,13 @@ class ProcessRuntime:
         running.pid = gate.pid
         return running, ReplicaLaunched(replica=placement.replica, attempt=placement.attempt, pid=gate.pid, knobs=knobs)
 
+    def _batch_started(self) -> list[RunningAttempt]:
+        return [one for one in self._running.copy().values() if one.pid and not is_online(one.placement)]
+
     def _give_cookie(self, placement: Placement, pid: int) -> None:
         """Let batch work share cores with its own only, by the operator's setting; a launch does not fail for it."""
-        if is_online(placement):
-            return
-        alike = [
-            one.pid
-            for one in self._running.copy().values()
-            if one.pid and not is_online(one.placement) and one.placement.tenant == placement.tenant
-        ]
-        refusal = self._cookies.give(pid, alike)
-        if refusal:
+        alike = (one.pid for one in self._batch_started() if one.placement.tenant == placement.tenant)
+        if refusal := self._cookies.give(pid, alike):
             self._log.warning("no-core-cookie", replica=placement.replica, attempt=placement.attempt, detail=refusal)
 
     def _undone(self, launching: asyncio.Task[tuple[RunningAttempt, ReplicaLaunched]]) -> None:
@@ -691,8 +692,7 @@ class ProcessRuntime:
         self._batch.discard(running.token)
         self._leaving.discard(running.token)
         self._exits.append(exited)
-        in_use = frozenset(self._running)
-        kept = self._policy.attempts_kept + len(in_use)
+        in_use, kept = frozenset(self._running), self._policy.attempts_kept + len(self._running)
         asyncio.get_running_loop().run_in_executor(None, prune_attempts, self._output_dir, kept, in_use)
 
 
