@@ -13,6 +13,7 @@ from uuid import uuid4
 import nats
 import nats.aio.msg
 import pytest
+from nats.js.api import ConsumerConfig
 from nats.js.client import JetStreamContext
 
 from colo_cli.server_process import Recipe, ServerProcess
@@ -355,3 +356,18 @@ async def test_an_answer_that_is_taken_back_while_it_begins_leaves_the_connectio
         await asyncio.gather(answering, return_exceptions=True)
     finally:
         await bus.close()
+
+
+async def test_how_far_consumers_are_behind_is_listed_whole_and_nothing_for_a_stream_that_is_not_there(
+    bus: NatsBus, operator: JetStreamContext
+) -> None:
+    # The server lists 256 at a time.
+    wanted = {f"behind-{number:03}" for number in range(260)}
+    for name in sorted(wanted):
+        config = ConsumerConfig(durable_name=name, mem_storage=True, filter_subject="colo.v1.evt.>")
+        await operator.add_consumer(Stream.EVT.value, config)
+    for number in range(3):
+        await bus.publish([kept("colo.v1.evt.job.behind", str(number))])
+    found = await bus.backlogs([Stream.EVT.value, "COLO_NOT_THERE"], LIMIT_S)
+    assert {each.consumer for each in found} == wanted
+    assert {(each.stream, each.pending, each.unacknowledged) for each in found} == {(Stream.EVT.value, 3, 0)}

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import nats.aio.client
 import trustme
 
 from colo_common.adapters.nats_client import ColoClient
@@ -128,3 +129,15 @@ async def test_what_is_published_together_is_one_record_of_tls() -> None:
         await client.flush()
         assert data_records(raw) - before == 2, "the messages, and the ping of the flush"
         await client.close()
+
+
+async def test_a_heartbeat_is_read_as_the_library_reads_it_and_a_stalled_one_keeps_its_address() -> None:
+    wanted = {"Status": "100", "Description": "Idle Heartbeat"}
+    lines = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 7\r\nNats-Last-Stream: 9\r\n"
+    for headers in (lines + b"\r\n", lines + b"Nats-Consumer-Stalled: answer.here\r\n\r\n"):
+        of_the_library = await nats.aio.client.Client()._process_headers(headers)
+        found = await ColoClient()._process_headers(headers)
+        assert found is not None
+        assert {name: of_the_library[name] for name in found} == found
+        assert wanted.items() <= found.items()
+        assert ("Nats-Consumer-Stalled" in found) == ("Nats-Consumer-Stalled" in of_the_library)

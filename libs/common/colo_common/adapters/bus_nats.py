@@ -18,6 +18,7 @@ from colo_common.adapters.conflating_queue import ConflatingQueue
 from colo_common.adapters.nats_access import NatsAccess
 from colo_common.adapters.nats_advisories import listen_advisories
 from colo_common.adapters.nats_audit import NatsAudit
+from colo_common.adapters.nats_backlogs import backlogs_of
 from colo_common.adapters.nats_connection import NatsConnection
 from colo_common.adapters.nats_dead_letters import NatsDeadLetters
 from colo_common.adapters.nats_errors import NATS_ERRORS, NoStream, keeps_cancellation, port_error, to_its_end
@@ -258,27 +259,10 @@ class NatsBus:
     async def backlogs(self, streams: Sequence[str], timeout_s: float) -> list[Backlog]:
         """See Survey.backlogs."""
         self._connection.check()
-        jetstream = self._connection.client.jsm(timeout=timeout_s)
-
-        async def of(stream: str) -> list[Backlog]:
-            try:
-                found = await jetstream.consumers_info(stream)
-            except nats.js.errors.NotFoundError:
-                return []
-            return [
-                Backlog(
-                    stream=stream,
-                    consumer=each.config.durable_name,
-                    pending=each.num_pending or 0,
-                    unacknowledged=each.num_ack_pending or 0,
-                )
-                for each in found
-                if each.config.durable_name
-            ]
-
         try:
             with keeps_cancellation():
-                each = await asyncio.gather(*(of(stream) for stream in streams))
+                client = self._connection.client
+                each = await asyncio.gather(*(backlogs_of(client, stream, timeout_s) for stream in streams))
         except NATS_ERRORS as error:
             raise port_error(error, "consumers") from error
         return [backlog for part in each for backlog in part]

@@ -7,6 +7,7 @@ from typing import Final
 import nats.aio.client
 import nats.errors
 from nats.aio.transport import TcpTransport
+from nats.js.api import Header
 
 __all__ = ["ColoClient"]
 
@@ -16,6 +17,9 @@ _REFUSED: Final = (
     "authentication expired",
     "account authentication",
 )
+# Every consumer gets one in two seconds, whether anything happens or not, and of its headers nobody reads more than that it is one.
+_HEARTBEAT: Final = b"NATS/1.0 100 Idle Heartbeat\r\n"
+_STALLED: Final = Header.CONSUMER_STALLED.value.encode()
 
 
 class _JoinedTransport(TcpTransport):
@@ -50,6 +54,12 @@ class ColoClient(nats.aio.client.Client):
             self._pending = []
             self._pending_data_size = 0
         await super()._send_ping(future)
+
+    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
+        if headers and headers.startswith(_HEARTBEAT) and _STALLED not in headers:
+            return {Header.STATUS.value: "100", Header.DESCRIPTION.value: "Idle Heartbeat"}
+        found: dict[str, str] | None = await super()._process_headers(headers)
+        return found
 
     async def _process_err(self, err_msg: str) -> None:
         if not self.is_connecting and any(words in err_msg.lower() for words in _REFUSED):

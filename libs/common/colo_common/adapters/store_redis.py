@@ -1,12 +1,14 @@
 """The store over Redis: one hash for each kind, and one script that compares all versions before it writes any row."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import redis.asyncio
 
 from colo_common.adapters.lease_scripts import FENCED
 from colo_common.adapters.leases_redis import lease_prefix
+from colo_common.adapters.recent_answer import RecentAnswer
 from colo_common.adapters.redis_check import store_weakness
 from colo_common.adapters.redis_client import REDIS_ERRORS, redis_client, redis_error, redis_identity
 from colo_common.adapters.redis_scripts import Argument, Script, ScriptCalls
@@ -93,7 +95,10 @@ def key_of_kind(kind: str) -> str:
 
 
 class RedisStore:
-    """Versioned rows in Redis. `client` may be shared; `close` closes it."""
+    """Versioned rows in Redis. `client` may be shared; `close` closes it.
+
+    What `identity` says is at most a tenth of a second old: the services of one process share a store, and each asks every second.
+    """
 
     def __init__(self, client: redis.asyncio.Redis, *, min_replicas: int = 0, must_append: bool = False) -> None:
         """`min_replicas`: as of ScriptCalls; `must_append`: a server without an append-only file is a reason not to be ready."""
@@ -101,6 +106,7 @@ class RedisStore:
         self._client = client
         self._scripts = ScriptCalls(client, min_replicas=min_replicas)
         self._unreadable: set[tuple[str, str]] = set()
+        self._identity = RecentAnswer(partial(redis_identity, client))
         self._log = get_logger("redis")
 
     @classmethod
@@ -161,7 +167,7 @@ class RedisStore:
 
     async def identity(self) -> str:
         """See redis_identity."""
-        return await redis_identity(self._client)
+        return await self._identity.get()
 
     async def ready(self) -> str:
         """Empty when a small write is accepted by a server that evicts nothing, else one sentence."""
