@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.parity.table import one_line, results_of
 from tests.parity.tables import find_table
 
 _MAX_FILE_BYTES = 64 * 2**20
@@ -52,18 +53,18 @@ def replay(path: Path) -> bool:
     if table is None:
         print(f"{path}: unknown table")
         return False
-    results = list(table.run(document))
+    results = results_of(table, document)
     replayed = [result for result in results if result.is_replayed]
     failed = [result for result in replayed if result.failure is not None]
     print(f"{path} {len(replayed) - len(failed)}/{len(replayed)}")
     for result in failed:
-        print(f"  {result.name}: {result.failure}")
+        print(f"  {one_line(result.name)}: {one_line(result.failure or '')}")
     reference = sum(result.is_reference for result in replayed)
     if reference:
         print(f"  reference only: {'all' if reference == len(replayed) else reference} of {len(replayed)}")
     skipped = [result.name for result in results if not result.is_replayed]
     if skipped:
-        print(f"  not replayed, timing only: {len(skipped)} ({'; '.join(skipped)})")
+        print(f"  not replayed, timing only: {len(skipped)} ({one_line('; '.join(skipped))})")
     if not replayed:
         print("  the file holds no case to replay")
     return bool(replayed) and not failed

@@ -62,6 +62,41 @@ class Table:
     run: Callable[[JsonObject], Iterator[Result]]
 
 
+def results_of(table: Table, document: JsonObject) -> list[Result]:
+    """Answer each case of the document by itself, so that one which the table cannot read fails alone and says why."""
+    results: list[Result] = []
+    for part in ("cases", "machines"):
+        for case in document.get(part, ()):
+            alone = {
+                **{key: value for key, value in document.items() if key not in ("cases", "machines")},
+                part: [case],
+            }
+            try:
+                results += table.run(alone)
+            except Exception as error:  # a case that our code cannot read is a failed case, and the next one still runs
+                results.append(Result(name_of(case), raised(error)))
+    return results
+
+
+def name_of(case: object) -> str:
+    """The name that a case gives itself; what stands in its place where it has none."""
+    if not isinstance(case, Mapping):
+        return f"not a case: {case!r}"
+    return str(case.get("name", case.get("machine", "a case without a name")))
+
+
+def raised(error: Exception) -> str:
+    """Why a case has no answer, for the line under its name."""
+    if isinstance(error, KeyError):
+        return f"needs the key {error}, which is not there"
+    return f"raised {type(error).__name__}: {error}"
+
+
+def one_line(text: str) -> str:
+    """The text with control characters spelt out, line breaks among them."""
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+
+
 def table_of_kinds(stem: str, kinds: Mapping[str, Callable[[JsonObject], object]]) -> Table:
     """Return the table whose cases carry `kind` (inside `input` or beside it), `input`, `expected` and `name`.
 
@@ -144,12 +179,13 @@ def _equal(expected: object, actual: object, tolerance: Tolerance) -> bool:
 
 
 def _answer(case: Any, kinds: Mapping[str, Callable[[JsonObject], object]]) -> Result:
-    name = str(case.get("name", "a case without a name")) if isinstance(case, Mapping) else f"not a case: {case!r}"
+    name = name_of(case)
     kind = kind_of(case)
     if kind is None or kind not in kinds:
         return Result(name, f"unknown kind {kind!r}")
-    if "expected" not in case:
-        return Result(name, "the case has no expected result")
+    for key in ("input", "expected"):
+        if key not in case:
+            return Result(name, f"the case has no {key}")
     try:
         actual = kinds[kind](case["input"])
     except NotReplayed:
@@ -157,7 +193,7 @@ def _answer(case: Any, kinds: Mapping[str, Callable[[JsonObject], object]]) -> R
     except UnknownSentence as unknown:
         return Result(name, f"unknown sentence {str(unknown)!r}")
     except Exception as error:  # a case that our code cannot answer is a failed case, and the next one still runs
-        return Result(name, f"raised {type(error).__name__}: {error}")
+        return Result(name, raised(error))
     return compared(name, case["expected"], actual, _tolerance_of(case))
 
 

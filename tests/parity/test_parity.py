@@ -8,16 +8,20 @@ from pathlib import Path
 import pytest
 
 from tests.parity.__main__ import main
+from tests.parity.table import kind_of
 from tests.parity.tables import all_tables, find_table
 
-_VECTORS = sorted((Path(__file__).parent / "vectors").glob("*.json"))
+_HERE = Path(__file__).parent
+_VECTORS = sorted((_HERE / "vectors").glob("*.json"))
+_EDGES = sorted((_HERE / "edges").glob("*.json"))
 
 
 def test_there_are_parity_files() -> None:
     assert _VECTORS
+    assert _EDGES
 
 
-@pytest.mark.parametrize("path", _VECTORS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*_VECTORS, *_EDGES], ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_case_of_a_kept_file_passes(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = main([str(path)])
     printed = capsys.readouterr().out
@@ -77,6 +81,31 @@ def test_a_malformed_file_gets_one_sentence_and_exit_code_2(
     assert printed.out == ""
     assert printed.err.count("\n") == 1
     assert sentence in printed.err
+
+
+@pytest.mark.parametrize("source", _VECTORS, ids=lambda path: path.stem)
+def test_a_row_that_nobody_can_read_fails_in_one_line_and_the_next_ones_still_run(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads(source.read_text())
+    part = "machines" if "machines" in document else "cases"
+    good = document[part][0]
+    bad = [
+        None,
+        5,
+        {"name": "two\nlines", "machine": "two\nlines"},
+        {**good, "name": "no input", "input": None, "machine": None},
+    ]
+    if kind_of(good) is not None:
+        bad.append({**good, "kind": "of nobody", "name": "unknown", "input": {**good["input"], "kind": "of nobody"}})
+    changed = tmp_path / source.name
+    changed.write_text(json.dumps({**document, part: [*bad, good]}))
+    assert main([str(changed)]) == 1
+    first, *lines = capsys.readouterr().out.splitlines()
+    passed, total = first.removeprefix(f"{changed} ").split("/")
+    assert int(total) - int(passed) == len(bad)
+    assert int(passed) > 0
+    assert lines[2].startswith("  two\\nlines: ")
 
 
 def test_a_missing_file_gets_exit_code_2_and_the_next_one_still_runs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,7 @@ def find_table(stem: str, document: JsonObject) -> Table | None:
     for table in tables:
         if table.stem == stem:
             return table
-    fitting = [(table.overlap(document), table) for table in tables]
+    fitting = [(_overlap(table, document), table) for table in tables]
     fitting = [(overlap, table) for overlap, table in fitting if overlap > 0]
     named = [table for _, table in fitting if stem.startswith(table.stem)]
     if named:
@@ -38,3 +38,11 @@ def find_table(stem: str, document: JsonObject) -> Table | None:
     if fitting:
         return max(fitting, key=lambda entry: entry[0])[1]
     return None
+
+
+def _overlap(table: Table, document: JsonObject) -> int:
+    """How many parts of the document the table recognises; 0 where it cannot read them."""
+    try:
+        return table.overlap(document)
+    except (AttributeError, KeyError, TypeError):
+        return 0

@@ -13,7 +13,7 @@ from colo_scheduler.cpus.accumulate import Wish
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
 from colo_scheduler.cpus.exclusive import HeldCpus, Holders, sum_holders
 from tests.parity.peers.shared_cpus import take_shared_cpus
-from tests.parity.table import JsonObject, Reference, Result, Table, compared
+from tests.parity.table import JsonObject, Reference, Result, Table, compared, raised
 
 
 def _topology(asked: JsonObject) -> CpuTopology:
@@ -88,7 +88,7 @@ def _run(document: JsonObject) -> Iterator[Result]:
         try:
             yield compared(str(name), case["expected"], _take(case["input"]))
         except Exception as error:  # a case that our code cannot answer is a failed case, and the next one still runs
-            yield Result(str(name), f"raised {type(error).__name__}: {error}")
+            yield Result(str(name), raised(error))
 
 
 TABLE = Table("cpu_accumulator_koord", _overlap, _run)

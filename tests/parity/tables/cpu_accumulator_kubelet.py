@@ -8,7 +8,7 @@ from colo_common.model.cpu_topology import CpuRow, CpuTopology, cpus_of_mask
 from colo_common.model.cpuset import CpuSet
 from colo_scheduler.cpus.binding import NoCpus
 from colo_scheduler.peers.kubelet.static_policy import take_distributed, take_packed
-from tests.parity.table import JsonObject, Result, Table, UnknownSentence, difference
+from tests.parity.table import JsonObject, Result, Table, UnknownSentence, difference, raised
 
 
 def _take(case: JsonObject) -> object:
@@ -50,7 +50,7 @@ def _run(document: JsonObject) -> Iterator[Result]:
         try:
             failure = difference(_expected(case), _take(case["input"]))
         except Exception as error:  # a case that our code cannot answer is a failed case, and the next one still runs
-            failure = f"raised {type(error).__name__}: {error}"
+            failure = raised(error)
         yield Result(str(name), failure)
 
 

@@ -14,7 +14,7 @@ from colo_scheduler.peers.crane.awareness import (
     PodContainer,
     filter_aware,
 )
-from tests.parity.table import JsonObject, Result, Table, difference
+from tests.parity.table import JsonObject, Result, Table, difference, raised
 
 _SPELT = {CPU: "cpu_milli", MEMORY: "memory_bytes"}
 _READ = {spelt: name for name, spelt in _SPELT.items()}
@@ -101,7 +101,7 @@ def _answer(case: Any) -> str | None:
         verdict = AwareVerdict() if _is_left_alone(case["input"]["pod"]) else _decide(case["input"])
         actual = _published(verdict)
     except Exception as error:  # the next case still runs
-        return f"raised {type(error).__name__}: {error}"
+        return raised(error)
     expected = {key: value for key, value in case["expected"].items() if key != "tie"}
     kept = {key: value for key, value in actual.items() if key in expected or key != "unassigned"}
     return difference(expected, kept)

@@ -12,7 +12,7 @@ from colo_scheduler.devices.choose import DeviceChoice, DeviceLocality, choose_d
 from colo_scheduler.devices.inventory import DeviceInventory
 from colo_scheduler.devices.layout import NO_PARTITIONS, GpuPartitions, partitions_of_model
 from colo_scheduler.devices.need import GPU
-from tests.parity.table import JsonObject, Result, Table, difference
+from tests.parity.table import JsonObject, Result, Table, difference, raised
 
 NIC = "nic"
 _SCOPES = {
@@ -129,7 +129,7 @@ def _run(document: JsonObject) -> Iterator[Result]:
         try:
             found = _choose(case["input"])
         except Exception as error:  # a case that our code cannot answer is a failed case, and the next one still runs
-            yield Result(name, f"raised {type(error).__name__}: {error}")
+            yield Result(name, raised(error))
             continue
         yield Result(name, difference(case["expected"], found))
 

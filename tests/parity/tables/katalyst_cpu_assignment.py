@@ -15,7 +15,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_scheduler.peers.katalyst.assignment import take_by_topology
 from tests.parity.peers.pool_sizes import overlap_reclaim, regulate_pool_sizes
-from tests.parity.table import JsonObject, Reference, Result, Table, compared
+from tests.parity.table import JsonObject, Reference, Result, Table, compared, raised
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def _run(document: JsonObject) -> Iterator[Result]:
             actual = _FUNCTIONS[function](case["input"], machines.get(on))
             yield compared(name, case["expected"], actual)
         except Exception as error:  # a case that our code cannot answer is a failed case, and the next one still runs
-            yield Result(name, f"raised {type(error).__name__}: {error}")
+            yield Result(name, raised(error))
 
 
 TABLE = Table("katalyst_cpu_assignment", _overlap, _run)

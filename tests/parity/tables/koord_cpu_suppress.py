@@ -81,17 +81,22 @@ def _pool(case: JsonObject, rows: Iterable[CpuRow]) -> CpuSet:
 def _narrowed(case: JsonObject, target_mcpu: int) -> tuple[CpuSet | None, bool]:
     """The CPUs that are written, None for none, and whether the executor alone gave the answer.
 
-    Koordinator writes nothing where the target is more than the pool, and lets the set grow by a tenth of the machine only.
+    Koordinator lets the set grow by a tenth of the machine only, and where the LSR part or the rest of the pool has fewer CPUs than
+    are wanted of it, that part gives none.
     """
     rows = _rows(case)
     old, pool = CpuSet.parse(case["old_be_cpuset"]), _pool(case, rows)
+    if not pool:
+        return None, False
     wanted = max(math.ceil(target_mcpu / 1_000), LEAST_CPUS)
     count = grown(wanted, len(old), len(rows))
-    if count > len(pool):
-        return None, False
-    if count == wanted:
-        return narrowed(target_mcpu, pool, _cpus(case, "lsr_cpus"), rows), True
-    return narrowed(count * 1_000, pool, _cpus(case, "lsr_cpus"), rows), False
+    lent = _cpus(case, "lsr_cpus") & pool
+    if count == wanted <= len(pool):
+        return narrowed(target_mcpu, pool, lent, rows), True
+    from_lent = count * len(lent) // len(pool)
+    chosen = pick(from_lent, [row for row in rows if row.cpu in lent])
+    chosen += pick(count - from_lent, [row for row in rows if row.cpu in pool - lent])
+    return CpuSet.from_iterable(chosen) if chosen else None, False
 
 
 def _cpuset(case: JsonObject) -> object:

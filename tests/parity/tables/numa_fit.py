@@ -21,7 +21,7 @@ from colo_scheduler.peers.registry import NUMA_MANAGERS
 from tests.parity.peers.least_zones import score_least_zones, score_of_count
 from tests.parity.peers.zone_filter import PodRequest, Scope, effective_request, refuse_pod
 from tests.parity.peers.zone_scores import Strategy, score_node
-from tests.parity.table import JsonObject, Reference, Result, Table, difference, kind_of, reference_only
+from tests.parity.table import JsonObject, Reference, Result, Table, difference, kind_of, raised, reference_only
 
 
 def _pod(case: JsonObject) -> PodRequest:
@@ -183,7 +183,7 @@ def _run(document: JsonObject) -> Iterator[Result]:
         try:
             answer = _KINDS[kind](case["input"])
         except Exception as error:  # the next case still runs
-            yield Result(case["name"], f"raised {type(error).__name__}: {error}")
+            yield Result(case["name"], raised(error))
             continue
         is_reference = isinstance(answer, Reference)
         actual: Any = answer.value if isinstance(answer, Reference) else answer

@@ -17,7 +17,7 @@ from colo_jobs.policies import LifecyclePolicy
 from colo_jobs.requeue import RetryPolicy
 from colo_jobs.transaction import Counters, JobTransaction, Move
 from tests.parity.peers.task_policies import with_default
-from tests.parity.table import JsonObject, Result, Table, UnknownSentence, difference
+from tests.parity.table import JsonObject, Result, Table, UnknownSentence, difference, raised
 
 _NODE = "n1"
 _EXIT_BY_STOP = 143
@@ -155,7 +155,7 @@ def _run(document: JsonObject) -> Iterator[Result]:
         except UnknownSentence as unknown:
             yield Result(name, f"unknown event {unknown}")
         except Exception as error:  # a case that our code cannot live through is a failed case; the next one still runs
-            yield Result(name, f"raised {type(error).__name__}: {error}")
+            yield Result(name, raised(error))
         else:
             found = life.result()
             yield Result(name, difference(case["expected"], {key: found.get(key) for key in case["expected"]}))

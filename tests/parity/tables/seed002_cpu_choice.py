@@ -8,7 +8,7 @@ from typing import Any
 from colo_common.model.cpu_topology import CpuRow, CpuTopology
 from colo_common.model.cpuset import CpuSet
 from colo_scheduler.cpus.siblings import choose_apart
-from tests.parity.table import JsonObject, Result, Table, difference
+from tests.parity.table import JsonObject, Result, Table, difference, raised
 
 _KEYS = {"zone_cpus", "allocatable", "need"}
 
@@ -38,7 +38,7 @@ def _run(document: JsonObject) -> Iterator[Result]:
         try:
             yield Result(name, difference(case["expected"], _choose(case["input"])))
         except Exception as error:  # a case that our code cannot answer is a failed case, and the next one still runs
-            yield Result(name, f"raised {type(error).__name__}: {error}")
+            yield Result(name, raised(error))
 
 
 TABLE = Table("seed002_cpu_choice", _overlap, _run)

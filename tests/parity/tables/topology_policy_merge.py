@@ -9,7 +9,7 @@ from colo_scheduler.numa.exclusive import ZoneExclusive, ZoneStatus, allows
 from colo_scheduler.numa.mask import mask_of, zones_of
 from colo_scheduler.numa.policies import Hint, PolicyVerdict, ProviderHints, TopologyPolicy, decide_scored
 from colo_scheduler.peers.kubelet.policies import decide_kubelet
-from tests.parity.table import JsonObject, Result, Table, difference
+from tests.parity.table import JsonObject, Result, Table, difference, raised
 
 
 def _mask(zones: Sequence[int] | None) -> int | None:
@@ -84,7 +84,7 @@ def _answer(case: Any) -> str | None:
     try:
         actual = answer(case["input"])
     except Exception as error:  # the next case still runs
-        return f"raised {type(error).__name__}: {error}"
+        return raised(error)
     # Not every case records the score and whether the hint is unsatisfied; whatever it records has to be the same.
     expected = case["expected"]
     kept = {key: value for key, value in actual.items() if key in expected or key not in ("score", "unsatisfied")}
