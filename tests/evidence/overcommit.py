@@ -24,8 +24,9 @@ from typing import Final
 
 from msgspec import to_builtins
 
+from colo_common.model.estimator_rules import LAST
 from colo_common.model.invalid import InvalidInput
-from colo_overcommit.estimators.estimator import ESTIMATORS, LAST
+from colo_overcommit.estimators.estimator import ESTIMATORS
 from colo_overcommit.risk import RiskPolicy
 from tests.evidence.curve import curve
 from tests.evidence.promises import CPUS, Series, kept

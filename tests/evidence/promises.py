@@ -10,11 +10,12 @@ from typing import Final
 from msgspec import Struct
 
 from colo_common.events.node import NodeTopologyReported, NodeUsageSampled, ZoneUsage
+from colo_common.model.estimator_rules import LAST
 from colo_common.model.freshness import FreshnessPolicy
 from colo_common.model.topology import uniform_topology
 from colo_overcommit.allocatable import Resource
 from colo_overcommit.core import OvercommitCore
-from colo_overcommit.estimators.estimator import LAST, estimator_of
+from colo_overcommit.estimators.estimator import estimator_of
 from colo_overcommit.policy import OvercommitPolicy
 from colo_overcommit.risk import RiskPolicy
 

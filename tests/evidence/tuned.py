@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from colo_overcommit.estimators.estimator import ESTIMATORS, LAST
+from colo_common.model.estimator_rules import LAST
+from colo_overcommit.estimators.estimator import ESTIMATORS
 from colo_overcommit.risk import RiskPolicy
 from tests.evidence.promises import Kept, Series, by_formula, expected_of, kept_between, promises_of
 from tests.evidence.tables import table

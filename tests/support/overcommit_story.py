@@ -19,6 +19,7 @@ from colo_common.events.policy import PolicyChanged, PolicyPreview, PreviewPolic
 from colo_common.events.requests import ExplainAllocatable, NodeExplained, Refusal
 from colo_common.model.colocation_policy import ColocationPolicy, PolicyOverride, PolicyValues
 from colo_common.model.freshness import FreshnessPolicy
+from colo_common.model.host_applications import HostApplication, HostApplications
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.node_selector import Selector
@@ -221,6 +222,10 @@ class OvercommitStory:
             for row in found.listed
         ]
         total = f"{found.changing} of {found.nodes} change, {found.over} over, {found.samples} samples"
+        if found.beginning:
+            total += f", {found.beginning} begin"
+        if found.unmeasured:
+            total += f", not measured {' '.join(found.unmeasured)}"
         return "\n".join([f"{total}: {found.batch_cpu_mcpu} -> {found.would_cpu_mcpu}", *lines])
 
     def do_replay(self, args: Args) -> str:
@@ -265,7 +270,7 @@ class OvercommitStory:
         if "host" in args.named:
             band, _, mcpu = args.text("host").partition(":")
             host = a_batch_workload(mcpu=int(mcpu), gib=1)
-            host = replace(host, workload="host", replica="", attempt=0, band=PriorityBand(band))
+            host = replace(host, workload="host", replica="", attempt=0, band=PriorityBand(band), host_revision=0)
             workloads = (*workloads, host)
         sample = a_sample(
             args.word(0),
@@ -383,8 +388,12 @@ class OvercommitStory:
 
 
 def _document(args: Args) -> ColocationPolicy:
-    """The policy of the words: values of the defaults, and those of each pool as an override."""
+    """The policy of the words: values of the defaults, and those of each pool as an override.
+
+    host= declares host applications, as NAME:BAND and more after commas; "none": there are none.
+    """
     pools: dict[str, dict[str, object]] = {"": {}}
+    declared = args.named.pop("host", None)
     for name, text in args.named.items():
         pool, _, key = name.rpartition(".")
         pools.setdefault(pool, {})[key] = {"true": True, "false": False}.get(
@@ -395,7 +404,21 @@ def _document(args: Args) -> ColocationPolicy:
         for pool, values in pools.items()
         if pool
     )
-    return ColocationPolicy(defaults=convert(pools[""], PolicyValues), overrides=overrides)
+    hosts = None if declared is None else HostApplications(applications=_hosts(declared))
+    return ColocationPolicy(defaults=convert(pools[""], PolicyValues), overrides=overrides, host_applications=hosts)
+
+
+def _hosts(words: str) -> tuple[HostApplication, ...]:
+    pairs = [word.split(":") for word in words.split(",") if word != "none"]
+    return tuple(
+        HostApplication(
+            name=name,
+            path=f"/{name}",
+            qos=QosClass.LS if band == "prod" else QosClass.BE,
+            band=PriorityBand(band),
+        )
+        for name, band in pairs
+    )
 
 
 def _risk_text(risk: PromiseRisk) -> str:

@@ -247,6 +247,17 @@ def _print_preview(preview: "PolicyPreview | None") -> None:
             f"on {counted(preview.over, 'node')} batch work holds more than would be promised, and could be evicted",
             colour="yellow",
         )
+    if preview.beginning:
+        print_text(
+            f"on {counted(preview.beginning, 'node')} another estimator would begin: it has no past, and expects nothing beyond "
+            "the newest use until it has seen enough"
+        )
+    if preview.unmeasured:
+        print_text(
+            f"not in these numbers: the use of {', '.join(preview.unmeasured)}. A host application is measured once it is "
+            "declared; until then its use is part of the system's",
+            colour="yellow",
+        )
     if preview.samples:
         print_text(f"replayed: {counted(preview.samples, 'sample')} of the last {span_text(preview.window_ms)}")
     rows = [

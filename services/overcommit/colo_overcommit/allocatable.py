@@ -21,7 +21,16 @@ from colo_overcommit.online_charge import CalculatePolicy, OnlineCharge
 from colo_overcommit.policy import OvercommitPolicy
 from colo_overcommit.reserved import Reserved, reserved_amount
 
-__all__ = ["Limit", "Resource", "ZoneInputs", "allocatable_of_zone", "most_of", "with_reclaim", "zone_inputs"]
+__all__ = [
+    "Limit",
+    "Resource",
+    "ZoneInputs",
+    "allocatable_of_zone",
+    "batch_use",
+    "most_of",
+    "with_reclaim",
+    "zone_inputs",
+]
 
 _RECLAIMED = (PriorityBand.BATCH, PriorityBand.FREE)
 _NO_LSE = ExclusiveCpus()
@@ -196,7 +205,7 @@ def zone_inputs(
     if [used.zone for used in sample.zones] != numbers:
         rule = "the sample must have exactly the zones of the topology"
         raise InvalidInput("zones", rule, [used.zone for used in sample.zones])
-    batch_mcpu, batch_bytes = _batch_use(numbers, sample.workloads)
+    batch_mcpu, batch_bytes = batch_use(numbers, sample.workloads)
     part = _part_of_zone(sample, policy, len(zones))
     limit = Limit.OFF if not policy.is_enabled else Limit.RULES if not is_colocated else forbidden or Limit.POLICY
     is_open = limit == Limit.POLICY
@@ -292,7 +301,7 @@ def _part_of_zone(sample: NodeUsageSampled, policy: OvercommitPolicy, count: int
     )
 
 
-def _batch_use(known: list[int], workloads: Iterable[WorkloadUsage]) -> tuple[dict[int, int], dict[int, int]]:
+def batch_use(known: list[int], workloads: Iterable[WorkloadUsage]) -> tuple[dict[int, int], dict[int, int]]:
     """The mcpu and the bytes that batch and free work uses, by zone; a workload without a known zone counts in all zones."""
     mcpu, memory = dict.fromkeys(known, 0), dict.fromkeys(known, 0)
     for workload in workloads:

@@ -37,7 +37,6 @@ from colo_common.model.restriction import Restrictions, restriction_text
 from colo_overcommit.allocatable import Limit, ZoneInputs, allocatable_of_zone, with_reclaim
 from colo_overcommit.check_published import check_published
 from colo_overcommit.dropped import Dropped
-from colo_overcommit.estimators.estimator import LAST
 from colo_overcommit.explain import explain
 from colo_overcommit.external import bounds_with, unexpired, with_external
 from colo_overcommit.fleet_guard import NO_GUARD, BusReachable, FleetGuard, GuardPolicy
@@ -51,7 +50,7 @@ from colo_overcommit.mid import has_mid_moved, mid_of_zones
 from colo_overcommit.mid_of_node import mid_of_node
 from colo_overcommit.node_terms import node_terms
 from colo_overcommit.online_parts import parts_by_zone
-from colo_overcommit.policy import MidMode, OvercommitPolicy
+from colo_overcommit.policy import OvercommitPolicy
 from colo_overcommit.promises import JudgedPromises, promises_of
 from colo_overcommit.queries import answer, unknown_node
 from colo_overcommit.reserved import reserved_by_zone
@@ -118,7 +117,7 @@ class OvercommitCore:
         self.nodes: dict[str, KnownNode] = {}
         self.dropped = Dropped()
         self.restrictions = Restrictions()
-        self._histories = StoredHistories(policy.estimator, self.dropped)
+        self._histories = StoredHistories(self.dropped)
         self._take_back = TakeBack()
         self._watch = Watch(policy.freshness, forget_node_ms)
         self._shrink = Shrink(freshness=policy.freshness, window_ms=policy.stale_shrink_ms)
@@ -165,8 +164,8 @@ class OvercommitCore:
                 return []
             case PolicyChanged():
                 if self.followed.take(event):
-                    for known in self.nodes.values():
-                        self._follow(known)
+                    for name, known in self.nodes.items():
+                        self._follow(name, known)
                 return []
             case EvictionRequested() | EvictionFinished():
                 self._take_back.hear(event)
@@ -233,7 +232,7 @@ class OvercommitCore:
             known.only_observes = event.rules.only_observes
             known.simulated = event.simulated
             known.labels, known.taints, known.capabilities = event.labels, event.taints, event.capabilities
-            self._follow(known)
+            self._follow(event.node, known)
             if known.sampled_at_ms is None and known.expected_since_ms is None:
                 # A node that died before this service started sends no sample. It must turn lost: its replicas wait.
                 known.expected_since_ms = known.watched_ms = self.guard.watched_ms(now_ms)
@@ -376,8 +375,9 @@ class OvercommitCore:
     def _held_now(self, event: PartitionsHeld, now_ms: int) -> list[Effect]:
         """Act for the nodes of these partitions from now on; those that are late are published as late at once."""
         new, _ = self.partitions.take(event)
-        learns = self.policy.estimator != LAST or self.policy.mid_mode == MidMode.RECLAIMABLE
-        effects: list[Effect] = [LoadHistories(partitions=tuple(sorted(new)))] if new and learns else []
+        effects: list[Effect] = []
+        if new and self.followed.learns:
+            effects.append(LoadHistories(partitions=tuple(sorted(new))))
         for node, known in self.nodes.items():
             if partition_of(node, self.partitions.count) not in new:
                 continue
@@ -467,11 +467,12 @@ class OvercommitCore:
         if known is not None and known.promises is not None and known.published is None and event.risk is not None:
             known.promises.restore(event.risk, now_ms)
 
-    def _follow(self, known: KnownNode) -> None:
+    def _follow(self, node: str, known: KnownNode) -> None:
         """Give the node the policy of its labels; the next sample publishes the allocatable that follows from it."""
         policy = self.followed.of(known.labels)
         known.is_changed = known.is_changed or policy != (known.policy or self.policy)
         known.policy, known.given = policy, self.followed.given_of(known.labels)
+        self._histories.follow(node, known, policy)
 
     def _restrict(self, node: str, known: KnownNode) -> None:
         """Note what operators forbid on the node; the next sample publishes the allocatable that follows from it."""
@@ -648,6 +649,7 @@ class OvercommitCore:
         if self.guard.holds.listed(is_complete=event.asked_at_ms > 0):
             for known in self.nodes.values():
                 known.is_changed = True
+        self._histories.settled(self.nodes.values())
         for node, known in self.nodes.items():
             known.holds_ms = max(known.holds_ms or 0, min(event.asked_at_ms or now_ms, now_ms))
             keys = {attempt_key(hold.replica, hold.attempt) for hold in listed.get(node, ())}

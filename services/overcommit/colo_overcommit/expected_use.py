@@ -8,7 +8,9 @@ from zlib import crc32
 from msgspec.structs import replace
 
 from colo_overcommit.allocatable import ZoneInputs
-from colo_overcommit.estimators.estimator import Estimator, Quantity, estimator_of
+from colo_overcommit.estimators.dsp import DspEstimator
+from colo_overcommit.estimators.estimator import Estimator, EstimatorChoice, Quantity, estimator_of
+from colo_overcommit.estimators.periodic import PeriodicEstimator
 from colo_overcommit.estimators.rc_like import RcLikeEstimator, WorkPart
 from colo_overcommit.histories import ZoneHistory
 
@@ -25,12 +27,12 @@ class ExpectedUse:
     `since_ms`: zone -> since when it expects what it expects now of CPU and of memory, by the arrival of samples.
     """
 
-    __slots__ = ("_expected", "_name", "_node", "_zones", "by_workload", "since_ms")
+    __slots__ = ("_expected", "_node", "_zones", "by_workload", "choice", "since_ms")
 
-    def __init__(self, name: str, histories: Iterable[ZoneHistory] = (), node: str = "") -> None:
-        """`name`: of an estimator, not `last`. It goes on from histories of the same estimator, which are those of `node`."""
-        self._name, self._node = name, node
-        self.by_workload = isinstance(estimator_of(name), RcLikeEstimator)
+    def __init__(self, choice: EstimatorChoice, histories: Iterable[ZoneHistory] = (), node: str = "") -> None:
+        """`choice`: not `last`. It goes on from histories of the same kind of estimator, which are those of `node`."""
+        self.choice, self._node = choice, node
+        self.by_workload = isinstance(estimator_of(choice.name), RcLikeEstimator)
         """Whether it learns the use of each workload, and not only of all online work together."""
         self._zones: dict[int, tuple[Estimator, Estimator]] = {}
         self._expected: dict[int, tuple[int, int]] = {}
@@ -44,6 +46,20 @@ class ExpectedUse:
             ZoneHistory(zone=zone, cpu=cpu.state(), memory=memory.state())
             for zone, (cpu, memory) in self._zones.items()
         )
+
+    def look(self, choice: EstimatorChoice) -> None:
+        """Look as far as this choice of the same estimator says from now on; what was learned stays."""
+        self.choice = choice
+        for pair in self._zones.values():
+            for estimator in pair:
+                if isinstance(estimator, PeriodicEstimator | DspEstimator):
+                    estimator.look(choice.outlook)
+
+    def under(self, choice: EstimatorChoice) -> Mapping[int, tuple[int, int]]:
+        """Zone -> the CPU and memory that it would expect if it looked as far as this choice of the same estimator says."""
+        return {
+            zone: (_foretold(cpu, choice), _foretold(memory, choice)) for zone, (cpu, memory) in self._zones.items()
+        }
 
     def learn(
         self, inputs: tuple[ZoneInputs, ...], at_ms: int, parts: Parts = _NO_PARTS, *, now_ms: int
@@ -65,7 +81,7 @@ class ExpectedUse:
                     pair, (zone.cpu, zone.memory), parts.get(zone.zone, _NONE), strict=True
                 )
             )
-            found.append(replace(zone, cpu=cpu, memory=memory, expected_by=self._name))
+            found.append(replace(zone, cpu=cpu, memory=memory, expected_by=self.choice.text))
             self._note(zone.zone, (cpu.online_expected, memory.online_expected), now_ms)
         return tuple(found)
 
@@ -80,15 +96,24 @@ class ExpectedUse:
             )
 
     def _begin(self, zone: int, history: ZoneHistory | None = None) -> tuple[Estimator, Estimator]:
-        cpu = estimator_of(self._name, history.cpu if history else None, self._quantity(zone, of_memory=False))
-        memory = estimator_of(self._name, history.memory if history else None, self._quantity(zone, of_memory=True))
+        cpu = estimator_of(self.choice.name, history.cpu if history else None, self._quantity(zone, of_memory=False))
+        memory = estimator_of(
+            self.choice.name, history.memory if history else None, self._quantity(zone, of_memory=True)
+        )
         if cpu is None or memory is None:
-            raise KeyError(self._name)
+            raise KeyError(self.choice.name)
         self._zones[zone] = (cpu, memory)
         return cpu, memory
 
     def _quantity(self, zone: int, *, of_memory: bool) -> Quantity:
-        return Quantity(of_memory, crc32(f"{self._node}/{zone}/{of_memory}".encode()) / (1 << 32))
+        phase = crc32(f"{self._node}/{zone}/{of_memory}".encode()) / (1 << 32)
+        return Quantity(of_memory, phase, outlook=self.choice.outlook)
+
+
+def _foretold(estimator: Estimator, choice: EstimatorChoice) -> int:
+    if isinstance(estimator, PeriodicEstimator | DspEstimator):
+        return estimator.foretold(choice.outlook) or 0
+    return estimator.expected() or 0
 
 
 def _learned(estimator: Estimator, at_ms: int, value: int, parts: list[WorkPart]) -> int:

@@ -50,6 +50,12 @@ class FollowedPolicy:
         given = self.document.values_of(labels).given
         return frozenset(_NAMES.get(name, name) for name in _OWN if name in given)
 
+    @property
+    def learns(self) -> bool:
+        """Whether some policy learns from samples."""
+        values = (PolicyValues(), self.document.defaults, *(each.values for each in self.document.overrides))
+        return any(policy_under(self.base, each.over(self.document.defaults)).learns for each in values)
+
     def of(self, labels: Mapping[str, str]) -> OvercommitPolicy:
         """The policy for a node with these labels."""
         values = self.document.values_of(labels)

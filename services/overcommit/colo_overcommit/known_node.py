@@ -141,7 +141,7 @@ class KnownNode(Struct, kw_only=True):
         self.load.add(sample)
         self.unmanaged.add(sample, inputs, self.held)
         self.inputs = inputs
-        self.recent.add(now_ms, inputs)
+        self.recent.add(now_ms, inputs, sample)
         self.sampled_at_ms = now_ms
 
 

@@ -6,11 +6,9 @@ from functools import partial
 from colo_common.runtime.holds import list_holds
 from colo_common.runtime.process import ServiceProcess, run
 from colo_overcommit.core import OvercommitCore
-from colo_overcommit.estimators.estimator import LAST
 from colo_overcommit.fleet_metrics import FleetMetrics
 from colo_overcommit.histories import ROW_KIND
 from colo_overcommit.history_store import keep_histories
-from colo_overcommit.policy import MidMode
 from colo_overcommit.settings import OvercommitSettings
 from colo_overcommit.shell import overcommit_service, watch_bus
 
@@ -24,8 +22,7 @@ async def build(process: ServiceProcess, settings: OvercommitSettings) -> None:
     partitions = settings.partitions if is_shared else 0
     core = OvercommitCore(settings.policy(), settings.forget_node_ms, settings.guard(), partitions)
     # An instance that is alone needs no store, unless its own settings have something to remember.
-    learns = core.policy.estimator != LAST or core.policy.mid_mode == MidMode.RECLAIMABLE
-    has_history = settings.history_ms > 0 and (leases is not None or learns)
+    has_history = settings.history_ms > 0 and (leases is not None or core.policy.learns)
     service = overcommit_service(
         core,
         process.bus,

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from colo_common.events.node import NodeUsageSampled
 from colo_overcommit.allocatable import ZoneInputs
 from colo_overcommit.known_node import KnownNode
@@ -25,7 +27,8 @@ def mid_of_node(
         return mid_inputs(inputs, used, (ProdUse(),) * len(inputs), policy, held)
     if known.prod_peaks is None:
         known.prod_peaks = ProdPeaks(known.restored.prod if known.restored is not None else None)
-        known.restored = None
+        if known.restored is not None:
+            known.restored = replace(known.restored, prod=None) if known.restored.zones else None
     known.learned_ms = sample.at_ms
     prod = known.prod_peaks.learn(known.held, inputs, sample.workloads, sample.at_ms, own)
     return mid_inputs(inputs, used, prod, policy, held)

@@ -4,9 +4,17 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from colo_common.model.estimator_rules import (
+    HISTORY_MS,
+    HORIZON_MS,
+    LAST,
+    check_estimator,
+    check_history,
+    check_horizon,
+)
 from colo_common.model.freshness import FreshnessPolicy
 from colo_common.model.invalid import InvalidInput
-from colo_overcommit.estimators.estimator import LAST, check_estimator
+from colo_overcommit.estimators.estimator import EstimatorChoice
 from colo_overcommit.online_charge import CalculatePolicy
 from colo_overcommit.reserved import ReservationForm
 from colo_overcommit.risk import RiskPolicy
@@ -71,7 +79,8 @@ class OvercommitPolicy(Struct, frozen=True, kw_only=True):
     until it is lost (late_promise.py).
 
     With `risk` on, the margins begin as the policy's and then follow the promises that were broken. `estimator` names the one that
-    says what online work may use beyond its newest use.
+    says what online work may use beyond its newest use; one that looks ahead foretells the next `estimator_horizon_ms` from the
+    last `estimator_history_ms`.
     """
 
     cpu_reclaim_pct: int = 75
@@ -107,6 +116,18 @@ class OvercommitPolicy(Struct, frozen=True, kw_only=True):
     freshness: FreshnessPolicy = FreshnessPolicy()
     risk: RiskPolicy = RiskPolicy()
     estimator: str = LAST
+    estimator_horizon_ms: int = HORIZON_MS
+    estimator_history_ms: int = HISTORY_MS
+
+    @property
+    def choice(self) -> EstimatorChoice:
+        """The estimator, and how far it looks."""
+        return EstimatorChoice(self.estimator, self.estimator_horizon_ms, self.estimator_history_ms)
+
+    @property
+    def learns(self) -> bool:
+        """Whether it asks for what is learned from samples."""
+        return self.estimator != LAST or self.mid_mode == MidMode.RECLAIMABLE
 
     def validate(self) -> None:
         """Raise InvalidInput for the first value that is out of its range or contradicts another."""
@@ -134,3 +155,5 @@ class OvercommitPolicy(Struct, frozen=True, kw_only=True):
                 raise InvalidInput(name, f"must be one of {', '.join(words)}", getattr(self, name))
         self.risk.validate()
         check_estimator(self.estimator)
+        check_horizon(self.estimator_horizon_ms)
+        check_history(self.estimator_history_ms)

@@ -60,6 +60,8 @@ class OvercommitSettings(Common, frozen=True, kw_only=True):
     lost_after_ms: int = _FRESHNESS.lost_after_ms
     warm_samples: int = _FRESHNESS.warm_samples
     estimator: str = _DEFAULT.estimator
+    estimator_horizon_ms: int = _DEFAULT.estimator_horizon_ms
+    estimator_history_ms: int = _DEFAULT.estimator_history_ms
     risk_target_ratio: float = _RISK.target_ratio
     risk_take_back_ms: int = _RISK.take_back_ms
     risk_least_margin_pct: int = _RISK.least_margin_pct
@@ -104,6 +106,8 @@ class OvercommitSettings(Common, frozen=True, kw_only=True):
                 stale_after_ms=self.stale_after_ms, lost_after_ms=self.lost_after_ms, warm_samples=self.warm_samples
             ),
             estimator=self.estimator,
+            estimator_horizon_ms=self.estimator_horizon_ms,
+            estimator_history_ms=self.estimator_history_ms,
             risk=RiskPolicy(
                 target_ratio=self.risk_target_ratio,
                 take_back_ms=self.risk_take_back_ms,

@@ -1,13 +1,16 @@
 """The histories of estimators between the nodes and the rows of the store: what to go on from, and what is to be stored now."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from msgspec.structs import replace
+
+from colo_common.model.estimator_rules import LAST
 from colo_overcommit.dropped import Dropped
-from colo_overcommit.estimators.estimator import LAST
 from colo_overcommit.estimators.steps import STEP_MS
 from colo_overcommit.expected_use import ExpectedUse
 from colo_overcommit.histories import KEPT_MS, HistoriesLoaded, NodeHistory, decode_history, encode_history
 from colo_overcommit.known_node import KnownNode
+from colo_overcommit.policy import OvercommitPolicy
 
 __all__ = ["StoredHistories"]
 
@@ -17,8 +20,7 @@ _ROWS_MOST = 50_000
 class StoredHistories:
     """Rows of nodes that are not known yet, and the nodes whose row is to be deleted."""
 
-    def __init__(self, estimator: str, dropped: Dropped) -> None:
-        self._estimator = estimator
+    def __init__(self, dropped: Dropped) -> None:
         self._dropped = dropped
         self._rows: dict[str, NodeHistory] = {}
         self._expired: dict[str, None] = {}
@@ -43,6 +45,28 @@ class StoredHistories:
     def begin(self, name: str, known: KnownNode) -> None:
         """Let a node that gets known go on from its row, or from nothing."""
         self._go_on_from(name, known, self._rows.pop(name, None))
+
+    def follow(self, name: str, known: KnownNode, policy: OvercommitPolicy) -> None:
+        """Give the node the estimator of its policy.
+
+        One that only looks farther, or has another number, keeps what was learned. One of another kind goes on from the node's row,
+        while that is there and of its kind, and has no past else.
+        """
+        choice, now = policy.choice, known.expected
+        if choice.name == LAST:
+            known.expected = None
+        elif now is None or choice.kind != now.choice.kind:
+            known.expected = ExpectedUse(choice, known.restored.zones if known.restored is not None else (), name)
+        elif choice.name != now.choice.name:
+            known.expected = ExpectedUse(choice, now.histories(), name)
+        elif choice != now.choice:
+            now.look(choice)
+
+    def settled(self, nodes: Iterable[KnownNode]) -> None:
+        """What is kept was heard: of rows whose estimator the nodes' policies do not ask for nothing is needed any more."""
+        for known in nodes:
+            if known.topology is not None and known.restored is not None and known.restored.zones:
+                known.restored = replace(known.restored, zones=()) if known.restored.prod is not None else None
 
     def forget(self, name: str) -> None:
         """The node is not known any more: its row is to be deleted."""
@@ -69,11 +93,9 @@ class StoredHistories:
             known.stored_ms, known.stored_step = now_ms, known.learned_ms // STEP_MS
 
     def _go_on_from(self, name: str, known: KnownNode, history: NodeHistory | None) -> None:
-        known.expected = None
-        if self._estimator != LAST:
-            known.expected = ExpectedUse(self._estimator, () if history is None else history.zones, name)
-        known.prod_peaks = None
-        known.restored = history if history is not None and history.prod is not None else None
+        known.expected, known.prod_peaks, known.restored = None, None, history
+        if known.policy is not None:
+            self.follow(name, known, known.policy)
         known.stored_step = 0 if history is None else history.at_ms // STEP_MS
 
 

@@ -111,6 +111,9 @@ def test_openfuyaos_config_maps_are_taken_as_they_are() -> None:
         cpu_evict_pct=90,
         memory_evict_pct=85,
         online_latency_slo_ms=100,
+        estimator="periodic",
+        estimator_horizon_ms=900_000,
+        estimator_history_ms=7 * 86_400_000,
     )
     mixed = policy.values_of({"workload.type": "mixed"})
     assert (mixed.online_reserve_cpu_mcpu, mixed.online_reserve_memory_bytes) == (2_000, 4 * GIB)
@@ -120,7 +123,6 @@ def test_openfuyaos_config_maps_are_taken_as_they_are() -> None:
         "eviction": "evictor",
         "qosGuarantee": "executor",
         "numaAffinity": "scheduler",
-        "loadPrediction": "overcommit",
         "rescheduling": "scheduler",
     }
     assert not any("LatencySLO" in each.key for each in policy.unfollowed)
@@ -162,6 +164,20 @@ def test_openfuyaos_config_maps_are_taken_as_they_are() -> None:
         (FUYAO.replace("100ms", "fast"), "spec.qosGuarantee.onlineLatencySLO: must be a time such as"),
         (FUYAO.replace("100ms", "0ms"), "spec.qosGuarantee.onlineLatencySLO: must be 1 to 3600000"),
         (FUYAO.replace("maxOfflinePods", "maxOfline"), "nodeColocationConfig[0].maxOfline: is not a key here"),
+        (
+            FUYAO.replace('"15m"', '"15"'),
+            "spec.loadPrediction.predictionWindow: must be 5m to 12h: a step of an estimator is five minutes",
+        ),
+        (
+            FUYAO.replace('"7d"', '"30d"'),
+            "spec.loadPrediction.historyDataRange: must be 2 to 7 whole days: a day has to come back to be known, and",
+        ),
+        (FUYAO.replace("historyDataRange", "history"), "spec.loadPrediction.history: is not a key here"),
+        (
+            own(defaults={"estimator_horizon_ms": 900_000}),
+            "defaults.estimator_horizon_ms: needs the estimator periodic or dsp in the same document",
+        ),
+        (own(defaults={"estimator": "n-sigma:99"}), "defaults.estimator: the number of n-sigma must be 0 to 20"),
         (FUYAO.replace("rescheduling:", "resched:"), "spec.resched: is not a key here; did you mean `rescheduling`?"),
     ],
 )
@@ -169,6 +185,14 @@ def test_what_makes_no_sense_is_refused_with_its_place(text: str, refusal: str) 
     with pytest.raises(InvalidInput) as refused:
         policy_of(text)
     assert refusal in str(refused.value)
+
+
+def test_load_prediction_that_is_not_enabled_is_no_estimator_and_the_rest_is_idle() -> None:
+    _, policy = policy_of(FUYAO.replace("loadPrediction: {enabled: true", "loadPrediction: {enabled: false"))
+    assert policy.defaults.estimator == "last"
+    assert policy.defaults.estimator_horizon_ms is None
+    idle = [each.key for each in policy.unfollowed if "loadPrediction" in each.key]
+    assert idle == ["spec.loadPrediction.predictionWindow", "spec.loadPrediction.historyDataRange"]
 
 
 def test_every_key_is_a_value_and_has_an_owner() -> None:

@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from colo_common.model.estimator_rules import ESTIMATOR_NAMES, LAST
 from colo_common.model.invalid import InvalidInput
 from colo_overcommit.core import OvercommitCore
+from colo_overcommit.estimators.dsp import DspEstimator
 from colo_overcommit.estimators.estimator import ESTIMATORS, Estimator, estimator_of
+from colo_overcommit.estimators.outlook import Outlook
 from colo_overcommit.estimators.rc_like import WORKS_MOST, RcLikeEstimator, WorkPart
 from colo_overcommit.estimators.steps import STEP_MS
 from colo_overcommit.explain import recompute
@@ -21,6 +24,10 @@ from tests.support.builders import a_node, a_sample
 _DAY = 24 * 3_600_000 // STEP_MS
 #: What does not go by steps of five minutes takes a sample so often.
 _EVERY_MS = {"window": 30_000, "pid": 5_000}
+
+
+def test_a_policy_can_name_every_estimator() -> None:
+    assert (LAST, *ESTIMATORS) == ESTIMATOR_NAMES
 
 
 def fed(name: str, values: list[int]) -> Estimator:
@@ -125,6 +132,10 @@ def test_a_day_is_found_in_the_spectrum_and_foretold_for_fifteen_minutes() -> No
             assert 5_000 <= foretold < 8_000
         elif 93 <= hour < 228:
             assert 9_500 <= foretold < 14_000
+    assert isinstance(estimator, DspEstimator)
+    assert (estimator.foretold(Outlook(ahead_steps=144)) or 0) >= 9_500
+    estimator.look(Outlook(ahead_steps=144))
+    assert (estimator.expected() or 0) >= 9_500
     estimator.add((5 * _DAY + 20) * STEP_MS, 5_000)
     estimator.add((5 * _DAY + 21) * STEP_MS, 5_000)
     assert estimator.expected() is None

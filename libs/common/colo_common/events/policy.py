@@ -134,6 +134,9 @@ class PolicyPreview(Struct, frozen=True, kw_only=True):
 
     `revision` is the one that overcommit follows now. `changing` counts the nodes whose promise would be another one, `over` those
     where batch work would hold more than that. `samples` were replayed, over `window_ms`.
+
+    `beginning` counts the nodes where another estimator would begin, without a past. `unmeasured` are host applications that would
+    be declared and whose use nobody measures before that, so that it is not in these numbers.
     """
 
     revision: Number
@@ -148,6 +151,8 @@ class PolicyPreview(Struct, frozen=True, kw_only=True):
     would_memory_bytes: Signed
     listed: tuple[NodePreview, ...] = ()
     of_nodes: Number = 0
+    beginning: Number = 0
+    unmeasured: tuple[str, ...] = ()
     mid_cpu_mcpu: Mcpu = 0
     would_mid_cpu_mcpu: Mcpu = 0
     mid_memory_bytes: Signed = 0

@@ -9,6 +9,13 @@ from typing import Final, Literal, NamedTuple
 
 from msgspec import Struct, structs
 
+from colo_common.model.estimator_rules import (
+    ESTIMATOR_NAMES,
+    LOOKING_AHEAD,
+    check_estimator,
+    check_history,
+    check_horizon,
+)
 from colo_common.model.host_applications import HostApplications
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_selector import Selector, selects
@@ -71,6 +78,9 @@ KEYS: Final[Mapping[str, PolicyKey]] = {
     "mid_margin_pct": PolicyKey("overcommit", "pct", "reclaimable: added to the expected peak of online work"),
     "mid_static_cpu_pct": PolicyKey("overcommit", "pct", "static: the share of the CPU"),
     "mid_static_memory_pct": PolicyKey("overcommit", "pct", "static: the share of the memory"),
+    "estimator": PolicyKey("overcommit", "choice", "what is expected of online work beyond its use", ESTIMATOR_NAMES),
+    "estimator_horizon_ms": PolicyKey("overcommit", "ms", "periodic, dsp: so far ahead the largest use is expected"),
+    "estimator_history_ms": PolicyKey("overcommit", "ms", "periodic, dsp: so far back is looked at"),
     "batch_replicas_most": PolicyKey("scheduler", "count", "so many batch replicas on a node"),
     "cpu_evict_pct": PolicyKey("evictor", "pct", "batch work leaves at this use of CPU"),
     "memory_evict_pct": PolicyKey("evictor", "pct", "batch work leaves at this use of memory"),
@@ -104,6 +114,9 @@ class PolicyValues(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     mid_margin_pct: int | None = None
     mid_static_cpu_pct: int | None = None
     mid_static_memory_pct: int | None = None
+    estimator: str | None = None
+    estimator_horizon_ms: int | None = None
+    estimator_history_ms: int | None = None
     batch_replicas_most: int | None = None
     cpu_evict_pct: int | None = None
     memory_evict_pct: int | None = None
@@ -122,12 +135,18 @@ class PolicyValues(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
         """Raise InvalidInput for the first value that is out of its range."""
         for name, value in self.given.items():
             key = KEYS[name]
-            if key.kind == "choice" and value not in key.choices:
+            if name == "estimator":
+                check_estimator(str(value), f"{field}.{name}")
+            elif key.kind == "choice" and value not in key.choices:
                 raise InvalidInput(f"{field}.{name}", f"must be one of {', '.join(key.choices)}", value)
             if key.owner == "evictor" and value == 0:
                 raise InvalidInput(
                     f"{field}.{name}", "must be 1 to 100: at 0 all batch work would leave for ever", value
                 )
+            if name == "estimator_horizon_ms":
+                check_horizon(int(value), f"{field}.{name}")
+            if name == "estimator_history_ms":
+                check_history(int(value), f"{field}.{name}")
             if name == "online_latency_slo_ms":
                 check_latency_slo(int(value), f"{field}.{name}")
             if key.kind == "pct" and not 0 <= int(value) <= 100:
@@ -145,6 +164,17 @@ class PolicyValues(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
                     "what is placed up to the one would be evicted by the other"
                 )
                 raise InvalidInput(f"{field}.{resource}_reclaim_pct", rule, promised)
+
+    def check_outlook(self, field: str, estimator: str | None) -> None:
+        """Raise InvalidInput where these values say how far to look and `estimator`, which counts with them, does not look."""
+        if estimator in LOOKING_AHEAD:
+            return
+        for name in ("estimator_horizon_ms", "estimator_history_ms"):
+            if getattr(self, name) is not None:
+                rule = (
+                    f"needs the estimator {' or '.join(LOOKING_AHEAD)} in the same document: others do not look ahead"
+                )
+                raise InvalidInput(f"{field}.{name}", rule, estimator or "no estimator")
 
 
 class PolicyOverride(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -191,6 +221,7 @@ class ColocationPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, fo
         """Raise InvalidInput for the first value that makes no sense; its field is the place in the document."""
         self.defaults.validate("defaults")
         self.defaults.check_pairs("defaults")
+        self.defaults.check_outlook("defaults", self.defaults.estimator)
         if len(self.overrides) > OVERRIDES_MOST:
             raise InvalidInput("overrides", f"must be at most {OVERRIDES_MOST}", len(self.overrides))
         for number, override in enumerate(self.overrides):
@@ -199,7 +230,9 @@ class ColocationPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, fo
                 raise InvalidInput(f"{field}.name", f"must have at most {_NAME_MOST} characters", override.name[:80])
             override.selector.validate(f"{field}.selector")
             override.values.validate(field)
-            override.values.over(self.defaults).check_pairs(field)
+            merged = override.values.over(self.defaults)
+            merged.check_pairs(field)
+            override.values.check_outlook(field, merged.estimator)
         if self.host_applications is not None:
             self.host_applications.validate("host_applications")
 

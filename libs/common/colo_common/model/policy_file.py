@@ -17,6 +17,7 @@ from colo_common.model.colocation_policy import (
     UnfollowedKey,
 )
 from colo_common.model.duration import parse_duration_ms
+from colo_common.model.estimator_rules import LAST, check_history, check_horizon
 from colo_common.model.host_applications import (
     HostApplication,
     HostApplicationOverride,
@@ -49,6 +50,7 @@ _KOORDINATOR: Final = "colocation-config"
 _FUYAO: Final = ("colocation-policy.yaml", "node-policy.yaml")
 _LIST: Final = "nodeColocationConfig"
 _VALUE_SHOWN: Final = 80
+_SPAN_MS_MOST: Final = 1 << 53
 
 #: Koordinator's key -> colo's key.
 _FROM_KOORDINATOR: Final = {
@@ -103,9 +105,11 @@ _UNFOLLOWED_CONFIGS: Final[Mapping[str, tuple[str, str]]] = {
 _UNFOLLOWED_FUYAO: Final[Mapping[str, tuple[str, str]]] = {
     "qosGuarantee": ("executor", "a setting of the agent"),
     "numaAffinity": ("scheduler", "a rule of the node: numa_policy"),
-    "loadPrediction": ("overcommit", "a setting of the service: estimator"),
     "rescheduling": ("scheduler", "running work is not moved"),
 }
+_PREDICTION: Final = "loadPrediction"
+#: openFuyao's load prediction is the largest value that the same minutes of the days before had.
+_PREDICTOR: Final = "periodic"
 #: The one key of a section that is not followed that is.
 _LATENCY_SLO: Final = ("qosGuarantee", "onlineLatencySLO")
 _EVICTION: Final[Mapping[str, str]] = {
@@ -370,7 +374,7 @@ def _fuyao(parts: Mapping[str, Any]) -> ColocationPolicy:
 
 def _fuyao_defaults(document: Mapping[str, Any], unfollowed: list[UnfollowedKey]) -> PolicyValues:
     given = mapping_of(document, _FUYAO[0], ("apiVersion", "kind", "metadata", "spec"), within="")
-    known = ("enabled", "resourceSharing", "eviction", *_UNFOLLOWED_FUYAO)
+    known = ("enabled", "resourceSharing", "eviction", _PREDICTION, *_UNFOLLOWED_FUYAO)
     spec = mapping_of(given.get("spec") or {}, "spec", known)
     found: dict[str, Any] = {}
     if "enabled" in spec:
@@ -387,6 +391,7 @@ def _fuyao_defaults(document: Mapping[str, Any], unfollowed: list[UnfollowedKey]
         else:
             why = "evictions follow the evictor's settings"
             unfollowed.append(UnfollowedKey(key=f"spec.eviction.{name}", value=_shown(value), owner="evictor", why=why))
+    found |= _load_prediction(spec.get(_PREDICTION) or {}, unfollowed)
     for section, whose in _UNFOLLOWED_FUYAO.items():
         for name, value in mapping_of(spec.get(section) or {}, f"spec.{section}").items():
             if (section, name) == _LATENCY_SLO:
@@ -395,6 +400,32 @@ def _fuyao_defaults(document: Mapping[str, Any], unfollowed: list[UnfollowedKey]
             owner, why = whose
             unfollowed.append(UnfollowedKey(key=f"spec.{section}.{name}", value=_shown(value), owner=owner, why=why))
     return PolicyValues(**found)
+
+
+def _load_prediction(value: object, unfollowed: list[UnfollowedKey]) -> dict[str, Any]:
+    """The estimator, and how far it looks ahead and back. Where it is not enabled the newest use counts, and the rest is idle."""
+    field = f"spec.{_PREDICTION}"
+    given = mapping_of(value, field, ("enabled", "predictionWindow", "historyDataRange"))
+    if not given:
+        return {}
+    found: dict[str, Any] = {"estimator": _PREDICTOR}
+    for name, own, check in (
+        ("predictionWindow", "estimator_horizon_ms", check_horizon),
+        ("historyDataRange", "estimator_history_ms", check_history),
+    ):
+        if name in given:
+            place = f"{field}.{name}"
+            found[own] = parse_duration_ms(text_of(given[name], place), place, max_ms=_SPAN_MS_MOST)
+            check(found[own], place)
+    if _typed("enabled", given.get("enabled", True), f"{field}.enabled"):
+        return found
+    why = "enabled is false there: nothing is foretold"
+    for name in ("predictionWindow", "historyDataRange"):
+        if name in given:
+            unfollowed.append(
+                UnfollowedKey(key=f"{field}.{name}", value=_shown(given[name]), owner="overcommit", why=why)
+            )
+    return {"estimator": LAST}
 
 
 def _percent(value: object, field: str) -> int:

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from colo_overcommit.estimators.gapless import GaplessSeries
+from colo_overcommit.estimators.outlook import Outlook
 from colo_overcommit.estimators.spectrum import (
     DAY_S,
     NoiseFilter,
@@ -32,9 +33,8 @@ FIT_EVERY_MS: Final = 6 * 3_600_000
 _STEP_S: Final = STEP_MS // 1_000
 _HOUR_S: Final = 3_600
 _DAY_STEPS: Final = DAY_S // _STEP_S
+#: So many days are kept, however few are looked at.
 _DAYS: Final = 7
-#: 15 minutes ahead, in which the control plane has reacted to anything.
-_AHEAD_STEPS: Final = 3
 _AMOUNT_MOST: Final = 1 << 60
 #: Crane's default choice: few strong components or many, and four margins of each.
 _FILTERS: Final = tuple(
@@ -48,14 +48,15 @@ class DspEstimator:
     """The largest value that the period, which is found in the last seven days, foretells for the next 15 minutes, rounded up.
 
     None before two whole days without a gap of an hour, and while no period of a day stands out of the noise. The period is sought
-    again every six hours; `phase_ms` is when in these, so that the series of a fleet are not all computed at one time.
+    again every six hours; `phase_ms` is when in these, so that the series of a fleet are not all computed at one time. Another
+    outlook changes the minutes at once, and the days when the period is sought again.
     """
 
-    __slots__ = ("_base", "_expected", "_fit_ms", "_forecast", "_phase_ms", "_series", "_steps", "_unit")
+    __slots__ = ("_base", "_expected", "_fit_ms", "_forecast", "_outlook", "_phase_ms", "_series", "_steps", "_unit")
 
-    def __init__(self, unit: int = OF_CPU, phase_ms: int = 0) -> None:
+    def __init__(self, unit: int = OF_CPU, phase_ms: int = 0, outlook: Outlook = Outlook()) -> None:
         """`unit`: so much of the values is 1 for the filters."""
-        self._unit, self._phase_ms = unit, phase_ms % FIT_EVERY_MS
+        self._unit, self._phase_ms, self._outlook = unit, phase_ms % FIT_EVERY_MS, outlook
         self._series = GaplessSeries(_STEP_S, _DAYS * _DAY_STEPS, "f")
         #: One period of values, of which the first is that of the step `_base`; empty: no period is known.
         self._forecast = array("q")
@@ -76,6 +77,19 @@ class DspEstimator:
     def expected(self) -> int | None:
         """The value to expect."""
         return self._expected
+
+    def foretold(self, outlook: Outlook) -> int | None:
+        """The value to expect under another outlook, by the period that is known."""
+        forecast = self._forecast
+        if not forecast:
+            return None
+        now = self._series.end_s // _STEP_S + 1 - self._base
+        return max([forecast[step % len(forecast)] for step in range(now, now + outlook.ahead_steps + 1)])
+
+    def look(self, outlook: Outlook) -> None:
+        """Look as far as this from now on; what was learned stays."""
+        self._outlook = outlook
+        self._expect()
 
     def state(self) -> DspState:
         """What `restore` takes."""
@@ -103,13 +117,10 @@ class DspEstimator:
         self._expect()
 
     def _expect(self) -> None:
-        forecast, self._expected = self._forecast, None
-        if forecast:
-            now = self._series.end_s // _STEP_S + 1 - self._base
-            self._expected = max([forecast[step % len(forecast)] for step in range(now, now + _AHEAD_STEPS + 1)])
+        self._expected = self.foretold(self._outlook)
 
     def _fit(self) -> None:
-        values = self._series.whole(_HOUR_S)
+        values = self._series.whole(_HOUR_S)[-self._outlook.days * _DAY_STEPS :]
         del self._forecast[:]
         if len(values) < 2 * _DAY_STEPS:
             return

@@ -3,19 +3,21 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
-from colo_common.model.invalid import InvalidInput
-from colo_common.model.nearest import hint
+from colo_common.model.duration import format_duration
+from colo_common.model.estimator_rules import HISTORY_MS, HORIZON_MS, LAST, LOOKING_AHEAD
 from colo_overcommit.estimators import dsp
 from colo_overcommit.estimators.histogram import HistogramEstimator
 from colo_overcommit.estimators.n_sigma import NSigmaEstimator
+from colo_overcommit.estimators.outlook import Outlook, outlook_of
 from colo_overcommit.estimators.peak import PeakEstimator
 from colo_overcommit.estimators.periodic import PeriodicEstimator
 from colo_overcommit.estimators.pid import PidEstimator
 from colo_overcommit.estimators.rc_like import RcLikeEstimator
 from colo_overcommit.estimators.states import EstimatorState
+from colo_overcommit.estimators.steps import STEP_MS
 from colo_overcommit.estimators.window import OF_CPU, OF_MEMORY, WindowEstimator
 
-__all__ = ["ESTIMATORS", "LAST", "Estimator", "Quantity", "check_estimator", "estimator_of"]
+__all__ = ["ESTIMATORS", "Estimator", "EstimatorChoice", "Quantity", "estimator_of"]
 
 
 class Estimator(Protocol):
@@ -37,58 +39,56 @@ class Estimator(Protocol):
 class Quantity(NamedTuple):
     """What an estimator learns: bytes where `of_memory`, else mcpu. `phase`: 0 to 1, another one for each series.
 
-    `own`: the number that the estimator takes, when it is not the usual one.
+    `own`: the number that the estimator takes, when it is not the usual one. `outlook`: how far it looks, if it looks ahead.
     """
 
     of_memory: bool = False
     phase: float = 0.0
     own: tuple[float, ...] = ()
+    outlook: Outlook = Outlook()
+
+
+class EstimatorChoice(NamedTuple):
+    """The estimator of a node: its name, with a number of its own if it has one, and how far it looks, in ms."""
+
+    name: str = LAST
+    horizon_ms: int = HORIZON_MS
+    history_ms: int = HISTORY_MS
+
+    @property
+    def kind(self) -> str:
+        """The name without the number."""
+        return self.name.partition(":")[0]
+
+    @property
+    def outlook(self) -> Outlook:
+        """How far it looks, in steps rounded up and days rounded down."""
+        return outlook_of(self.horizon_ms, self.history_ms)
+
+    @property
+    def text(self) -> str:
+        """For people: "periodic (the largest of the next 15m, by the last 7d)", or the name of one that does not look ahead."""
+        if self.kind not in LOOKING_AHEAD:
+            return self.name
+        ahead = format_duration(self.outlook.ahead_steps * STEP_MS)
+        return f"{self.name} (the largest of the next {ahead}, by the last {self.outlook.days}d)"
 
 
 def _dsp(quantity: Quantity) -> Estimator:
     unit = dsp.OF_MEMORY if quantity.of_memory else dsp.OF_CPU
-    return dsp.DspEstimator(unit, int(quantity.phase * dsp.FIT_EVERY_MS))
+    return dsp.DspEstimator(unit, int(quantity.phase * dsp.FIT_EVERY_MS), quantity.outlook)
 
 
-LAST: Final = "last"
-"""The newest value is all that is expected: the margin alone covers what comes."""
 ESTIMATORS: Final[Mapping[str, Callable[[Quantity], Estimator]]] = {
     "dsp": _dsp,
     "histogram": lambda quantity: HistogramEstimator(*quantity.own),
     "n-sigma": lambda quantity: NSigmaEstimator(*quantity.own),
     "peak": lambda quantity: PeakEstimator(*quantity.own),
-    "periodic": lambda _: PeriodicEstimator(),
+    "periodic": lambda quantity: PeriodicEstimator(quantity.outlook),
     "pid": lambda _: PidEstimator(),
     "rc-like": lambda quantity: RcLikeEstimator(*quantity.own),
     "window": lambda quantity: WindowEstimator(OF_MEMORY if quantity.of_memory else OF_CPU),
 }
-
-
-_NUMBERS: Final[Mapping[str, tuple[float, float]]] = {
-    "histogram": (0.5, 1),
-    "n-sigma": (0, 20),
-    "peak": (0, 20),
-    "rc-like": (0.5, 1),
-}
-
-
-def check_estimator(text: str) -> None:
-    """Raise InvalidInput for what is no name of an estimator, and for a number after its colon that it does not take."""
-    name, colon, number = text.partition(":")
-    names = (LAST, *ESTIMATORS)
-    if name not in names:
-        raise InvalidInput("estimator", f"is not one; {hint(name, names, 'estimators')}", text)
-    if not colon:
-        return
-    if name not in _NUMBERS:
-        raise InvalidInput("estimator", f"{name} takes no number", text)
-    least, most = _NUMBERS[name]
-    try:
-        is_inside = least <= float(number) <= most
-    except ValueError:
-        is_inside = False
-    if not is_inside:
-        raise InvalidInput("estimator", f"the number of {name} must be {least:g} to {most:g}", text)
 
 
 def estimator_of(name: str, state: EstimatorState | None = None, quantity: Quantity = Quantity()) -> Estimator | None:

@@ -3,28 +3,28 @@
 from array import array
 from typing import Final
 
+from colo_overcommit.estimators.outlook import Outlook
 from colo_overcommit.estimators.states import PeriodicState
 from colo_overcommit.estimators.steps import STEP_MS, Steps
 
 __all__ = ["PeriodicEstimator"]
 
 _DAY_STEPS: Final = 24 * 3_600_000 // STEP_MS
-_DAYS: Final = 7
-_KEPT: Final = (_DAYS + 1) * _DAY_STEPS
-#: 15 minutes ahead, in which the control plane has reacted to anything.
-_AHEAD_STEPS: Final = 3
+#: Seven days back, and the part of a day that is ahead.
+_KEPT: Final = 8 * _DAY_STEPS
 _UNKNOWN: Final = -1
 
 
 class PeriodicEstimator:
     """The largest value that the next 15 minutes had on any of the last seven days; None before a whole day was seen.
 
-    A day without values for these minutes does not count.
+    A day without values for these minutes does not count. Another outlook changes the minutes and the days.
     """
 
-    __slots__ = ("_expected", "_first", "_kept", "_newest", "_steps")
+    __slots__ = ("_expected", "_first", "_kept", "_newest", "_outlook", "_steps")
 
-    def __init__(self) -> None:
+    def __init__(self, outlook: Outlook = Outlook()) -> None:
+        self._outlook = outlook
         #: The value of step n is at n modulo eight days.
         self._kept = array("q", [_UNKNOWN]) * _KEPT
         self._expected: int | None = None
@@ -39,6 +39,25 @@ class PeriodicEstimator:
     def expected(self) -> int | None:
         """The value to expect."""
         return self._expected
+
+    def foretold(self, outlook: Outlook) -> int | None:
+        """The value to expect under another outlook."""
+        if self._newest - self._first < _DAY_STEPS:
+            return None
+        now = self._newest + 1
+        found = [
+            self._kept[step % _KEPT]
+            for day in range(1, outlook.days + 1)
+            for step in range(now - day * _DAY_STEPS, now - day * _DAY_STEPS + outlook.ahead_steps + 1)
+            if step >= 0
+        ]
+        known = max(found, default=_UNKNOWN)
+        return None if known == _UNKNOWN else known
+
+    def look(self, outlook: Outlook) -> None:
+        """Look as far as this from now on; what was learned stays."""
+        self._outlook = outlook
+        self._expect()
 
     def state(self) -> PeriodicState:
         """What `restore` takes."""
@@ -77,17 +96,7 @@ class PeriodicEstimator:
         self._newest = step
 
     def _expect(self) -> None:
-        self._expected = None
-        if self._newest - self._first >= _DAY_STEPS:
-            now = self._newest + 1
-            found = [
-                self._kept[step % _KEPT]
-                for day in range(1, _DAYS + 1)
-                for step in range(now - day * _DAY_STEPS, now - day * _DAY_STEPS + _AHEAD_STEPS + 1)
-                if step >= 0
-            ]
-            known = max(found, default=_UNKNOWN)
-            self._expected = None if known == _UNKNOWN else known
+        self._expected = self.foretold(self._outlook)
 
     def _forget(self) -> None:
         self._kept = array("q", [_UNKNOWN]) * _KEPT
