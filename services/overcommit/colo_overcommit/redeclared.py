@@ -76,5 +76,5 @@ def redeclared_of(labels: Mapping[str, str], now: ColocationPolicy, then: Coloca
 def _left_out(before: Sequence[WorkloadUsage], after: Sequence[WorkloadUsage]) -> tuple[int, int]:
     """The CPU and memory of the workloads that are left out."""
     kept = {one.workload for one in after}
-    gone = [one for one in before if one.workload not in kept]
-    return sum(one.cpu_used_mcpu for one in gone), sum(one.memory_used_bytes for one in gone)
+    without = [one for one in before if one.workload not in kept]
+    return sum(one.cpu_used_mcpu for one in without), sum(one.memory_used_bytes for one in without)
