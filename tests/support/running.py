@@ -18,7 +18,7 @@ from nats.js.api import ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
 from colo_cli.lab_options import LabOptions
-from colo_cli.lab_processes import LabProcess, LabProcesses
+from colo_cli.lab_processes import NO_PUBLIC_CA, LabProcess, LabProcesses
 from colo_common.events.fact import Fact
 from colo_common.events.registry import STREAMS
 from colo_common.events.subjects import matches
@@ -239,6 +239,7 @@ def flat_environment(directory: Path, nats_url: str, redis_url: str, nodes: int)
     options = LabOptions(nodes=nodes, speed=SPEED)
     period_ms = options.sample_period_ms
     return {
+        **NO_PUBLIC_CA,
         "COLO_NATS_URL": nats_url,
         "COLO_REDIS_URL": redis_url,
         "COLO_HTTP_PORT": "0",

@@ -18,7 +18,7 @@ from colo_cli.lab_feed import LabFeed
 from colo_cli.lab_observe import LabObserver
 from colo_cli.lab_options import LabOptions
 from colo_cli.lab_pace import LabClock, is_late
-from colo_cli.lab_processes import LabFailed, LabProcesses, log_notices
+from colo_cli.lab_processes import NO_PUBLIC_CA, LabFailed, LabProcesses, log_notices
 from colo_cli.lab_progress import LabProgress
 from colo_cli.lab_real import REAL_RESERVED_MCPU, RealNode
 from colo_cli.lab_real_feed import RealFeed
@@ -176,6 +176,8 @@ class _Lab:
             "COLO_SIM_REFLEX_LEASE_DEFAULT_MS": str(options.lease_ms),
             "COLO_EVICTOR_POLICY_GAP_MS": str(max(10_000, 4 * period_ms)),
         }
+        if not (options.nats_url or options.redis_url or options.otlp_endpoint.startswith("https:")):
+            found |= NO_PUBLIC_CA
         if options.real:
             found["COLO_OVERCOMMIT_NODE_RESERVED_CPU_MCPU"] = str(REAL_RESERVED_MCPU)
         return {key: value for key, value in found.items() if value}
