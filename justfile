@@ -44,12 +44,12 @@ fmt:
     ruff check --fix .
     ruff format .
 
-[doc('list the pure modules in the purity contract anew')]
+[doc('rewrite the list of pure modules in the purity contract')]
 [group('check')]
 purity:
     {{ python }} -m tests.repo.purity --write
 
-[doc('draw the import graph anew: docs/imports.md')]
+[doc('redraw the import graph: docs/imports.md')]
 [group('check')]
 imports:
     {{ python }} -m tests.repo.import_graph --write
@@ -59,17 +59,17 @@ imports:
 walk:
     {{ python }} -m tests.repo.walk
 
-[doc('list the metrics of the code anew: docs/metrics.md')]
+[doc('rewrite the list of metrics: docs/metrics.md')]
 [group('check')]
 metrics:
     {{ python }} -m tests.repo.metrics_page --write
 
-[doc('write the dashboards of Grafana anew: k8s/colo/files/dashboards')]
+[doc('regenerate the dashboards of Grafana: k8s/colo/files/dashboards')]
 [group('check')]
 dashboards:
     {{ python }} k8s/dashboards.py
 
-[doc('write the schema of the chart anew, and what kubectl applies (needs helm)')]
+[doc('regenerate the schema of the chart, and what kubectl applies (needs helm)')]
 [group('check')]
 chart:
     {{ python }} k8s/schema.py
@@ -155,7 +155,7 @@ lab *ARGS:
 
 # ---------------------------------------------------------------- release
 
-[doc('record the picture of README anew, from a lab that is run for it')]
+[doc('record the picture of README again, from a lab that is run for it')]
 [group('release')]
 picture:
     {{ python }} -m tests.picture

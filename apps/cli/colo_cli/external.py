@@ -28,7 +28,7 @@ def set_(
     output: Output = "table",
     api: str | None = None,
 ) -> int:
-    """Promise batch work no more than this on a node, until the time is over; said again, it counts anew.
+    """Promise batch work no more than this on a node, until the time is over; said again, its time begins again.
 
     The smallest of all sources and of the computed number counts; what batch work holds stays.
 

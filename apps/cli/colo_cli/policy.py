@@ -215,13 +215,13 @@ def _print_differences(found: "PolicyCheck") -> None:
 
 
 def _over_text(row: "NodePreview") -> str:
-    """So much of what batch work holds would be above the promise."""
+    """The CPU and memory by which the holds of batch work would exceed the new promise, "-" for none."""
     parts = [cpu_text(row.over_mcpu)] if row.over_mcpu else []
     return ", ".join([*parts, *([bytes_text(row.over_memory_bytes)] if row.over_memory_bytes else [])]) or "-"
 
 
 def _mid_text(row: "NodePreview") -> str:
-    """What the mid tier has and would have, "-" where it stays."""
+    """The promise of the mid tier now and under the new policy, "-" where it does not change."""
     now, would = (row.mid_cpu_mcpu, row.mid_memory_bytes), (row.would_mid_cpu_mcpu, row.would_mid_memory_bytes)
     first, second = (f"{cpu_text(each[0])}/{bytes_text(each[1])}" for each in (now, would))
     return "-" if now == would else f"{first} -> {second}"

@@ -311,7 +311,7 @@ class FileReader:
     def _bytes_of(self, kept: _Kept) -> bytes:
         """The content of a file that stays open. Reading on to an empty answer would have the kernel make the whole text again.
 
-        A file that has grown to most of a page is looked at anew: a list would come in pieces from there on.
+        A file that has grown to most of a page is looked at again: a list would come in pieces from there on.
         """
         if not kept.is_whole:
             return self._bytes(kept.descriptor)[0]

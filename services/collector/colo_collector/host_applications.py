@@ -38,7 +38,7 @@ class FollowedHostApplications:
             self._revision, self._document = event.revision, event.policy
 
     def changed(self, labels: Mapping[str, str], now_ms: int) -> SetHostApplications | None:
-        """The applications of a node with these labels, when they are others than the last call gave."""
+        """The applications of a node with these labels; None when they are the same as at the last call."""
         declared = self._document.host_applications
         given = None if declared is None else declared.of(labels, self._document.match)
         if given == self._given:

@@ -19,9 +19,11 @@ NAME_PREFIX: Final = "colo_"
 """How the names of all these programs begin."""
 _INSTRUCTION: Final = struct.Struct("<BBhi")
 _LOAD, _MOVE, _MOVE_TO, _AND, _SHIFT_RIGHT, _UNLESS_EQUAL, _EXIT = 0x61, 0xB7, 0xBF, 0x57, 0x77, 0x55, 0x95
-"""r = u32 at r + offset; r = number; r = r; r &= number; r >>= number; jump unless r is number; return r0."""
+"""Opcodes, in the notation of the kernel's documents: w0 = *(u32 *)(r1 + off); w0 = imm; w0 = w1; w0 &= imm; w0 >>= imm;
+if w0 != imm goto off; exit.
+"""
 _RESULT, _CONTEXT, _TYPE, _ACCESS, _MAJOR, _MINOR, _REST = 0, 1, 2, 3, 4, 5, 6
-"""Registers. The context is the kernel's, `_REST` the part of the access that a rule does not grant."""
+"""Registers. `_CONTEXT` points to the kernel's bpf_cgroup_dev_ctx, `_REST` is the part of the access that a rule does not grant."""
 _TYPES: Final = {"b": 1, "c": 2}
 _MODES: Final = {"m": 1, "r": 2, "w": 4}
 _NUMBER_MOST: Final = (1 << 31) - 1

@@ -502,7 +502,7 @@ class Reflex:
         return []
 
     def _found_frozen(self, event: FrozenFound, now_ms: int) -> list[ReflexEffect]:
-        """Somebody else froze or thawed batch work: it runs until the reflex decides anew."""
+        """Somebody else froze or thawed batch work: it runs until the reflex decides again."""
         self._thaw(Reason.BATCH_THAWED, now_ms)
         if event.is_frozen == self._is_frozen:
             return []

@@ -1,7 +1,7 @@
 """What the stream of facts still says of jobs whose rows are gone: the store was emptied while no jobs service was alive.
 
 A job is known from the fact that it was accepted, which has its specification, and from the moves of its replicas. Of a replica
-that had not ended only the number of its newest attempt counts: it is placed anew under a higher one, and the old one is stopped.
+that had not ended only the number of its newest attempt counts: it is placed again under a higher one, and the old one is stopped.
 """
 
 from msgspec import Struct

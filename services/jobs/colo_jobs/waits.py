@@ -45,7 +45,7 @@ class _Recent:
 
 
 class Waits:
-    """The waits of the newest 64 placements of each queue and QoS class. It is not stored: a restart begins anew.
+    """The waits of the newest 64 placements of each queue and QoS class. It is not stored: after a restart there are none.
 
     An estimate is the median of those waits that were longer than what the replica has waited already. Its error is measured: at
     each placement the median of the waits before it is compared with the real wait.

@@ -389,7 +389,7 @@ class OvercommitCore:
                 continue
             refreshed = self._refresh(node, known, now_ms)
             if not refreshed and known.freshness is Freshness.STALE:
-                # Whoever held it had begun to promise less.
+                # The instance that held the node before had already shrunk its promise.
                 refreshed = self._publish_late(node, known, now_ms)
             effects.extend(refreshed)
         return effects
@@ -503,7 +503,7 @@ class OvercommitCore:
         mid = mid_of_zones(mid_terms)
         was_fresh = last is not None and last.freshness is known.freshness
         if was_fresh and last is not None and known.freshness is not Freshness.FRESH:
-            # Of a late sample each fifth is published, however small, and nothing else moves.
+            # A late promise shrinks in fifths: each fifth is published, however small, and in between nothing is.
             if (zones, mid) == (last.zones, last.mid):
                 return []
             known.is_changed = True
@@ -604,7 +604,7 @@ class OvercommitCore:
                 known.samples = 0
                 self._watch.departed(node, self.guard.watched_ms(now_ms))
             elif known.freshness is Freshness.STALE and known.watched_ms is not None:
-                # It was another instance's when it was late first, which withheld it.
+                # Another instance held the node when its sample became late, and withheld the promise.
                 self._watch.late(node, known.watched_ms)
         for node in self._watch.forgotten(self.guard.watched_ms(now_ms)):
             if len(self.nodes[node].held):
@@ -692,7 +692,7 @@ class OvercommitCore:
         )
 
     def _held(self, node: str, now_ms: int) -> HeldByBatch:
-        """The holds of the node, which are told something new now."""
+        """The holds of the node, for a caller that changes them now."""
         known = self._known(node)
         if known is None:
             return HeldByBatch()

@@ -135,7 +135,7 @@ class NatsConnection:
         await self._on_connected()
 
     async def _follow_identity(self, path: Path) -> None:
-        """Connect anew when the file of the credentials has changed; the server then knows this process by the new ones."""
+        """Connect again when the file of the credentials has changed; the server then knows this process by the new ones."""
         known = _changed_at(path)
         while True:
             await asyncio.sleep(_IDENTITY_LOOK_S)

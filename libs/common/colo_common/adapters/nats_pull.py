@@ -175,7 +175,7 @@ class PullConsumer:
         """Messages that were discarded or lost since the message `received`, before this consumer listened, are missed too."""
         state = (await self._jetstream.stream_info(self._source.stream)).state
         if state.last_seq < received:
-            # It was made again, or restored: it begins anew.
+            # It was made again, or restored: it begins again.
             self._last_seq = 0
             await self._tell_missed(
                 f"{self._source.stream} ends at {state.last_seq}, and {received} was received from it"

@@ -94,7 +94,7 @@ class PreviewPolicy(Struct, frozen=True, kw_only=True):
 
 
 class ZonePreview(Struct, frozen=True, kw_only=True):
-    """One zone whose promise would be another one."""
+    """One zone whose promise would change, before and after."""
 
     zone: Number
     batch_cpu_mcpu: Mcpu

@@ -51,7 +51,7 @@ _NUMBERS: Final[Mapping[str, tuple[float, float]]] = {
 
 
 def check_estimator(text: str, field: str = "estimator") -> None:
-    """Raise InvalidInput for what is no name of an estimator, and for a number after its colon that it does not take."""
+    """Raise InvalidInput for a text that is no `NAME` or `NAME:NUMBER` of an estimator, or whose number it does not take."""
     name, colon, number = text.partition(":")
     if name not in ESTIMATOR_NAMES:
         raise InvalidInput(field, f"is not one; {hint(name, ESTIMATOR_NAMES, 'estimators')}", text)

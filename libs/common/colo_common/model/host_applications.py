@@ -89,7 +89,7 @@ class HostApplications(Struct, frozen=True, kw_only=True, omit_defaults=True, fo
         return self.applications if found is None else found
 
     def texts(self) -> dict[str, str]:
-        """Place -> what stands there, for people."""
+        """The place of each entry in the document ("applications[0]") and its text for people, by place."""
         found = {f"applications[{number}]": each.text() for number, each in enumerate(self.applications)}
         for number, override in enumerate(self.overrides):
             place = f"overrides[{number}]"

@@ -46,7 +46,7 @@ class CoreCookies:
             return f"process {pid}: {error.strerror}"
 
     def counts(self, pids: Iterable[int]) -> tuple[int, int]:
-        """How many of these processes, which should have a cookie, have one, and how many have none, but for those that ended."""
+        """Of these processes, which should all have a cookie, how many have one and how many have none. Ended ones count nowhere."""
         found = [0, 0]
         for pid in () if self._wanted == "no" else pids:
             try:
@@ -56,7 +56,7 @@ class CoreCookies:
         return found[0], found[1]
 
     def _takes(self, pid: int, like: int) -> bool:
-        """Whether it has the other's cookie now. One that has just ended, or has none itself, gives none."""
+        """Give `pid` the cookie of the process `like`; False when `like` has ended or has no cookie."""
         try:
             if not self._kernel.cookie_of(like):
                 return False

@@ -164,7 +164,7 @@ class ObservingRuntime:
         return self._fast.read(now_ms)
 
     def set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten:
-        """What would be written for this ceiling."""
+        """Report the write of this ceiling, which is not made."""
         before_mcpu, self._ceiling_mcpu = self._ceiling_mcpu, ceiling_mcpu
         knob = self._tree.observed(KnobWrite(path=BATCH, knob=Knob.CPU_QUOTA, value=quota_us(ceiling_mcpu)))
         before = "" if before_mcpu is None else str(quota_us(before_mcpu))
@@ -177,7 +177,7 @@ class ObservingRuntime:
         return self._ceiling_mcpu
 
     def set_frozen(self, *, is_frozen: bool) -> FreezeWritten:
-        """What would be written. It never comes to that: no batch work runs here that could be frozen."""
+        """Report the freeze or thaw, which is not made: an executor that observes starts no batch work that could be frozen."""
         return FreezeWritten(is_frozen=is_frozen, observed=True)
 
     def read_frozen(self) -> bool:

@@ -126,7 +126,7 @@ class ProcessRuntime:
             self._log.warning("no-core-scheduling", detail=refusal)
         self._running: dict[str, RunningAttempt] = {}
         self._batch: set[str] = set()
-        # Attempts of batch work that are being ended, which a frozen process neither hears nor, under v1, does.
+        # Attempts of batch work that are being ended. A frozen process handles no SIGTERM, and under v1 does not die of SIGKILL.
         self._leaving: set[str] = set()
         self._exits: deque[ReplicaExited] = deque()
         self._ending = Ending(self._output_dir, self._kill_now, self._drop, self._ended)

@@ -55,7 +55,7 @@ class DspEstimator:
     __slots__ = ("_base", "_expected", "_fit_ms", "_forecast", "_outlook", "_phase_ms", "_series", "_steps", "_unit")
 
     def __init__(self, unit: int = OF_CPU, phase_ms: int = 0, outlook: Outlook = Outlook()) -> None:
-        """`unit`: so much of the values is 1 for the filters."""
+        """`unit`: the value that the filters count as 1."""
         self._unit, self._phase_ms, self._outlook = unit, phase_ms % FIT_EVERY_MS, outlook
         self._series = GaplessSeries(_STEP_S, _DAYS * _DAY_STEPS, "f")
         #: One period of values, of which the first is that of the step `_base`; empty: no period is known.
@@ -92,7 +92,7 @@ class DspEstimator:
         self._expect()
 
     def state(self) -> DspState:
-        """What `restore` takes."""
+        """The state of the estimator, for `restore`."""
         values = tuple([int(value) if value.is_integer() else value for value in self._series.values])
         return DspState(
             steps=self._steps.state(),
@@ -104,7 +104,7 @@ class DspEstimator:
         )
 
     def restore(self, state: DspState) -> None:
-        """Go on from this state."""
+        """Replace the state by one that `state` returned."""
         self._steps.restore(state.steps)
         self._series.end_s, self._series.values = state.end_s, array("f", state.values)
         self._base, self._forecast, self._fit_ms = state.base, array("q", state.forecast), state.fit_ms

@@ -50,6 +50,6 @@ class GaplessSeries:
         return self.values[len(self.values) - count :]
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Forget all values."""
         self.end_s = -1
         del self.values[:]

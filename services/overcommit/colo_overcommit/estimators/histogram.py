@@ -45,7 +45,7 @@ class HistogramEstimator:
         return self._expected
 
     def state(self) -> HistogramState:
-        """What `restore` takes."""
+        """The state of the estimator, for `restore`."""
         return HistogramState(
             steps=self._steps.state(),
             buckets=tuple(sorted(self._sums.items())),
@@ -55,7 +55,7 @@ class HistogramEstimator:
         )
 
     def restore(self, state: HistogramState) -> None:
-        """Go on from this state."""
+        """Replace the state by one that `state` returned."""
         self._steps.restore(state.steps)
         self._sums, self._total, self._weight = dict(state.buckets), state.total, state.weight
         self._count = state.count

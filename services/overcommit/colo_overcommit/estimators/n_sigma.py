@@ -33,11 +33,11 @@ class NSigmaEstimator:
         return self._expected
 
     def state(self) -> NSigmaState:
-        """What `restore` takes."""
+        """The state of the estimator, for `restore`."""
         return NSigmaState(steps=self._steps.state(), values=tuple(self._values))
 
     def restore(self, state: NSigmaState) -> None:
-        """Go on from this state."""
+        """Replace the state by one that `state` returned."""
         self._steps.restore(state.steps)
         self._values = deque(state.values, maxlen=_STEPS)
         self._expect()

@@ -27,10 +27,10 @@ class PeakEstimator:
         return max((each for each in parts if each is not None), default=None)
 
     def state(self) -> PeakState:
-        """What `restore` takes."""
+        """The state of the estimator, for `restore`."""
         return PeakState(n_sigma=self._n_sigma.state(), histogram=self._histogram.state())
 
     def restore(self, state: PeakState) -> None:
-        """Go on from this state."""
+        """Replace the state by one that `state` returned."""
         self._n_sigma.restore(state.n_sigma)
         self._histogram.restore(state.histogram)

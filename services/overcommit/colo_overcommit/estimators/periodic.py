@@ -60,7 +60,7 @@ class PeriodicEstimator:
         self._expect()
 
     def state(self) -> PeriodicState:
-        """What `restore` takes."""
+        """The state of the estimator, for `restore`."""
         runs: list[tuple[int, list[int]]] = []
         for step in range(max(self._newest - _KEPT + 1, 0), self._newest + 1):
             value = self._kept[step % _KEPT]
@@ -74,7 +74,7 @@ class PeriodicEstimator:
         )
 
     def restore(self, state: PeriodicState) -> None:
-        """Go on from this state; of more values than are kept the newest count."""
+        """Replace the state by one that `state` returned; of more values than are kept the newest count."""
         self._forget()
         self._steps.restore(state.steps)
         for start, values in state.runs:

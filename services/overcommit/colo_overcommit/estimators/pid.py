@@ -28,7 +28,7 @@ class PidParams(NamedTuple):
 
 
 class PidController:
-    """The adjustments of a knob by one indicator. They add up while the knob stays, and begin anew when it was moved."""
+    """The adjustments of a knob by one indicator. They add up while the knob stays, and begin again when it was moved."""
 
     __slots__ = ("_error", "_knob", "_params", "_total", "_upper")
 
@@ -94,9 +94,9 @@ class PidEstimator:
         return None if self._taken_ms < 0 else math.ceil(self._kept)
 
     def state(self) -> PidState:
-        """What `restore` takes."""
+        """The state of the estimator, for `restore`."""
         return PidState(taken_ms=self._taken_ms, kept=self._kept)
 
     def restore(self, state: PidState) -> None:
-        """Go on from this state."""
+        """Replace the state by one that `state` returned."""
         self._taken_ms, self._kept = state.taken_ms, state.kept

@@ -17,7 +17,7 @@ from colo_overcommit.estimators.steps import STEP_MS
 __all__ = ["WORKS_MOST", "WorkPart", "RcLikeEstimator"]
 
 WORKS_MOST: Final = 128
-"""So many workloads of a zone are known by name; what more of them use counts together, like that of work nobody reports."""
+"""The most workloads of a zone that are followed one by one. The use of the others counts together, with unreported work."""
 _STEPS: Final = 24
 _MILLION: Final = 1_000_000
 _PERCENTILE: Final = 0.99
@@ -116,14 +116,14 @@ class RcLikeEstimator:
         return self._expected
 
     def state(self) -> RcLikeState:
-        """What `restore` takes."""
+        """The state of the estimator, for `restore`."""
         works = (
             WorkState(work=name, values=tuple(work.values), largest=work.largest) for name, work in self._works.items()
         )
         return RcLikeState(step=self._step, works=tuple(works), expected=self._expected)
 
     def restore(self, state: RcLikeState) -> None:
-        """Go on from this state."""
+        """Replace the state by one that `state` returned."""
         self._works = {each.work: _Work(self._of, each.values, each.largest) for each in state.works}
         self._works.setdefault(_REST, _Work(self._of))
         self._step, self._expected = state.step, state.expected

@@ -144,7 +144,7 @@ def _is_peak(correlation: Floats, at: int, reach: int) -> bool:
 
 
 def _slope(values: Floats) -> float:
-    """The slope of the line, times a positive number."""
+    """A number with the sign of the slope of the least-squares line, and proportional to it for one length of `values`."""
     places = np.arange(len(values)) - (len(values) - 1) / 2
     return float(places @ values)
 

@@ -38,7 +38,7 @@ class Steps:
         self._largest = max(self._largest, value)
 
     def state(self) -> StepsState:
-        """What `restore` takes."""
+        """The state of the estimator, for `restore`."""
         return StepsState(step=self._step, largest=self._largest)
 
     def restore(self, state: StepsState) -> None:

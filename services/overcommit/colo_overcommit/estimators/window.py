@@ -80,12 +80,12 @@ class WindowEstimator:
         return None if last is None else max(math.ceil(last), 0)
 
     def state(self) -> WindowState:
-        """What `restore` takes."""
+        """The state of the estimator, for `restore`."""
         samples = tuple((int(at), int(value)) for at, value in self._window.samples)
         return WindowState(taken_ms=self._taken_ms, samples=samples, last=self._window.last)
 
     def restore(self, state: WindowState) -> None:
-        """Go on from this state."""
+        """Replace the state by one that `state` returned."""
         self._forget()
         self._taken_ms = state.taken_ms
         self._window.samples, self._window.last = [*state.samples], state.last

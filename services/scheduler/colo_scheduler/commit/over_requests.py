@@ -31,7 +31,7 @@ class OverRequests:
     def note(self, attempt: Attempt, now_ms: int) -> None:
         """A request of this attempt came although it is over: ask soon whether it still waits."""
         since_ms = self._since_ms.get(attempt)
-        # One that was seen long ago, and waited no more then, is seen anew.
+        # A request that was last seen long ago, and had stopped waiting, counts as a new one.
         if since_ms is not None and now_ms - since_ms < 2 * self._after_ms:
             return
         self._since_ms.pop(attempt, None)
