@@ -46,7 +46,7 @@ class CoreCookies:
             return f"process {pid}: {error.strerror}"
 
     def counts(self, pids: Iterable[int]) -> tuple[int, int]:
-        """Of these processes, which should all have a cookie, how many have one and how many have none. Ended ones count nowhere."""
+        """Of these processes, which should all have a cookie, how many have one and how many none. Ended ones do not count."""
         found = [0, 0]
         for pid in () if self._wanted == "no" else pids:
             try:
