@@ -147,6 +147,10 @@ def test_what_is_held_is_known_by_importance_until_it_is_released() -> None:
     bench.core.check()
 
 
+CROWD = 48
+"""More nodes than four steps of a search look at."""
+
+
 def a_crowd(nodes: int) -> Bench:
     """Full nodes, with nobody on most of them who could leave for others; no step is long enough to look at all of them."""
     bench = a_bench(*(f"n{number:03}" for number in range(nodes)))
@@ -182,7 +186,7 @@ def in_time(bench: Bench, wakes_most: int = 1_000) -> list[Any]:
 
 
 def test_a_search_goes_on_from_wake_to_wake_and_lets_decisions_go_first() -> None:
-    bench = a_crowd(60)
+    bench = a_crowd(CROWD)
     assert proposals(pending(bench, a_placement_request("high/t/0", mcpu=3_000, priority=9))) == []
     assert bench.core.deadline_ms() == 1
     (proposed,) = proposals(in_time(bench))
@@ -191,7 +195,7 @@ def test_a_search_goes_on_from_wake_to_wake_and_lets_decisions_go_first() -> Non
 
 
 def test_what_changed_while_it_was_searched_is_searched_again() -> None:
-    whole = a_crowd(60)
+    whole = a_crowd(CROWD)
     pending(whole, a_placement_request("high/t/0", mcpu=3_000, priority=9))
     (undisturbed,) = proposals(in_time(whole))
     victims = undisturbed.proposal.victims
@@ -199,7 +203,7 @@ def test_what_changed_while_it_was_searched_is_searched_again() -> None:
     # One of them leaves on its own: when the search has begun, when it is under way, and before the last of its steps.
     assert whole.now_ms > 4
     for wakes in (0, whole.now_ms // 2, whole.now_ms - 2, whole.now_ms - 1):
-        bench = a_crowd(60)
+        bench = a_crowd(CROWD)
         pending(bench, a_placement_request("high/t/0", mcpu=3_000, priority=9))
         assert proposals(in_time(bench, wakes)) == []
         bench.tell(ReplicasWithdrawn(attempts=((victims[0].replica, victims[0].attempt),), reason=Reason.CANCELLED))
@@ -209,14 +213,14 @@ def test_what_changed_while_it_was_searched_is_searched_again() -> None:
 
 
 def test_who_waits_no_more_is_searched_nothing_for() -> None:
-    bench = a_crowd(60)
+    bench = a_crowd(CROWD)
     assert proposals(pending(bench, a_placement_request("high/t/0", mcpu=3_000, priority=9))) == []
     bench.tell(ReplicasWithdrawn(attempts=(("high/t/0", 1),), reason=Reason.CANCELLED))
     assert proposals(in_time(bench)) == []
 
 
 def test_a_search_is_given_up_where_nodes_change_faster_than_they_are_looked_at() -> None:
-    bench = a_crowd(60)
+    bench = a_crowd(CROWD)
     pending(bench, a_placement_request("high/t/0", mcpu=3_000, priority=9))
     for number in range(8):
         bench.tell(a_node(f"more{number}"))
