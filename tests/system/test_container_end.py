@@ -44,7 +44,9 @@ async def test_the_end_of_its_container_ends_the_executor_and_none_of_its_work(
     container: CgroupTree, tmp_path: Path
 ) -> None:
     policy = ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=f"colo-container-{os.getpid()}")
-    groups = sorted({os.path.join(mount, container.name) for mount in container.hierarchy.mounts.values()})
+    hierarchy = container.hierarchy
+    # Of every hierarchy, as a kubelet looks for what is left of a pod.
+    groups = sorted({os.path.join(mount, container.name) for mount in (*hierarchy.mounts.values(), *hierarchy.others)})
     process = await asyncio.create_subprocess_exec(
         *("sh", "-c", ENTERS, "sh", *groups, "--"),
         *(sys.executable, "-m", "tests.system.process_executor", policy.state_dir, policy.subtree, "run", "sleep 3600"),

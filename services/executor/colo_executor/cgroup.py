@@ -51,7 +51,7 @@ class CgroupTree:
 
     `created` is called with the path of a directory before it is made. `changing` is called with path and old value of a file that
     this tree did not make, before its first write. Paths are relative to the cgroup root. `controllers` limits the subtree to the
-    listed controllers of each cgroup version.
+    listed controllers of each cgroup version. Of the hierarchies without a controller of ours (v1) it has the top group only.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class CgroupTree:
 
     def make(self, group: str) -> None:
         """Make the group under every controller, unless it exists. Its parent must exist."""
-        for mount in self._mounts():
+        for mount in self._mounts_of(group):
             with self._parent(mount, group) as (parent_fd, last):
                 path = self._shown(mount, group)
                 if self.version == 2:
@@ -105,7 +105,7 @@ class CgroupTree:
     def to_make(self, group: str) -> tuple[KnobValue, ...]:
         """What `make` would do; nothing is made. A group that is not there has the value "a control group"."""
         found = []
-        for mount in self._mounts():
+        for mount in self._mounts_of(group):
             if self._is_at(mount, group):
                 continue
             if self.version == 2:
@@ -129,7 +129,7 @@ class CgroupTree:
         """Remove the group, and the groups that its processes made in it, under every controller; False when one stayed."""
         self._kept.pop(group, None)
         removed = True
-        for mount in self._mounts():
+        for mount in self._mounts_of(group):
             removed = self._rmdir(mount, group) and removed
         return removed
 
@@ -151,7 +151,7 @@ class CgroupTree:
 
     def is_whole(self, group: str) -> bool:
         """Whether the group exists under every controller."""
-        return all(self._is_at(mount, group) for mount in self._mounts())
+        return all(self._is_at(mount, group) for mount in self._mounts_of(group))
 
     def _is_at(self, mount: str, group: str) -> bool:
         try:
@@ -183,7 +183,7 @@ class CgroupTree:
 
     def own_group(self, group: str) -> tuple[str, ...]:
         """Take a group for this executor's own, where it exists: old values of its files need not be noted. Returns its paths."""
-        paths = tuple(self._shown(mount, group) for mount in self._mounts() if self._is_at(mount, group))
+        paths = tuple(self._shown(mount, group) for mount in self._mounts_of(group) if self._is_at(mount, group))
         self._own.update(paths)
         return paths
 
@@ -416,9 +416,14 @@ class CgroupTree:
     # ------------------------------------------------------------ processes
 
     def attach(self, group: str, pid: int) -> None:
-        """Move the process into the group under every controller."""
+        """Move the process into the group under every controller, and into the subtree's top group in every other hierarchy.
+
+        Else it would be in the executor's own group there, and who ends that group, such as a kubelet a pod, would end it too.
+        """
         for mount in self._mounts():
             self._write(mount, group, "cgroup.procs", str(pid), None)
+        for mount in self.hierarchy.others:
+            self._write(mount, "", "cgroup.procs", str(pid), None)
 
     def pids(self, group: str) -> tuple[int, ...]:
         """The processes of the group and of the groups in it, by the cpu controller; empty when the group does not exist."""
@@ -518,11 +523,11 @@ class CgroupTree:
 
     def holds(self, path: str) -> bool:
         """Whether the path, relative to the cgroup root, is in this subtree."""
-        return any(f"{path}/".startswith(f"{self._shown(mount, '')}/") for mount in self._mounts())
+        return any(f"{path}/".startswith(f"{self._shown(mount, '')}/") for mount in self._mounts_of(""))
 
     def top_of(self, path: str) -> str:
         """The top group that the path, relative to the cgroup root, is in; "" for files of the root itself."""
-        for mount in self._mounts():
+        for mount in self._mounts_of(""):
             prefix = self._shown(mount, None)
             rest = path if prefix == "." else path.removeprefix(f"{prefix}/")
             if (prefix == "." or rest != path) and "/" in rest:
@@ -543,6 +548,9 @@ class CgroupTree:
     def _mounts(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self.hierarchy.mounts[name] for name in self._controllers()))
 
+    def _mounts_of(self, group: str) -> tuple[str, ...]:
+        return self._mounts() if group else (*self._mounts(), *self.hierarchy.others)
+
     def _controllers(self) -> tuple[str, ...]:
         return tuple(name for name in CONTROLLERS if name in self.hierarchy.mounts)
 
@@ -552,7 +560,7 @@ class CgroupTree:
 
     def _place(self, path: str) -> tuple[str, str | None, str]:
         """Mount, group (None: the mount itself) and file name of a path that `_shown` made. Raises CgroupError for others."""
-        for mount in self._mounts():
+        for mount in self._mounts_of(""):
             for group in (None, ""):
                 prefix = self._shown(mount, group)
                 rest = path if prefix == "." else path.removeprefix(prefix + "/")

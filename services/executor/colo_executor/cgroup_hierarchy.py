@@ -18,10 +18,14 @@ class CgroupError(Exception):
 
 
 class CgroupHierarchy(Struct, frozen=True, kw_only=True):
-    """The mount of each controller. `version` 1: one directory a controller; 2: the same directory for all controllers."""
+    """The mount of each controller. `version` 1: one directory a controller; 2: the same directory for all controllers.
+
+    `others` are the further hierarchies of cgroup v1, those without a controller among them, in which nothing is limited.
+    """
 
     version: int
     mounts: dict[str, str]
+    others: tuple[str, ...] = ()
 
 
 def find_hierarchy(root: str) -> CgroupHierarchy:
@@ -43,11 +47,22 @@ def find_hierarchy(root: str) -> CgroupHierarchy:
             if os.path.exists(os.path.join(path, "cgroup.procs"))
             and (name not in _MAY_BE_READ_ONLY or os.access(path, os.W_OK))
         }
-        hierarchy = CgroupHierarchy(version=1, mounts=mounts)
+        hierarchy = CgroupHierarchy(version=1, mounts=mounts, others=_others(root))
     lacking = [name for name in _NEEDED[hierarchy.version] if name not in hierarchy.mounts]
     if lacking:
         raise CgroupError(f"cgroup v{hierarchy.version} below {root} lacks the controllers {', '.join(lacking)}")
     return hierarchy
+
+
+def _others(root: str) -> tuple[str, ...]:
+    """The hierarchies that this process may write and none of whose controllers is one of ours: blkio, systemd's, unified ..."""
+    known = {os.path.realpath(os.path.join(root, name)) for name in CONTROLLERS}
+    found = {os.path.realpath(entry.path) for entry in os.scandir(root) if entry.is_dir()}
+    return tuple(
+        path
+        for path in sorted(found - known)
+        if os.path.exists(os.path.join(path, "cgroup.procs")) and os.access(path, os.W_OK)
+    )
 
 
 def check_file_system(directory: str, proc_root: str) -> None:

@@ -149,7 +149,8 @@ def open_observing(settings: ExecutorSettings) -> ObservingRuntime:
 
 def _withheld(settings: ExecutorSettings) -> CpuSet:
     """The CPUs that no placed work may use, once each place of control groups is known to be one."""
-    for mount in find_hierarchy(settings.process.cgroup_root).mounts.values():
+    hierarchy = find_hierarchy(settings.process.cgroup_root)
+    for mount in (*hierarchy.mounts.values(), *hierarchy.others):
         check_file_system(mount, settings.process.proc_root)
     return settings.withheld_cpus(cpu_index(settings.process.sys_root))
 
