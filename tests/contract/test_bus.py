@@ -256,6 +256,13 @@ async def test_a_replaying_listener_gets_the_last_of_each_subject_then_what_come
         await bus.publish([kept(node("c"), "c1"), kept(node("a"), "a3")])
         await received.until(lambda: len(_of(received, own)) == 4)
     assert _of(received, own) == ["b1", "a2", "c1", "a3"]
+    # What was there before is as old as the bus says, what comes is new.
+    ages = {one.data.decode(): one.age_ms for one in received.deliveries if f".{own}-" in one.subject}
+    assert {name: age_ms > 0 for name, age_ms in ages.items()} == {"b1": True, "a2": True, "c1": False, "a3": False}
+    later = Received()
+    async with listening(bus, source, later):
+        await later.until(lambda: len(_of(later, own)) == 3)
+    assert all(one.age_ms > 0 for one in later.deliveries if f".{own}-" in one.subject)
 
 
 async def test_an_unnamed_listener_begins_now(bus: Bus, own: str) -> None:

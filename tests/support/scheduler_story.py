@@ -19,6 +19,7 @@ from colo_common.events.node import (
     ZoneMid,
 )
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
+from colo_common.events.replayed import Replayed
 from colo_common.events.requests import ExplainPlacement, HoldsReply, ListHolds, PlacementsExplained
 from colo_common.model.constraints import (
     UNCONSTRAINED,
@@ -296,8 +297,11 @@ class Story:
         return delivered(self.bench.say(node))
 
     def do_allocatable(self, args: Args) -> str:
-        """allocatable NAME 4000:8 2000:4 freshness=fresh mid=1000:2,0:0: mcpu and GiB of each zone, and of its mid tier."""
-        args.only("freshness", "mid")
+        """allocatable NAME 4000:8 2000:4 freshness=fresh mid=1000:2,0:0: mcpu and GiB of each zone, and of its mid tier.
+
+        replayed= the bus had kept it for so many ms.
+        """
+        args.only("freshness", "mid", "replayed")
         fact = an_allocatable(
             args.word(0),
             [_zone(word) for word in args.words[1:]],
@@ -305,6 +309,8 @@ class Story:
             freshness=Freshness(args.text("freshness", "fresh")),
             mid=[_zone(word) for word in args.text("mid", "").split(",") if word],
         )
+        if "replayed" in args.named:
+            return delivered(self.bench.say(Replayed(fact=fact, age_ms=args.number("replayed"))))
         return delivered(self.bench.say(fact))
 
     def do_freshness(self, args: Args) -> str:

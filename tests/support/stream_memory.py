@@ -94,6 +94,10 @@ class MemoryStream:
     def _forget(self, seq: int) -> None:
         del self.messages[seq], self._stored_s[seq]
 
+    def age_ms(self, seq: int) -> int:
+        """How long ago the message was stored, at least 1."""
+        return max(1, round((asyncio.get_running_loop().time() - self._stored_s[seq]) * 1_000))
+
     def _forget_ids(self, now_s: float) -> None:
         # Ids expire in the order in which they came.
         while self._ids:
@@ -117,6 +121,7 @@ class MemoryConsumer:
                 self._cursor = stream.first_since(source)
             if source.last_per_subject:
                 self._redeliveries.extend(stream.last_per_subject(source.subjects))
+        self._live_from = self._cursor
         self._unacked: dict[int, asyncio.TimerHandle] = {}
         self._counts: dict[int, int] = {}
         self._woken = asyncio.Event()
@@ -138,7 +143,15 @@ class MemoryConsumer:
             return None
         message = self._stream.messages[seq]
         if not self._source.durable:
-            return Delivery(message.subject, message.data, message.headers, stream=self._source.stream, stream_seq=seq)
+            is_replayed = self._source.last_per_subject and seq < self._live_from
+            return Delivery(
+                message.subject,
+                message.data,
+                message.headers,
+                stream=self._source.stream,
+                stream_seq=seq,
+                age_ms=self._stream.age_ms(seq) if is_replayed else 0,
+            )
         count = self._counts[seq] = self._counts.get(seq, 0) + 1
         self._unacked[seq] = asyncio.get_running_loop().call_later(self._source.ack_wait_s, self.retry_after, seq, 0.0)
 

@@ -177,10 +177,11 @@ class Delivery:
     """One received message, from the bus through the inbox and the core to its acknowledgement. Nothing else holds a message.
 
     Exactly one of ack, nak and term is called; without a durable consumer (no `settle`) they do nothing. `deliveries` counts the
-    deliveries of the message so far. `stream` and `stream_seq` are where it is stored; "" and 0 for a live, lossy message.
+    deliveries of the message so far. `stream` and `stream_seq` are where it is stored; "" and 0 for a live, lossy message. With
+    `age_ms` it is the last message of a subject and was stored so many real ms ago, before anybody listened here; 0: it came live.
     """
 
-    __slots__ = ("_settle", "data", "deliveries", "fact", "headers", "stream", "stream_seq", "subject")
+    __slots__ = ("_settle", "age_ms", "data", "deliveries", "fact", "headers", "stream", "stream_seq", "subject")
 
     def __init__(
         self,
@@ -192,6 +193,7 @@ class Delivery:
         stream: str = "",
         stream_seq: int = 0,
         settle: Settle | None = None,
+        age_ms: int = 0,
     ) -> None:
         self.subject = subject
         self.data = data
@@ -200,6 +202,7 @@ class Delivery:
         self.stream = stream
         self.stream_seq = stream_seq
         self._settle = settle
+        self.age_ms = age_ms
         #: What `data` says, once somebody has decoded it: a message that many cores of one process hear is decoded once.
         self.fact: Fact | None = None
 

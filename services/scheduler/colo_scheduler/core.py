@@ -5,7 +5,7 @@ from functools import partial
 from itertools import islice
 from typing import assert_never
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from colo_common.events.effects import Conflict, Effect, FactsMissed, Reply, RequestReceived, StoreLost, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
@@ -14,6 +14,7 @@ from colo_common.events.job import MidPlacementsRequested, PlacementRequest, Pla
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
 from colo_common.events.placement import PlacementsReleased
 from colo_common.events.policy import PolicyChanged
+from colo_common.events.replayed import Replayed
 from colo_common.events.requests import (
     ExplainPlacement,
     ListHolds,
@@ -160,10 +161,12 @@ class SchedulerCore:
                 reports = [node.reported for node in nodes if node.reported is not None]
                 for report in self._colocation.follow(event, reports):
                     self.cluster.on_topology(report)
-            case AllocatableChanged():
-                self._note_received(event.node, self.cluster.on_allocatable(arrived(event, now_ms)), now_ms)
-            case FreshnessChanged():
-                self._note_received(event.node, self.cluster.on_freshness(arrived(event, now_ms)), now_ms)
+            case AllocatableChanged() | FreshnessChanged():
+                self._hear_of(arrived(event, now_ms), now_ms)
+            case Replayed(fact=AllocatableChanged() | FreshnessChanged() as fact):
+                self._hear_of(structs.replace(fact, at_ms=now_ms - event.age_ms), now_ms)
+            case Replayed():
+                pass
             case PlacementsRequested() | MidPlacementsRequested():
                 return self._placement_request(event.placement_requests, now_ms)
             case PendingReply():
@@ -271,6 +274,14 @@ class SchedulerCore:
         Each call checks one part of a large state, all parts in turn, because events wait while it runs.
         """
         self._audit.check()
+
+    def _hear_of(self, fact: AllocatableChanged | FreshnessChanged, now_ms: int) -> None:
+        """Take what overcommit says of a node, which is as old as its `at_ms`."""
+        if isinstance(fact, AllocatableChanged):
+            received = self.cluster.on_allocatable(fact)
+        else:
+            received = self.cluster.on_freshness(fact)
+        self._note_received(fact.node, received, now_ms)
 
     # ---- placement requests and ends
 

@@ -7,6 +7,7 @@ from colo_common.events.job import MidPlacementsRequested, PlacementsRequested, 
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
 from colo_common.events.placement import PlacementsReleased
 from colo_common.events.policy import PolicyChanged
+from colo_common.events.replayed import Replayed
 from colo_common.events.requests import PendingReply
 from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import RestrictionsChanged
@@ -31,6 +32,7 @@ Event = (
     NodeTopologyReported
     | AllocatableChanged
     | FreshnessChanged
+    | Replayed
     | PlacementsRequested
     | MidPlacementsRequested
     | ReplicasWithdrawn

@@ -127,9 +127,9 @@ _REPORTS_WAIT_MS: Final = 25
 
 HEARS: Final = (
     Subscription(type=NodeTopologyReported, durable=False, replay=True, may_wait_ms=_FACTS_WAIT_MS),
-    Subscription(type=AllocatableChanged, durable=False, replay=True, may_wait_ms=_FACTS_WAIT_MS),
+    Subscription(type=AllocatableChanged, durable=False, replay=True, may_wait_ms=_FACTS_WAIT_MS, aged=True),
     # The same wait as the allocatable published with it: a node that is fresh again must not be used with its old allocatable.
-    Subscription(type=FreshnessChanged, durable=False, replay=True, may_wait_ms=_FACTS_WAIT_MS),
+    Subscription(type=FreshnessChanged, durable=False, replay=True, may_wait_ms=_FACTS_WAIT_MS, aged=True),
     Subscription(type=RestrictionsChanged, durable=False, replay=True),
     Subscription(type=PolicyChanged, durable=False, replay=True),
     Subscription(type=PlacementsRequested),

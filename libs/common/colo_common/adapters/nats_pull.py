@@ -37,6 +37,7 @@ _SILENCE_S: Final = 2.5 * _HEARTBEAT_S
 _WATCH_LEAST_S: Final = 0.1
 _LOOK_EVERY_S: Final = 10.0
 _NS: Final = 1_000_000_000
+_NS_PER_MS: Final = 1_000_000
 #: The streams that discard their oldest messages at a limit.
 _DISCARDING: Final = frozenset(stream.value for stream, limits in STREAMS.items() if not limits.work_queue)
 #: What must be equal for a consumer to be left as it is.
@@ -84,6 +85,9 @@ class PullConsumer:
         #: Why there is no consumer now; "" while there is one, and before the first try.
         self.problem = ""
         self._last_seq: int | None = None
+        # Of a source of the last messages: when its consumer was made, by the server (Unix ns) and by the loop.
+        self._made_ns = 0
+        self._made_s = 0.0
         # Of the session: the inbox, the messages left of the open request, whether the sink handles one, when the last one came.
         self._inbox = ""
         self._next_subject = ""
@@ -217,7 +221,7 @@ class PullConsumer:
         raise _Renew(f"the server ended the request: {description or status}")
 
     async def _deliver(self, message: Msg) -> None:
-        deliveries, stream_seq, waiting = _numbers_of(message.reply)
+        deliveries, stream_seq, stored_ns, waiting = _numbers_of(message.reply)
         source = self._source
         self._open -= 1
         self._is_busy = True
@@ -232,6 +236,7 @@ class PullConsumer:
                     stream=source.stream,
                     stream_seq=stream_seq,
                     settle=partial(_settle, message) if source.durable else None,
+                    age_ms=self._age_ms(stored_ns),
                 )
             )
         finally:
@@ -246,6 +251,12 @@ class PullConsumer:
         self._logged = ""
         if self._open <= 0:
             await self._pull()
+
+    def _age_ms(self, stored_ns: int) -> int:
+        """How long ago a message was stored that the stream had before its consumer was made; 0 for any other one."""
+        if stored_ns >= self._made_ns:
+            return 0
+        return max(1, (self._made_ns - stored_ns) // _NS_PER_MS + int((self._seen_s - self._made_s) * 1_000))
 
     async def _make_consumer(self) -> str:
         """Create or update the consumer at the server; returns its name."""
@@ -277,6 +288,8 @@ class PullConsumer:
         info = await self._present(config) or await self._jetstream.add_consumer(source.stream, config)
         if config.deliver_policy is DeliverPolicy.BY_START_TIME:
             info = await self._made_later(config, info)
+        if source.last_per_subject:
+            self._made_ns, self._made_s = int(info.created.timestamp() * _NS), asyncio.get_running_loop().time()
         if self._last_seq is None and not source.durable:
             # A consumer created later continues from here, even if this one is lost before its first message.
             self._last_seq = info.delivered.stream_seq if info.delivered else 0
@@ -337,13 +350,16 @@ class PullConsumer:
             level("consumer-renewed", why=why)
 
 
-def _numbers_of(reply: str) -> tuple[int, int, int]:
-    """How often a message was delivered, its sequence in the stream, and how many wait behind it; faster than `Msg.metadata`."""
+def _numbers_of(reply: str) -> tuple[int, int, int, int]:
+    """How often a message was delivered, its sequence in the stream, when it was stored (Unix ns), and how many wait behind it.
+
+    Faster than `Msg.metadata`.
+    """
     # $JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<sequence of the consumer>.<time>.<waiting>, or, with a domain and an
     # account hash, two tokens more before the stream, and a random one at the end.
     tokens = reply.split(".")
     at = 4 if len(tokens) == 9 else 6
-    return int(tokens[at]), int(tokens[at + 1]), int(tokens[at + 4])
+    return int(tokens[at]), int(tokens[at + 1]), int(tokens[at + 3]), int(tokens[at + 4])
 
 
 async def _settle(message: Msg, settlement: Settlement, delay_s: float) -> None:

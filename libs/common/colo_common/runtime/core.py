@@ -63,6 +63,8 @@ class Subscription(Struct, frozen=True, kw_only=True):
     so that many messages are handled, stored and acknowledged together. A report then costs a fraction of what it costs alone.
     Types whose messages should stay in order relative to each other need the same value.
 
+    `aged`: of what a replay brings the core gets each message that was stored before as Replayed, with its age.
+
     `undecoded`: the core gets what is said of a node as Undecoded, and decodes what it needs.
     """
 
@@ -74,6 +76,7 @@ class Subscription(Struct, frozen=True, kw_only=True):
     since_most: int = 0
     may_wait_ms: int = 0
     undecoded: bool = False
+    aged: bool = False
 
 
 def source_of(service: str, subscription: Subscription) -> Source:

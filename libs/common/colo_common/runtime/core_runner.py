@@ -10,6 +10,7 @@ from prometheus_client import Counter
 
 from colo_common.events.effects import Conflict, Effect, RequestReceived, Wake
 from colo_common.events.fact import Fact
+from colo_common.events.replayed import Replayed
 from colo_common.events.requests import Refusal
 from colo_common.events.undecoded import Undecoded
 from colo_common.events.wire import decode, event_at
@@ -59,6 +60,8 @@ class CoreRunner:
         self.checks_every_batch = False
         #: Events about a node that the core gets as they came.
         self.undecoded: frozenset[type[Fact]] = frozenset()
+        #: Events of which the core gets the age when they are replayed.
+        self.aged: frozenset[type[Fact]] = frozenset()
         self._name = name
         self._core = core
         self._clock = clock
@@ -148,6 +151,8 @@ class CoreRunner:
             return Undecoded.of(delivery.subject, delivery.data)
         if delivery.fact is None:
             delivery.fact = decode(delivery.subject, delivery.data)
+        if delivery.age_ms and type(delivery.fact) in self.aged:
+            return Replayed(fact=delivery.fact, age_ms=round(delivery.age_ms / (1_000 * self._clock.real_s(1))))
         return delivery.fact
 
     def refuse(self, delivery: Delivery, reason: str) -> OutgoingBatch:

@@ -273,6 +273,7 @@ class Service:
             return False
         self._loaded = True
         self._core_runner.undecoded = frozenset(each.type for each in self._subscriptions if each.undecoded)
+        self._core_runner.aged = frozenset(each.type for each in self._subscriptions if each.aged)
         if self._store is not None and self._puts_back:
             self._listeners.append(self._spawn(watch_identity(self._store.identity, self._store_lost)))
         for source in sources_of(self.name, self._subscriptions):
