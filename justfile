@@ -64,7 +64,7 @@ walk:
 metrics:
     {{ python }} -m tests.repo.metrics_page --write
 
-[doc('regenerate the dashboards of Grafana: k8s/colo/files/dashboards')]
+[doc('regenerate the dashboards of Grafana: k8s/colo/files/dashboards, and in k8s/base')]
 [group('check')]
 dashboards:
     {{ python }} k8s/dashboards.py

@@ -1,10 +1,13 @@
-"""The four dashboards of Grafana: `python k8s/dashboards.py` writes them into the chart, which Compose uses as well."""
+"""The four dashboards of Grafana: `python k8s/dashboards.py` writes them into the chart, which Compose uses as well, and into what
+kubectl applies.
+"""
 
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 FOLDER = Path(__file__).parent / "colo" / "files" / "dashboards"
+BASE = Path(__file__).parent / "base" / "colo.yaml"
 # Whose metrics every service has, in the order in which work passes them.
 SERVICES = ("gateway", "jobs", "scheduler", "overcommit", "evictor", "collector", "executor")
 
@@ -180,7 +183,18 @@ def text(name: str) -> str:
     return json.dumps(board(name), indent=1) + "\n"
 
 
+def base() -> str:
+    """What kubectl applies, with these dashboards: each is one line there, as Helm writes it. The rest is `just chart`'s."""
+    known = {f"  {each}.json: ": text(each) for each in BOARDS}
+    lines = []
+    for line in BASE.read_text().splitlines(keepends=True):
+        head = line[: line.find(": ") + 2]
+        lines.append(f"{head}{json.dumps(known[head], ensure_ascii=False)}\n" if head in known else line)
+    return "".join(lines)
+
+
 if __name__ == "__main__":
     FOLDER.mkdir(parents=True, exist_ok=True)
     for each in BOARDS:
         (FOLDER / f"{each}.json").write_text(text(each))
+    BASE.write_text(base())
