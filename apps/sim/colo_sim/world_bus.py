@@ -254,7 +254,7 @@ class WorldBus:
         """Lose what the streams that keep every message stored since then: how many messages, and how many readers find out."""
         count = found = 0
         for name, stream in self.streams.items():
-            # Of a subject's last message an older one would come back, which its owner publishes anew anyway.
+            # Of a subject's last message an older one would come back, which its owner publishes again anyway.
             if stream.limits.max_msgs_per_subject == 1:
                 continue
             lost = stream.lose_since(since_ms)

@@ -72,7 +72,7 @@ def _program_of(proc_root: str, parent: int, pids: tuple[int, ...]) -> int | Non
     """The child of the process that runs a program of its own.
 
     A child that has not executed anything yet is its parent's copy, with its handlers and its stack; the kernel places the stack of
-    each program anew.
+    each program again.
     """
     own = _stat(proc_root, parent)
     if own is None:

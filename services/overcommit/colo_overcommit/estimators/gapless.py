@@ -14,7 +14,7 @@ GAP_MOST_S: Final = 3_600
 class GaplessSeries:
     """The newest values, at most `most`, one in each `interval_s`. `end_s` is the time of the newest one, -1 before the first.
 
-    A short gap is filled with the line between its ends; after one of more than an hour the series begins anew. With the typecode
+    A short gap is filled with the line between its ends; after one of more than an hour the series begins again. With the typecode
     "f" a value takes four bytes (float32), and a large one is off by at most one part in sixteen million.
     """
 

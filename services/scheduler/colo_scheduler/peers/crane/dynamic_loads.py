@@ -259,7 +259,7 @@ class DynamicLoads:
             self._value[name][row] = math.nan if amount is None or whole <= 0 else amount / whole
 
     def check_rows(self, held: Iterable[tuple[int, Collection[Attempt]]]) -> list[int]:
-        """The rows, of these, whose metrics differ from what writing them anew gives, or whose arrivals are not counted as they
+        """The rows, of these, whose metrics differ from what writing them again gives, or whose arrivals are not counted as they
         came. The metrics are right afterwards. `held`: each row with the attempts that its node holds.
         """
         wrong = []
