@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import pairwise
-from typing import Final
+from typing import Final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,6 @@ __all__ = [
     "CPU_BITS",
     "CPU_MAX",
     "LEVELS_MOST",
-    "OWN_KEY",
     "RANK_BITS",
     "RANK_MAX",
     "FloatArray",
@@ -45,6 +44,7 @@ __all__ = [
     "PreemptibleIndex",
     "importance_of",
     "pool_of",
+    "rank_key",
 ]
 
 FloatArray = npt.NDArray[np.float32]
@@ -54,9 +54,19 @@ CPU_BITS: Final = 24
 RANK_MAX: Final = (1 << RANK_BITS) - 1
 CPU_MAX: Final = (1 << CPU_BITS) - 1
 AWAY_RANK: Final = 1 << (RANK_BITS - 1)
-OWN_KEY: Final = 20 << (CPU_BITS + RANK_BITS)
 """Nodes are compared by one integer (`scoring.sort_keys`): 22 bits of weighted score, then free CPU left, then the rank. Ranks of
-other schedulers' nodes (`Cluster.prefer`) begin at AWAY_RANK; own nodes have OWN_KEY more, 20 points of weighted score."""
+other schedulers' nodes (`Cluster.prefer`) begin at AWAY_RANK."""
+_OWN_KEY: Final = 20 << (CPU_BITS + RANK_BITS)
+
+
+@overload
+def rank_key(rank: int) -> int: ...
+@overload
+def rank_key(rank: IntArray) -> IntArray: ...
+def rank_key(rank: int | IntArray) -> int | IntArray:
+    """What a node's key has by its rank: the earlier one more, and a scheduler's own node 20 points of weighted score more."""
+    return RANK_MAX - rank + (rank < AWAY_RANK) * _OWN_KEY
+
 
 # More than the total rounding error of a share of at most 100 in 32-bit floats (four steps, each less than 2^-17).
 _ROUNDING: Final = 2**-14
@@ -220,7 +230,7 @@ class Pool:
     def rank(self, ranks: IntArray) -> None:
         """Take the order in which equal nodes are chosen, a number below 2^17 each, shape (rows,)."""
         self.sync()
-        self._last[: ranks.size] = RANK_MAX - ranks + (ranks < AWAY_RANK) * OWN_KEY
+        self._last[: ranks.size] = rank_key(ranks)
         self.tie = (self.node_free_cpu << RANK_BITS) + self._last
 
     def sync(self) -> None:

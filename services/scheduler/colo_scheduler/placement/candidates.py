@@ -20,15 +20,14 @@ from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.inventory_index import UNLIMITED
 from colo_scheduler.cluster.node import BoolArray, Node
 from colo_scheduler.cluster.pool import (
-    AWAY_RANK,
     CPU_BITS,
     CPU_MAX,
-    OWN_KEY,
     RANK_BITS,
     RANK_MAX,
     FloatArray,
     Pool,
     pool_of,
+    rank_key,
 )
 from colo_scheduler.numa.zones import (
     IntArray,
@@ -86,7 +85,7 @@ class ClassContext:
     def key_of(self, fit: Seen) -> int:
         """The key that `Candidate.fit` computes."""
         left = fit.left_cpu if fit.left_cpu < CPU_MAX else CPU_MAX
-        return ((((self.of_one(fit) << CPU_BITS) | left) << RANK_BITS) | fit.place) + _of_own(fit.place)
+        return (((self.of_one(fit) << CPU_BITS) | left) << RANK_BITS) + fit.rank_key
 
 
 class Candidate:
@@ -94,7 +93,7 @@ class Candidate:
 
     `slot` is the zone that holds the request alone, -1 where the zones of `parts` hold it together. `is_stale`: a replica was
     placed on the node since it was scored, and `key` is not below its next score. `room`: how many replicas the node's own rules
-    admit. `place`: the node's rank among equals; a higher rank comes earlier.
+    admit. `rank_key`: what the node's key has by its rank (`pool.rank_key`).
     """
 
     __slots__ = (
@@ -108,9 +107,8 @@ class Candidate:
         "left_memory",
         "memory",
         "name",
-        "of_own",
         "parts",
-        "place",
+        "rank_key",
         "room",
         "row",
         "slot",
@@ -119,7 +117,7 @@ class Candidate:
         "zone_ids",
     )
 
-    def __init__(self, context: ClassContext, node: Node, place: int, room: int) -> None:
+    def __init__(self, context: ClassContext, node: Node, of_rank: int, room: int) -> None:
         row = context.pool.rows[node.row]
         self.room = room
         # The name is copied: the node's row may belong to another machine when the score is read later.
@@ -127,8 +125,7 @@ class Candidate:
         self.sockets = node.sockets
         self.zone_ids = node.zone_ids
         self.row = node.row
-        self.place = place
-        self.of_own = _of_own(place)
+        self.rank_key = of_rank
         self.cpu = row.cpu
         self.memory = row.memory
         self.allocatable_cpu = row.whole_cpu
@@ -156,7 +153,7 @@ class Candidate:
         elif not self._split(wanted_cpu, wanted_memory):
             return False
         left = self.left_cpu if self.left_cpu < CPU_MAX else CPU_MAX
-        self.key = ((((context.of_one(self) << CPU_BITS) | left) << RANK_BITS) | self.place) + self.of_own
+        self.key = (((context.of_one(self) << CPU_BITS) | left) << RANK_BITS) + self.rank_key
         return True
 
     def _split(self, wanted_cpu: int, wanted_memory: int) -> bool:
@@ -212,7 +209,7 @@ class Candidate:
             self.left_memory,
             self.allocatable_cpu,
             self.allocatable_memory,
-            self.place,
+            self.rank_key,
         )
 
     def before(self, context: ClassContext, taken: Sequence[tuple[ZoneShare, ...]]) -> "Candidate":
@@ -326,7 +323,7 @@ class Candidates:
         context = self.context
         room = self._view.room(row, self._request) if self._is_limited else UNLIMITED
         # The last bits of a bound are those of the key.
-        candidate = Candidate(context, self._view.nodes[row], bound & RANK_MAX, room)
+        candidate = Candidate(context, self._view.nodes[row], rank_key(RANK_MAX - (bound & RANK_MAX)), room)
         if not candidate.fit(context):
             raise InvariantBroken("a node passed the filters and cannot hold the request", node=candidate.name)
         self._exact[row] = candidate
@@ -439,11 +436,6 @@ def bounds_of(
     # Not cut as the key is: where CPU exceeds its bits the bound only grows.
     bounds += pool.tie[rows]
     return bounds
-
-
-def _of_own(place: int) -> int:
-    """What the key of a node at this place among equals has more because the node is this scheduler's."""
-    return OWN_KEY if place >= AWAY_RANK else 0
 
 
 def _no_cost() -> IntArray:

@@ -18,15 +18,13 @@ import numpy as np
 from colo_common.events.placement import NodeScore
 from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.pool import (
-    AWAY_RANK,
     CPU_BITS,
     CPU_MAX,
-    OWN_KEY,
     RANK_BITS,
-    RANK_MAX,
     FloatArray,
     Pool,
     pool_of,
+    rank_key,
 )
 from colo_scheduler.cluster.signals import kind_of
 from colo_scheduler.numa.zones import IntArray, costs_of_rows
@@ -105,7 +103,7 @@ class OneFit(Protocol):
 
 
 class Seen(NamedTuple):
-    """A node at one moment, by name: an immutable OneFit. `place`: its rank among equals."""
+    """A node at one moment, by name: an immutable OneFit. `rank_key`: see `pool.rank_key`."""
 
     node: str
     row: int
@@ -115,7 +113,7 @@ class Seen(NamedTuple):
     left_memory: int
     allocatable_cpu: int
     allocatable_memory: int
-    place: int
+    rank_key: int
 
 
 class FitRows:
@@ -479,8 +477,7 @@ def sort_keys(weighted: IntArray, left_cpu: IntArray, rank: IntArray) -> IntArra
     `left_cpu` is cut at 2^24 - 1 milli-CPU; `rank` is below 2^17. Unequal for unequal ranks, so there are no ties.
     """
     left = np.minimum(left_cpu, CPU_MAX)
-    keys: IntArray = (weighted << (CPU_BITS + RANK_BITS)) | (left << RANK_BITS) | (RANK_MAX - rank)
-    keys += (rank < AWAY_RANK) * OWN_KEY
+    keys: IntArray = (((weighted << CPU_BITS) | left) << RANK_BITS) + rank_key(rank)
     return keys
 
 
