@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -36,6 +37,8 @@ _LEAVERS: Final = 4
 _STAY_S: Final = 30.0
 _COUNTS: Final = {"overcommit": 1, "jobs": 1, "scheduler": 2, "evictor": 1, "gateway": 2}
 _MIB: Final = 1 << 20
+#: What nats-server (a program in Go) may take before it collects its garbage, twice what it keeps: else its memory follows the garbage.
+_GO_MEMORY_LIMIT: Final = "64MiB"
 
 
 def _options() -> argparse.Namespace:
@@ -97,7 +100,7 @@ async def _soak(options: argparse.Namespace, directory: Path) -> dict[str, list[
                     }
                     for line, value in found.items():
                         lines.setdefault(line, []).append((at_s, value))
-                    _note(directory, at_s, found | await measure.subjects())
+                    _note(directory, at_s, found | await measure.messages())
                     await shortener.shorten_keys()
                     await shortener.shorten_consumers()
                     for task in tasks:
@@ -143,6 +146,7 @@ def main() -> int:
     directory = options.keep or Path(tempfile.mkdtemp(prefix="colo-soak-"))
     directory.mkdir(parents=True, exist_ok=True)
     month = Month(minutes=options.minutes)
+    os.environ.setdefault("GOMEMLIMIT", _GO_MEMORY_LIMIT)
     print(f"a month in {options.minutes:g} minutes: one second is {month.factor:.0f} of it; seed {options.seed}")
     try:
         lines = asyncio.run(_soak(options, directory))

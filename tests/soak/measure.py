@@ -8,7 +8,7 @@ from typing import Any, Final
 import nats
 import redis.asyncio
 
-from colo_common.events.registry import STREAMS
+from colo_common.events.registry import EVENTS, STREAMS
 from tests.soak.flat import Bound
 
 __all__ = ["BOUNDS", "Measure"]
@@ -44,15 +44,16 @@ class Measure:
             found[f"consumers of stream {stream.config.name}"] = stream.state.consumer_count
         return found
 
-    async def subjects(self) -> dict[str, int]:
-        """How many messages the streams hold of each subject, nodes and services left out: what a stream that rises is full of."""
+    async def messages(self) -> dict[str, int]:
+        """How many messages of each event the streams hold: what a stream that rises is full of."""
         counts: Counter[str] = Counter()
         if self._nats is not None:
             js = self._nats.jetstream()
             for stream in STREAMS:
                 info = await js.stream_info(stream, subjects_filter=">")
                 for subject, count in (info.state.subjects or {}).items():
-                    counts[".".join(subject.split(".")[:5])] += count
+                    row = next((event for event in EVENTS if event.subject.parse(subject) is not None), None)
+                    counts[f"messages {row.body.__name__ if row else subject}"] += count
         return dict(sorted(counts.items()))
 
     async def close(self) -> None:
