@@ -37,7 +37,7 @@ _LEAVERS: Final = 4
 _STAY_S: Final = 30.0
 _COUNTS: Final = {"overcommit": 1, "jobs": 1, "scheduler": 2, "evictor": 1, "gateway": 2}
 _MIB: Final = 1 << 20
-#: What nats-server (a program in Go) may take before it collects its garbage, twice what it keeps: else its memory follows the garbage.
+#: What nats-server (a program in Go) may take before it collects its garbage: twice what it keeps.
 _GO_MEMORY_LIMIT: Final = "64MiB"
 
 
