@@ -46,7 +46,7 @@ class Limit(StrEnum):
     OBSERVES = "the node only observes (rules_enforcement is observe): nothing is written there"
 
 
-class Resource(Struct, frozen=True, kw_only=True):
+class Resource(Struct, frozen=True, kw_only=True, gc=False):
     """The terms of the formula for one resource of one zone, all in one unit: mcpu or bytes.
 
     `lse_requested` and `lse_used` are those of LSE work that is placed in the zone. No other work may run on its CPUs, so its
@@ -140,7 +140,7 @@ class Resource(Struct, frozen=True, kw_only=True):
         return self.raw - self.held
 
 
-class ZoneInputs(Struct, frozen=True, kw_only=True):
+class ZoneInputs(Struct, frozen=True, kw_only=True, gc=False):
     """The terms of one zone. `limit` is the source of its reclaim percentages: a Limit, or what an operator forbids.
 
     `moved_by` says what moved the policy's percentages, and `expected_by` is the estimator of the expected use; "" without.

@@ -86,6 +86,15 @@ _SOURCE_OF: Final = {
 }
 
 
+#: The same by resource, with the names of the fields made once.
+_SOURCES: Final = {
+    prefix: {field: source.format(of=prefix, unit=unit) for field, source in _SOURCE_OF.items()}
+    for prefix, unit in _UNITS.items()
+}
+_RECLAIMS: Final = {prefix: f"{prefix}_reclaim_pct" for prefix in _UNITS}
+_RESERVATIONS: Final = {prefix: f"node_reserved_{unit}" for prefix, unit in _UNITS.items()}
+
+
 class TermAges:
     """The ages of the terms of one explanation at `now_ms`; what was said later than now is of age 0."""
 
@@ -116,8 +125,7 @@ class TermAges:
 
     def of(self, prefix: Literal["cpu", "memory"], field: str) -> Age:
         """The age of a field that is said by one thing in every zone."""
-        source = _SOURCE_OF[field]
-        return self._known.get(source) or self._of_policy(source.format(of=prefix, unit=_UNITS[prefix]))
+        return self._of_policy(_SOURCES[prefix][field])
 
     def of_reclaim(self, prefix: Literal["cpu", "memory"], zone: ZoneInputs) -> Age:
         """The age of a zone's reclaim percentage, by what limits it; a margin that moves follows the sample."""
@@ -127,14 +135,12 @@ class TermAges:
             return self._of_policy("is_enabled")
         if zone.limit != Limit.POLICY:
             return Age(self._since(self._moments.forbidden_ms), None)
-        return self._known[SAMPLE] if zone.moved_by else self._of_policy(f"{prefix}_reclaim_pct")
+        return self._known[SAMPLE] if zone.moved_by else self._of_policy(_RECLAIMS[prefix])
 
     def of_reserved(self, prefix: Literal["cpu", "memory"], resource: Resource) -> Age:
         """The age of what is kept back in a zone: the policy's, or the node's own rules where these keep more."""
         policy = ceil_div(self._moments.reserved[prefix == "memory"], self._moments.zones)
-        return (
-            self._known[_TOPOLOGY] if resource.reserved > policy else self._of_policy(f"node_reserved_{_UNITS[prefix]}")
-        )
+        return self._known[_TOPOLOGY] if resource.reserved > policy else self._of_policy(_RESERVATIONS[prefix])
 
     def of_expected(self, prefix: Literal["cpu", "memory"], zone: int) -> Age:
         """How long an estimator has expected what it expects; that of the sample while that is not known."""

@@ -341,7 +341,7 @@ class MemoryEventsGrew(Fact, frozen=True, kw_only=True):
     sample_seq: Number = 0
 
 
-class Term(Struct, frozen=True, kw_only=True):
+class Term(Struct, frozen=True, kw_only=True, gc=False):
     """One named number of a formula. `zone` None: of the whole node. `source` names the place it was read from, or its setting.
 
     `age_ms` is how old what the source says was when the explanation was made, None where that is not known; `sample_seq` is the
@@ -357,14 +357,14 @@ class Term(Struct, frozen=True, kw_only=True):
     sample_seq: Number | None = None
 
 
-class Explanation(Struct, frozen=True, kw_only=True):
+class Explanation(Struct, frozen=True, kw_only=True, gc=False):
     """A formula and its terms. They give the published numbers exactly."""
 
     formula: str
     terms: tuple[Term, ...]
 
 
-class ZoneAllocatable(Struct, frozen=True, kw_only=True):
+class ZoneAllocatable(Struct, frozen=True, kw_only=True, gc=False):
     """The allocatable of batch work in a zone, including what batch work holds already. `headroom_*` may be negative."""
 
     zone: Number
@@ -382,7 +382,7 @@ class ZoneMid(Struct, frozen=True, kw_only=True):
     memory_bytes: Bytes
 
 
-class LoadWindow(Struct, frozen=True, kw_only=True):
+class LoadWindow(Struct, frozen=True, kw_only=True, gc=False):
     """Average (rounded down) and percentiles (nearest rank) of a node's usage over a window that ends at the sample.
 
     None: the publisher does not compute this percentile.
@@ -401,7 +401,7 @@ class LoadWindow(Struct, frozen=True, kw_only=True):
     memory_p99_bytes: Bytes | None = None
 
 
-class LoadPeak(Struct, frozen=True, kw_only=True):
+class LoadPeak(Struct, frozen=True, kw_only=True, gc=False):
     """The highest average over five minutes within a window that ends at the sample."""
 
     window_ms: Ms
@@ -409,7 +409,7 @@ class LoadPeak(Struct, frozen=True, kw_only=True):
     memory_bytes: Bytes
 
 
-class LoadSummary(Struct, frozen=True, kw_only=True):
+class LoadSummary(Struct, frozen=True, kw_only=True, gc=False):
     """The usage of a node: of the whole machine, its prod work, and the system part. `interval_ms` is the sample's."""
 
     interval_ms: Ms
@@ -423,7 +423,7 @@ class LoadSummary(Struct, frozen=True, kw_only=True):
     peaks: tuple[LoadPeak, ...] = ()
 
 
-class UnmanagedUse(Struct, frozen=True, kw_only=True):
+class UnmanagedUse(Struct, frozen=True, kw_only=True, gc=False):
     """The usage of a zone by online work that colo did not place: now, and the 95th percentile (nearest rank) of five minutes."""
 
     zone: Number
