@@ -41,6 +41,7 @@ HINTS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
 }
 _EXPLAINED: Final = ("job", "overcommit", "eviction", "reservation")
 _OF_A_FILE: Final = ("submit", "plan", "reserve", "fits")
+_OF_A_SCOPE: Final = ("pause", "resume")
 _FILES: Final = (".yaml", ".yml", ".json")
 
 
@@ -52,6 +53,8 @@ def hint_of(words: Sequence[str]) -> str:
             return f"\n  here it is {' or '.join(f'`{each}`' for each in meant)}"
     if words[:1] == ["explain"] and len(named) == 2 and named[1] not in _EXPLAINED:
         return f"\n  of a job it is `colo explain job {named[1]}`"
+    if words[:1] and words[0] in _OF_A_SCOPE and len(named) == 3 and named[1] in ("node", "job", "queue"):
+        return f"\n  it is `colo {words[0]} --{named[1]} {named[2]}`"
     if "--json" in words:
         return "\n  JSON is `-o json`"
     if words[:1] and words[0] in _OF_A_FILE and len(words) == 2 and PurePath(words[1]).suffix in _FILES:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
+from cyclopts.exceptions import UnusedCliTokensError
 from msgspec import ValidationError
 
 from colo_cli.everywhere import take_everywhere
@@ -160,6 +161,12 @@ _verbs(
 _OF_SERVICES = frozenset({"aiohttp", "nats", "numpy", "opentelemetry", "prometheus_client", "redis"})
 
 
+def _refusal(error: CycloptsError) -> str:
+    """What is wrong with the words, in a sentence."""
+    too_many = " ".join(error.unused_tokens or ()) if isinstance(error, UnusedCliTokensError) else ""
+    return f"{too_many}: too much; the command takes no such words after the others" if too_many else str(error)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns 0 when it is done, 1 when it is refused or finds nothing, 2 for a wrong call or input."""
     words = sys.argv[1:] if argv is None else list(argv)
@@ -181,7 +188,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CycloptsError as error:
         from colo_cli.hints import hint_of
 
-        sys.stderr.write(f"colo: {error}{hint_of(words)}\n")
+        sys.stderr.write(f"colo: {_refusal(error)}{hint_of(words)}\n")
         return 2
     except Failure as error:
         sys.stderr.write(f"colo: {error}\n")

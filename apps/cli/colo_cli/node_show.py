@@ -36,7 +36,9 @@ def show(
         output: table, json, yaml, or nrt: a NodeResourceTopology document.
     """
     if not local:
-        raise Failure("only goes with --local; a node of the cluster is shown by `colo get node NAME`", 2)
+        name = next(iter(settings), "NAME")
+        rule = f"`colo node show --local` shows this machine; `colo get node {name}` shows a node of the cluster"
+        raise Failure(rule, 2)
     from colo_collector.assembly import machine_of
     from colo_collector.settings import CollectorSettings
     from colo_common.adapters.clock import SystemClock

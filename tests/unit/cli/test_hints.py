@@ -28,6 +28,7 @@ def test_a_hint_is_about_a_command_that_is_not_there_and_names_commands_that_are
         (["status", "--json"], "JSON is `-o json`"),
         (["node", "show", "--local", "--json"], "JSON is `-o json`"),
         (["doctor", "--json"], "JSON is `-o json`"),
+        (["pause", "node", "n1"], "it is `colo pause --node n1`"),
         (["submit", "examples/job.yaml"], "a file is named with -f: `colo submit -f examples/job.yaml`"),
         (["plan", "examples/job.yaml"], "a file is named with -f: `colo plan -f examples/job.yaml`"),
     ],
@@ -43,6 +44,11 @@ def test_what_is_nearly_right_is_put_right(typed: list[str], hint: str, capsys: 
         (["node", "show", "--local", "--bogus"], "--bogus: there is no such setting"),
         (["node", "restore", "--yes", "--bogus"], "--bogus: there is no such setting"),
         (["doctor", "--bogus"], "--bogus: only goes with --cluster"),
+        (["status", "x"], "x: too much; the command takes no such words after the others"),
+        (
+            ["node", "show", "n9"],
+            "`colo node show --local` shows this machine; `colo get node n9` shows a node of the cluster",
+        ),
     ],
 )
 def test_a_setting_that_is_not_there_is_told_in_one_line(
