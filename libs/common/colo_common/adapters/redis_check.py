@@ -1,7 +1,7 @@
 """Whether a Redis keeps what it acknowledges: append-only file, eviction, replicas, clock."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from colo_common.adapters.redis_client import REDIS_ERRORS, redis_client, redis_
 from colo_common.adapters.server_check import ServerCheck
 from colo_common.model.quantity import bytes_text
 
-__all__ = ["check_redis", "store_weakness"]
+__all__ = ["check_redis", "is_tilted", "sentinels_check", "store_weakness"]
 
 _NO_AOF: Final = "Redis has no append-only file: what it acknowledged is lost when it ends (appendonly yes)"
 _EVICTS: Final = "Redis may evict rows when its memory is full: maxmemory-policy must be noeviction"
@@ -118,12 +118,32 @@ def _clock(offset_s: float) -> ServerCheck:
 
 async def _sentinels(manager: Sentinel, primary: str) -> ServerCheck:
     answering = 0
+    tilted: list[str] = []
     for sentinel in manager.sentinels:
         with suppress(*REDIS_ERRORS):
             await sentinel.sentinel_get_master_addr_by_name(primary)
             answering += 1
-    detail = f"{answering} of {len(manager.sentinels)} answer for {primary}"
-    if 2 * answering <= len(manager.sentinels):
+            if is_tilted(await sentinel.info("sentinel")):
+                address = sentinel.connection_pool.connection_kwargs
+                tilted.append(f"{address.get('host')}:{address.get('port')}")
+    return sentinels_check(primary, len(manager.sentinels), answering, tilted)
+
+
+def is_tilted(info: Mapping[str, Any]) -> bool:
+    """Whether a sentinel with this INFO stood still or saw its clock step, and makes no replica a primary for half a minute."""
+    return bool(int(info.get("sentinel_tilt", 0)))
+
+
+def sentinels_check(primary: str, count: int, answering: int, tilted: Sequence[str]) -> ServerCheck:
+    """What is found of `count` sentinels of which so many answer and these (host:port) are in TILT: most must be able to act."""
+    detail = f"{answering} of {count} answer for {primary}"
+    if tilted:
+        detail += f", in TILT: {', '.join(tilted)}"
+    is_enough = 2 * (answering - len(tilted)) > count
+    if is_enough:
+        return ServerCheck(name="redis-sentinels", ok=True, detail=detail)
+    if 2 * answering <= count:
         means = "without most of its sentinels a primary that is gone stays gone"
-        return ServerCheck(name="redis-sentinels", ok=False, detail=detail, means=means)
-    return ServerCheck(name="redis-sentinels", ok=True, detail=detail)
+    else:
+        means = "who stood still, or whose clock stepped, takes part in no failover for half a minute: machines that do not pause"
+    return ServerCheck(name="redis-sentinels", ok=False, detail=detail, means=means)
