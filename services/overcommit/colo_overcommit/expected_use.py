@@ -8,9 +8,7 @@ from zlib import crc32
 from msgspec.structs import replace
 
 from colo_overcommit.allocatable import ZoneInputs
-from colo_overcommit.estimators.dsp import DspEstimator
-from colo_overcommit.estimators.estimator import Estimator, EstimatorChoice, Quantity, estimator_of
-from colo_overcommit.estimators.periodic import PeriodicEstimator
+from colo_overcommit.estimators.estimator import Estimator, EstimatorChoice, Forecaster, Quantity, estimator_of
 from colo_overcommit.estimators.rc_like import RcLikeEstimator, WorkPart
 from colo_overcommit.histories import ZoneHistory
 
@@ -52,7 +50,7 @@ class ExpectedUse:
         self.choice = choice
         for pair in self._zones.values():
             for estimator in pair:
-                if isinstance(estimator, PeriodicEstimator | DspEstimator):
+                if isinstance(estimator, Forecaster):
                     estimator.look(choice.outlook)
 
     def under(self, choice: EstimatorChoice) -> Mapping[int, tuple[int, int]]:
@@ -111,7 +109,7 @@ class ExpectedUse:
 
 
 def _foretold(estimator: Estimator, choice: EstimatorChoice) -> int:
-    if isinstance(estimator, PeriodicEstimator | DspEstimator):
+    if isinstance(estimator, Forecaster):
         return estimator.foretold(choice.outlook) or 0
     return estimator.expected() or 0
 

@@ -1,11 +1,10 @@
 """The interface of estimators, and the choice of one by its name."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from colo_common.model.duration import format_duration
 from colo_common.model.estimator_rules import HISTORY_MS, HORIZON_MS, LAST, LOOKING_AHEAD
-from colo_overcommit.estimators import dsp
 from colo_overcommit.estimators.histogram import HistogramEstimator
 from colo_overcommit.estimators.n_sigma import NSigmaEstimator
 from colo_overcommit.estimators.outlook import Outlook, outlook_of
@@ -17,7 +16,7 @@ from colo_overcommit.estimators.states import EstimatorState
 from colo_overcommit.estimators.steps import STEP_MS
 from colo_overcommit.estimators.window import OF_CPU, OF_MEMORY, WindowEstimator
 
-__all__ = ["ESTIMATORS", "Estimator", "EstimatorChoice", "Quantity", "estimator_of"]
+__all__ = ["ESTIMATORS", "Estimator", "EstimatorChoice", "Forecaster", "Quantity", "estimator_of"]
 
 
 class Estimator(Protocol):
@@ -34,6 +33,17 @@ class Estimator(Protocol):
 
     def restore(self, state: Any) -> None:
         """Go on from the `state` of an estimator of the same kind."""
+
+
+@runtime_checkable
+class Forecaster(Estimator, Protocol):
+    """An estimator that looks ahead as far as it is told."""
+
+    def look(self, outlook: Outlook) -> None:
+        """Look as far as this from now on; what was learned stays."""
+
+    def foretold(self, outlook: Outlook) -> int | None:
+        """The value to expect if it looked as far as this; None while too little was seen."""
 
 
 class Quantity(NamedTuple):
@@ -75,6 +85,9 @@ class EstimatorChoice(NamedTuple):
 
 
 def _dsp(quantity: Quantity) -> Estimator:
+    # It alone needs NumPy, which is an eighth of the CPU time in which the service starts.
+    from colo_overcommit.estimators import dsp
+
     unit = dsp.OF_MEMORY if quantity.of_memory else dsp.OF_CPU
     return dsp.DspEstimator(unit, int(quantity.phase * dsp.FIT_EVERY_MS), quantity.outlook)
 
