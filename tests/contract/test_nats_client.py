@@ -1,4 +1,4 @@
-"""What a flush of the client promises, shown by the order of what it writes to a server that only listens."""
+"""What the client promises of a flush, shown by the order of what it writes to a server that only listens, and of headers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import nats.aio.client
+import nats.errors
 import trustme
+from hypothesis import given
+from hypothesis import strategies as st
 
 from colo_common.adapters.nats_client import ColoClient
 from tests.support.waiting import eventually
@@ -141,3 +144,29 @@ async def test_a_heartbeat_is_read_as_the_library_reads_it_and_a_stalled_one_kee
         assert {name: of_the_library[name] for name in found} == found
         assert wanted.items() <= found.items()
         assert ("Nats-Consumer-Stalled" in found) == ("Nats-Consumer-Stalled" in of_the_library)
+
+
+@given(
+    st.binary(max_size=80),
+    st.lists(st.tuples(st.sampled_from([b"ce-id", b" Traceparent ", b"a b", b""]), st.binary(max_size=20))),
+)
+def test_header_lines_are_read_as_the_library_reads_them(rest: bytes, lines: list[tuple[bytes, bytes]]) -> None:
+    raw = b"".join(name + b":" + value + b"\r\n" for name, value in lines) + rest
+    assert ColoClient._parse_header_lines(raw) == nats.aio.client.Client._parse_header_lines(raw)
+
+
+@given(
+    st.dictionaries(st.text(max_size=6) | st.sampled_from(["ce-id", "Nats-Msg-Id"]), st.text(max_size=20), max_size=4)
+)
+async def test_headers_are_written_as_the_library_writes_them(headers: dict[str, str]) -> None:
+    assert await commands_of(ColoClient(), headers) == await commands_of(nats.aio.client.Client(), headers)
+
+
+async def commands_of(client: nats.aio.client.Client, headers: dict[str, str]) -> list[bytes] | str:
+    """What the client would send to the server for one message, or the name of the error."""
+    client._flush_queue = None
+    try:
+        await client._send_publish("a.b", "c", b"data", 4, headers)
+    except nats.errors.Error as error:
+        return type(error).__name__
+    return [bytes(command) for command in client._pending]
