@@ -13,6 +13,7 @@ from colo_common.events.registry import Stream
 from tests.chaos.cluster import ChaosCluster
 from tests.chaos.proxy import BOTH, Direction
 from tests.chaos.shape import SCALE
+from tests.chaos.stores import rewrite_aof
 
 __all__ = ["KINDS", "OF_CLUSTERS", "Fault", "draw", "inject", "kinds_for"]
 
@@ -208,13 +209,16 @@ async def _on_network(cluster: ChaosCluster, fault: Fault) -> None:
 async def _full(cluster: ChaosCluster, fault: Fault) -> None:
     """A server that met a full disk is started again when there is room, as its supervisor would.
 
-    JetStream asks for that, and a replica of Redis that cannot write ends by itself, at once or later. A primary goes on.
+    JetStream asks for that, and a replica of Redis that cannot write ends by itself, at once or later. A primary goes on. Its file
+    may have a hole then, so it is written anew.
     """
-    disk = cluster.stores.disks[fault.target]
+    disk, server = cluster.stores.disks[fault.target], cluster.stores.servers[fault.target]
     cluster.down.add(fault.target)
     try:
         await _held(fault, disk.fill, disk.free)
-        if "nats" in fault.target or not cluster.stores.servers[fault.target].is_running:
+        if "nats" in fault.target or not server.is_running:
             await cluster.kill_server(fault.target, away_s=_RESTART_S)
+        if "redis" in fault.target:
+            await rewrite_aof(server)
     finally:
         cluster.down.discard(fault.target)

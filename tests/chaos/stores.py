@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import nats
+import redis.asyncio
 
 from colo_cli.server_process import ServerProcess
 from colo_cli.servers import NatsServer, RedisServer
@@ -15,10 +18,14 @@ from tests.chaos.disk import Disk
 from tests.support.clusters import NatsCluster, RedisSentinel
 from tests.support.ports import free_ports
 from tests.support.servers import STREAM_DISK_BYTES, made_streams
+from tests.support.waiting import eventually
 
-__all__ = ["Clusters", "Single", "Stores"]
+__all__ = ["Clusters", "Single", "Stores", "rewrite_aof"]
 
 _REPLICAS: Final = 3
+# One that began while the disk was full may still fail.
+_REWRITES_MOST: Final = 3
+_REWRITTEN_S: Final = 30.0
 
 
 class Stores(Protocol):
@@ -42,6 +49,7 @@ class Stores(Protocol):
     async def stop(self) -> None: ...
     async def wait_healthy(self) -> None: ...
     async def leader(self, what: str) -> str: ...
+    async def can_empty(self, name: str) -> bool: ...
 
 
 class Single:
@@ -89,6 +97,10 @@ class Single:
     async def leader(self, what: str) -> str:
         """The only one."""
         return "redis" if what == "redis" else "nats"
+
+    async def can_empty(self, name: str) -> bool:
+        """Nobody else has what is on its disk."""
+        return False
 
 
 class Clusters:
@@ -163,3 +175,27 @@ class Clusters:
         if what == "nats":
             return f"nats-{await asyncio.to_thread(self._nats.meta_leader) + 1}"
         return f"nats-{await asyncio.to_thread(self._nats.stream_leader, what) + 1}"
+
+    async def can_empty(self, name: str) -> bool:
+        """Whether another Redis has what is on the disk of this one, which does not run: waits until it is the primary."""
+        if name.startswith("nats"):
+            return False
+        await asyncio.to_thread(partial(self._redis.wait_primary, other_than=int(name.rpartition("-")[2]) - 1))
+        return True
+
+
+async def rewrite_aof(server: ServerProcess) -> None:
+    """Have a Redis write its append-only file anew, as the runbook of a full disk says."""
+    async with redis.asyncio.from_url(server.url) as client:
+        for _ in range(_REWRITES_MOST):
+            with suppress(redis.ResponseError):  # One is under way; the next one begins after it.
+                await client.bgrewriteaof()
+            await eventually(partial(_is_at_rest, client), "the file is rewritten", limit_s=_REWRITTEN_S)
+            if (await client.info("persistence"))["aof_last_bgrewrite_status"] == "ok":
+                return
+    raise OSError(f"{server.url} does not rewrite its file although its disk has room")
+
+
+async def _is_at_rest(client: redis.asyncio.Redis) -> bool:
+    info: Any = await client.info("persistence")
+    return not (info["aof_rewrite_in_progress"] or info["aof_rewrite_scheduled"])

@@ -77,6 +77,9 @@ def _aof(info: Mapping[str, Any], config: Mapping[str, str]) -> ServerCheck:
         return ServerCheck(
             name="redis-aof", ok=False, detail="its last write failed", means="the disk of Redis is full or broken"
         )
+    if info.get("aof_last_bgrewrite_status", "ok") != "ok":
+        means = "a file that met a full disk may have a hole at which Redis refuses to start: redis-cli BGREWRITEAOF"
+        return ServerCheck(name="redis-aof", ok=False, detail="its last rewrite failed", means=means)
     fsync = config.get("appendfsync", "")
     if fsync == "no":
         means = "a machine that loses power loses what its kernel had not written: appendfsync everysec or always"
