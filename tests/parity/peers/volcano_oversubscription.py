@@ -10,6 +10,7 @@ from typing import Final
 
 _CHANGE: Final = 0.1
 _REPORTS: Final = 6
+_SAMPLES: Final = 10
 
 
 def sample_of(allocatable: int, used: int, guaranteed: int, ratio_pct: int) -> int:
@@ -18,9 +19,10 @@ def sample_of(allocatable: int, used: int, guaranteed: int, ratio_pct: int) -> i
 
 
 def reported(samples: Sequence[int]) -> int:
-    """The mean of the samples, oldest first, in which each weighs twice as much as the one before it; cut. 0 without samples."""
-    weights = [1 << number for number in range(len(samples))]
-    return sum(value * weight for value, weight in zip(samples, weights, strict=True)) // sum(weights) if samples else 0
+    """The mean of the last ten samples, oldest first, each of twice the weight of the one before; cut. 0 without samples."""
+    kept = samples[-_SAMPLES:]
+    weights = [1 << number for number in range(len(kept))]
+    return sum(value * weight for value, weight in zip(kept, weights, strict=True)) // sum(weights) if kept else 0
 
 
 def is_written(report_no: int, current: Sequence[int], new: Sequence[int]) -> bool:

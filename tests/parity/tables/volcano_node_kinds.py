@@ -135,10 +135,11 @@ def _cpu_burst(case: JsonObject) -> object:
 
 def _memory_qos(case: JsonObject) -> object:
     config = {"high": 100, "low": 0, "min": 0, **(case.get("config") or {})}
-    limit, request = case.get("lim") or 0, case.get("req") or 0
+    found = {"lim": case.get("lim") or 0, "req": case.get("req") or 0}
     if case["qos_level"] <= _EXTENDED_LEVEL_MOST:
-        limit, request = case.get("lim_batch") or limit, case.get("req_batch") or request
-    return memory_values(limit, request, config["high"], config["low"], config["min"])
+        # A batch amount of 0 counts: the container has no limit, or asks for nothing.
+        found |= {name: case[f"{name}_batch"] for name in found if case.get(f"{name}_batch") is not None}
+    return memory_values(found["lim"], found["req"], config["high"], config["low"], config["min"])
 
 
 NODE_KINDS: Final[Mapping[str, Callable[[JsonObject], object]]] = {

@@ -175,7 +175,8 @@ def filtered_period(samples: Floats, per_period: int, interval_s: int, keep: Noi
     count = len(samples)
     spectrum = np.fft.rfft(samples)
     amplitudes, speeds = np.abs(spectrum) / count, np.fft.rfftfreq(count, interval_s)
-    ordered = np.sort(amplitudes[1 : count // 2 + 1])[::-1]
+    # Crane ranks neither the mean nor the fastest component; a series of three values has nothing else.
+    ordered = np.sort(amplitudes[1 : max(count // 2, 2)])[::-1]
     least = max(float(ordered[min(keep.most_items, len(ordered)) - 1]), keep.low_amplitude)
     least = min(least, float(ordered[min(keep.least_items, len(ordered)) - 1]))
     spectrum[(amplitudes < least) & (speeds > keep.high_hz)] = 0
