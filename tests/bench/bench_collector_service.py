@@ -17,12 +17,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from colo_common import logs
 from colo_common.adapters.bus_nats import NatsBus
 from colo_common.events.node import NodeUsageSampled
 from colo_common.events.wire import decode
 from colo_common.model.placement import replica_token
 from colo_common.ports import Delivery
+from colo_common.runtime import logs
 from colo_common.runtime.core import Subscription, source_of
 from tests.support.machine_tree import V1_CONTROLLERS, FakeWorkload, MachineSpec, MachineTree
 from tests.support.servers import nats_server

@@ -29,11 +29,11 @@ from itertools import repeat
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from colo_common import logs
 from colo_common.events.requests import JobAccepted, ListQueues, QueueList, SubmitJob
 from colo_common.model.percentile import percentile
 from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSpec
 from colo_common.ports import PortError
+from colo_common.runtime import logs
 from colo_common.runtime.ask import ask
 from tests.bench.fleet import Cluster, running_cluster, wait_until
 from tests.bench.openb import different_requests, real_requests

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from colo_common import logs
+from colo_common.runtime import logs
 from tests.bench.fleet import Cluster, running_cluster
 from tests.support.servers import nats_server, redis_server
 

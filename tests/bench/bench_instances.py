@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from colo_common import logs
+from colo_common.runtime import logs
 from tests.bench.bench_end_to_end import all_published, full_speed, steady
 from tests.bench.fleet import SERVICES, running_cluster
 from tests.bench.stand_in import FleetCore

@@ -26,8 +26,8 @@ from typing import Final, NamedTuple
 
 from colo_cli.main import main as colo
 from colo_cli.servers import NatsServer, RedisServer
-from colo_common import logs
 from colo_common.adapters.nats_access import NatsAccess
+from colo_common.runtime import logs
 from tests.bench.bench_end_to_end import all_published, full_speed, steady
 from tests.bench.fleet import SERVICES, running_cluster
 from tests.bench.stand_in import FleetCore

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from colo_common import logs
 from colo_common.adapters.bus_nats import NatsBus
 from colo_common.adapters.clock import SystemClock
 from colo_common.adapters.store_redis import RedisStore
@@ -21,6 +20,7 @@ from colo_common.events.requests import CancelJob, JobAccepted
 from colo_common.events.wire import encode
 from colo_common.model.reasons import Reason
 from colo_common.ports import Bus, Delivery, Outgoing, Source
+from colo_common.runtime import logs
 from colo_common.runtime.ask import ask
 from colo_common.runtime.core import Subscription
 from colo_common.runtime.service import Service

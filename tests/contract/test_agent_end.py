@@ -7,12 +7,12 @@ import os
 import signal
 
 import pytest
+from structlog.testing import capture_logs
 
 from colo_common.adapters.bus_nats import NatsBus
 from colo_common.adapters.clock import SystemClock
 from colo_common.runtime.service import Service
 from tests.shell.scripted_core import WITHDRAWN, Local, ScriptedCore, changed
-from tests.support.captured_logs import captured_logs
 from tests.support.servers import nats_server
 from tests.support.waiting import LIMIT_S, eventually
 
@@ -32,7 +32,7 @@ async def test_an_agent_does_not_wait_for_a_bus_that_takes_nothing(number: signa
             discoverable=False,
             never_waits=True,
         )
-        with captured_logs() as lines:
+        with capture_logs() as lines:
             running = asyncio.create_task(service.run(stop))
 
             async def has_begun() -> bool:

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 import redis.asyncio
+from structlog.testing import capture_logs
 
 from colo_common.adapters.redis_client import redis_client
 from colo_common.adapters.store_limits import ROWS_A_WRITE
@@ -15,7 +16,6 @@ from colo_common.adapters.store_redis import RedisStore, key_of_kind
 from colo_common.events.effects import Write
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Refused, Row, Store, StoreConflict, Unavailable
-from tests.support.captured_logs import captured_logs
 from tests.support.servers import redis_server
 from tests.support.waiting import eventually
 
@@ -244,7 +244,7 @@ async def test_a_value_without_a_version_wedges_nobody_and_is_put_aside_when_its
     store = RedisStore(client)
     await client.hset(key_of_kind(kind), mapping={"a": b"what somebody typed", "b": b"0\nzero"})
     await store.write([row(kind, "c", b"good", 0)])
-    with captured_logs() as lines:
+    with capture_logs() as lines:
         for _ in range(2):
             assert await store.load(kind) == (Row(id="c", value=b"good", version=1),)
             assert await store.get(kind, "a") is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+import structlog
 from msgspec import Struct
 
 from colo_collector.core import CollectorCore
@@ -20,7 +21,6 @@ from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
 from tests.support.builders import a_topology
 from tests.support.bus_memory import MemoryBus
-from tests.support.captured_logs import captured_logs
 from tests.support.vloop import VirtualClock, run_virtual
 
 MACHINE = TopologyRead(topology=a_topology())
@@ -79,7 +79,7 @@ def watch(
         await asyncio.gather(task, return_exceptions=True)
         return shell
 
-    with captured_logs() as logs:
+    with structlog.testing.capture_logs() as logs:
         shell = run_virtual(main())
     return injected, metrics, [line["event"] for line in logs], shell
 

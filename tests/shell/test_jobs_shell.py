@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import structlog
+
 from colo_common.adapters.store_memory import MemoryStore
 from colo_common.events.effects import Publish, Write
 from colo_common.events.enforcement import ReplicaEnded, ReplicaStarted
@@ -26,7 +28,6 @@ from colo_jobs.settings import JobsSettings
 from colo_jobs.shell import jobs_service
 from tests.support.builders import a_placement
 from tests.support.bus_memory import MemoryBus
-from tests.support.captured_logs import captured_logs
 from tests.support.jobs_world import a_spec, a_task
 from tests.support.vloop import VirtualClock, run_virtual
 
@@ -216,7 +217,7 @@ def test_a_refused_transition_is_counted_and_logged_with_its_story() -> None:
         async with House() as house:
             await ask(house.bus, SubmitJob(job="j", spec=a_spec()))
             await house.say(placed(), started())
-            with captured_logs() as logs:
+            with structlog.testing.capture_logs() as logs:
                 other = PlacementsDecided(placements=(a_placement("j/main/0", node="n2"),))
                 await house.say(other)
             line = next(line for line in logs if line["event"] == "transition-refused")

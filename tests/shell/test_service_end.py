@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 from msgspec import Struct
+from structlog.testing import capture_logs
 
 from colo_common.events.effects import Effect, Reply, RequestReceived, Write
 from colo_common.events.job import JobSubmitted, QueueChanged, ReplicasWithdrawn
@@ -31,7 +32,6 @@ from tests.shell.scripted_core import (
     settled,
     withdrawn,
 )
-from tests.support.captured_logs import captured_logs
 from tests.support.vloop import run_virtual
 
 
@@ -85,7 +85,7 @@ def test_an_agent_leaves_within_four_seconds_although_the_bus_is_away() -> None:
     async def story() -> None:
         world = World(ScriptedCore(lambda event: [changed()]))
         service = world.service([WITHDRAWN], never_waits=True)
-        with captured_logs() as lines:
+        with capture_logs() as lines:
             async with world.running(service):
                 world.bus.go_away()
                 await service.inject(Local())
@@ -160,7 +160,7 @@ def test_a_service_that_leaves_says_what_it_could_not_send_and_does_not_wait_for
 
         world = World(ScriptedCore(lambda event: [changed()]))
         world.bus = Broken(world.lines)
-        with captured_logs() as lines:
+        with capture_logs() as lines:
             async with world.running(world.service(leave=leave)):
                 before_s = asyncio.get_running_loop().time()
         assert asyncio.get_running_loop().time() - before_s < 1

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 from msgspec import Struct
+from structlog.testing import capture_logs
 
 from colo_common.events.effects import Conflict, Effect, Reply, RequestReceived, Write
 from colo_common.events.job import QueueChanged, ReplicasWithdrawn
@@ -30,7 +31,6 @@ from tests.shell.scripted_core import (
     settled,
     withdrawn,
 )
-from tests.support.captured_logs import captured_logs
 from tests.support.vloop import run_virtual
 
 # ---------------------------------------------------------------- bad input
@@ -108,7 +108,7 @@ def test_malformed_telemetry_is_counted_and_one_in_a_while_is_logged() -> None:
     async def story() -> None:
         world = World()
         metrics = Metrics()
-        with captured_logs() as lines:
+        with capture_logs() as lines:
             async with world.running(world.service([LEASES], metrics=metrics)):
                 for _ in range(100):
                     await world.bus.say(Outgoing(subject="colo.v1.tlm.node.n1.lease", data=b"\xc1", durable=False))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import structlog
 
-from colo_common import logs
+from colo_common.runtime import logs
 
 
 @pytest.fixture(scope="package", autouse=True)
 def quiet_shells() -> Iterator[None]:
     logs.configure("error")
     yield
-    logs.configure()
+    structlog.reset_defaults()

@@ -7,8 +7,8 @@ from io import StringIO
 
 from msgspec import Struct
 
-from colo_common import logs
 from colo_common.model.invalid import InvariantBroken
+from colo_common.runtime import logs
 from colo_sim.world import Outcome, World, WorldSettings
 from tests.sim.drawn import settings_from
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from msgspec import json
 from msgspec.structs import replace
 
-from colo_common import logs
 from colo_common.model.invalid import InvariantBroken
+from colo_common.runtime import logs
 from colo_sim.faults import STOPPING
 from colo_sim.world import World
 from tests.sim.command import add_settings, settings_of

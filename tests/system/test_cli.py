@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="session")]
 
 LIMIT_S = 120
 IMPORT_S_MOST = 0.3
-HEAVY = ("aiohttp", "nats", "redis", "rich", "pandas", "numpy", "opentelemetry", "prometheus_client")
+HEAVY = ("aiohttp", "nats", "redis", "rich", "pandas", "numpy", "opentelemetry", "prometheus_client", "structlog")
 STAGES = ["submit", "queue.wait", "decide", "filter", "score", "commit", "command", "apply"]
 JOB = {"name": "typed", "replicas": 2, "cpu": "500m", "memory": "64Mi", "work": "1000 cpu-h"}
 

@@ -27,8 +27,8 @@ from colo_cli.lab_servers import LabServers
 from colo_cli.lab_start import finished_before
 from colo_cli.lab_verdict import LabFigures, LabVerdict, verdict_of
 from colo_cli.lab_watch import LabCore, lab_hears
-from colo_common import logs
 from colo_common.adapters.bus_nats import NatsBus
+from colo_common.runtime import logs
 from colo_common.runtime.service import Service
 from colo_sim.job_source import GeneratedJobs, JobSource
 from colo_sim.job_table import read_job_table

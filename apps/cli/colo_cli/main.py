@@ -158,7 +158,7 @@ _verbs(
 )
 
 # What `pip install colo` leaves out: the command line alone asks a gateway and needs none of it.
-_OF_SERVICES = frozenset({"aiohttp", "nats", "numpy", "opentelemetry", "prometheus_client", "redis"})
+_OF_SERVICES = frozenset({"aiohttp", "nats", "numpy", "opentelemetry", "prometheus_client", "redis", "structlog"})
 
 
 def _refusal(error: CycloptsError) -> str:

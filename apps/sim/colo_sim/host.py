@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -16,7 +17,6 @@ from colo_collector.policy import CollectorPolicy
 from colo_collector.readings import TopologyRead
 from colo_common.events.effects import Effect
 from colo_common.events.kernel import ListKernelGroups
-from colo_common.logs import get_logger
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Bus, Clock
 from colo_common.runtime.process import ServiceProcess, run
@@ -202,7 +202,7 @@ def node_name(settings: HostSettings, index: int) -> str:
 async def build(process: ServiceProcess, settings: HostSettings) -> None:
     """Build all nodes and add their services to the process."""
     trace = await asyncio.to_thread(_trace, settings)
-    log = get_logger("sim")
+    log = structlog.get_logger("sim")
     for notice in trace.notices:
         log.info("trace", notice=notice)
     bus = NodesBus(process.bus)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 import aiohttp
+import structlog
 
 from colo_collector.kubelet_access import KubeletAccess
 from colo_collector.kubelet_pods import ANSWER_MAX_BYTES, read_pods
 from colo_collector.pods import Pod
-from colo_common.logs import get_logger
 from colo_common.model.invalid import InvalidInput
 from colo_common.runtime.metrics import Metrics
 
@@ -30,7 +30,7 @@ class KubeletClient:
     def __init__(self, access: KubeletAccess, take: Callable[[dict[str, Pod]], None], metrics: Metrics) -> None:
         self._access = access
         self._take = take
-        self._log = get_logger("collector")
+        self._log = structlog.get_logger("collector")
         self._problem = ""
         self._failures = metrics.counter(
             "colo_collector_kubelet_failures_total", "questions for pods that the kubelet did not answer"

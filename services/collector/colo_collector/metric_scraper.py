@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import aiohttp
+import structlog
 
 from colo_collector.business import BusinessWatch, MetricRule, values_of
 from colo_collector.latency_slo import SetLatencySlo
 from colo_collector.pushed import TakePushed
 from colo_common.events.node import BusinessMetric
-from colo_common.logs import get_logger
 from colo_common.model.invalid import InvalidInput
 from colo_common.runtime.metrics import Metrics
 
@@ -46,7 +46,7 @@ class MetricScraper:
         self._period_s = period_ms / 1_000
         self._timeout = aiohttp.ClientTimeout(total=timeout_ms / 1_000)
         self._problems: dict[str, str] = {}
-        self._log = get_logger("collector")
+        self._log = structlog.get_logger("collector")
         self._pushed = metrics.counter("colo_collector_metric_values_pushed_total", "values that workloads sent")
         self._failures = metrics.counter(
             "colo_collector_metric_failures_total", "questions for a workload's own metric without an answer"

@@ -7,6 +7,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol
 
+import structlog
 from msgspec import Struct
 
 from colo_collector.host_applications import SetHostApplications
@@ -17,7 +18,6 @@ from colo_collector.pushed import TakePushed
 from colo_collector.readings import SampleRead, Skip, TopologyRead, Unreadable
 from colo_common.events.effects import Effect
 from colo_common.events.policy import PolicyChanged
-from colo_common.logs import get_logger
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.slo import worst_online_violation
 from colo_common.ports import Clock
@@ -145,7 +145,7 @@ class CollectorShell:
         self._skipped = skipped
         self._exported: dict[Skip, int] = {}
         self._period_s = max(clock.real_s(period_ms), _PERIOD_S_MIN)
-        self._log = get_logger("collector")
+        self._log = structlog.get_logger("collector")
         self._problem = "has not been read yet"
         self._faults: frozenset[str] = frozenset()
         self._observation_seconds = metrics.histogram(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
+import structlog
 from msgspec import Struct
 
 from colo_common.events.effects import Effect
@@ -13,7 +14,6 @@ from colo_common.events.node import FreshnessChanged, NodeTopologyReported, Node
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
 from colo_common.events.policy import PolicyChanged
 from colo_common.events.restriction import RestrictionsChanged
-from colo_common.logs import get_logger
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Bus, Clock, Row, Store
 from colo_common.runtime.core import Core, Subscription
@@ -123,7 +123,7 @@ async def _budget(store: Store) -> BudgetLoaded:
     try:
         return BudgetLoaded(version=row.version, row=msgspec.json.decode(row.value, type=BudgetRow))
     except msgspec.MsgspecError as error:
-        get_logger("evictor").error("row-unreadable", row=row.id, error=str(error))
+        structlog.get_logger("evictor").error("row-unreadable", row=row.id, error=str(error))
         return BudgetLoaded(version=row.version, row=BudgetRow())
 
 
@@ -140,5 +140,5 @@ def _stored(row: Row) -> StoredNode | None:
     try:
         return StoredNode(node=row.id, version=row.version, row=msgspec.json.decode(row.value, type=EvictorRow))
     except msgspec.MsgspecError as error:
-        get_logger("evictor").error("row-unreadable", row=row.id, error=str(error))
+        structlog.get_logger("evictor").error("row-unreadable", row=row.id, error=str(error))
         return None

@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
+import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
 from colo_common.events.effects import Effect, Wake
-from colo_common.logs import get_logger
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
 from colo_common.ports import Clock, SpanSink
@@ -117,7 +117,7 @@ class ExecutorShell:
         self._news = threading.Lock()
         self._has_news = asyncio.Event()
         self._ready = asyncio.Event()
-        self._log = get_logger("executor")
+        self._log = structlog.get_logger("executor")
         self._is_blind = False
         self._has_drift = False
         self._seen: Drift | None = None

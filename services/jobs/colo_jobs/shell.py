@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, cast
 
+import structlog
 from msgspec import Struct
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -24,7 +25,6 @@ from colo_common.events.requests import (
 from colo_common.events.started import StartedReplicas
 from colo_common.events.trace import trace_is_sampled
 from colo_common.events.waiting import ExplainWait
-from colo_common.logs import get_logger
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Bus, Clock, Replay, Row, Store
 from colo_common.runtime.core import Core, Subscription
@@ -98,7 +98,7 @@ class JobsShell:
         self._store = store
         self._clock = clock
         self._telemetry = telemetry
-        self._log = get_logger("jobs")
+        self._log = structlog.get_logger("jobs")
         #: Set when the core wants to know what is held.
         self.holds_due = asyncio.Event()
 

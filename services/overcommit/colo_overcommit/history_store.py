@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+import structlog
 from msgspec import Struct
 
 from colo_common.events.effects import Write
-from colo_common.logs import get_logger
 from colo_common.ports import Clock, PortError, Store, StoreConflict
 from colo_overcommit.core import OvercommitCore
 from colo_overcommit.histories import ROW_KIND, HistoriesLoaded
@@ -30,7 +30,7 @@ async def keep_histories(core: OvercommitCore, store: Store, clock: Clock, every
 
     A row that cannot be stored now is stored later: nothing waits for it.
     """
-    log = get_logger("overcommit")
+    log = structlog.get_logger("overcommit")
     is_away = False
     while True:
         await asyncio.sleep(_EVERY_S)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+import structlog
 from msgspec import Struct
 
 from colo_common.events.effects import Effect
@@ -17,7 +18,6 @@ from colo_common.events.policy import PolicyChanged, PreviewPolicy
 from colo_common.events.requests import ExplainAllocatable, ListNodes
 from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import RestrictionsChanged
-from colo_common.logs import get_logger
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Bus, Clock, PortError, Store
 from colo_common.runtime.core import Core, Subscription
@@ -95,7 +95,7 @@ def overcommit_service(
         try:
             return await load_histories(histories, effect.partitions)
         except PortError as error:
-            get_logger("overcommit").warning("histories-not-loaded", error=str(error))
+            structlog.get_logger("overcommit").warning("histories-not-loaded", error=str(error))
             return ()
 
     hears = HEARS_RISK if has_risk else HEARS

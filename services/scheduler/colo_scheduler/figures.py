@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from colo_common.logs import get_logger
+import structlog
+
 from colo_common.model.reasons import Reason
 from colo_common.runtime.metrics import Metrics
 from colo_scheduler.cluster.cluster import Cluster
@@ -26,7 +27,7 @@ class CoreFigures:
         self._queue = queue
         self._commits = commits
         self._cluster = cluster
-        self._log = get_logger("scheduler")
+        self._log = structlog.get_logger("scheduler")
         self._counted: Counter[str] = Counter()
         self._unreadable: Mapping[str, tuple[str, ...]] = {}
         self._disagreeing: Mapping[str, tuple[str, ...]] = {}

@@ -5,6 +5,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar, assert_never
 
+import structlog
 from msgspec import Struct
 
 from colo_common.events.effects import Effect, StoreLost
@@ -17,7 +18,6 @@ from colo_common.events.policy import PolicyChanged
 from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import RestrictionsChanged
 from colo_common.events.trace import trace_is_sampled
-from colo_common.logs import get_logger
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.partition import Fence, PartitionsHeld
 from colo_common.model.placement import Attempt
@@ -218,7 +218,7 @@ class SchedulerShell:
         self.leases = LeaseKeeper(ledger.leases, owner, shards, lease_ttl_ms) if shards else None
         if self.leases is None:
             self._pending.ask()
-        self._log = get_logger("scheduler")
+        self._log = structlog.get_logger("scheduler")
         self._commit_seconds = metrics.histogram(
             "colo_scheduler_commit_seconds", "time of one ledger commit, retries included"
         )

@@ -11,7 +11,7 @@ from colo_cli.examples import EXAMPLES
 #: Where a question's time would go: loops, servers' clients, tables, numbers; and the code of the services beside their answers.
 NOT_IMPORTED: Final = (
     "aiohttp", "asyncio", "logging", "multiprocessing", "nats", "numpy", "opentelemetry", "pandas", "prometheus_client",
-    "redis", "rich", "unittest", "yaml",
+    "redis", "rich", "structlog", "unittest", "yaml",
     "colo_collector", "colo_evictor", "colo_executor", "colo_gateway.api", "colo_gateway.core", "colo_gateway.shell",
     "colo_gateway.state", "colo_jobs", "colo_overcommit", "colo_scheduler", "colo_sim", "colo_common.adapters",
     "colo_common.runtime",

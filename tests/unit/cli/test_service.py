@@ -14,7 +14,7 @@ ALONE = """
 import sys
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"aiohttp", "nats", "numpy", "opentelemetry", "prometheus_client", "redis"}:
+        if name.partition(".")[0] in {"aiohttp", "nats", "numpy", "opentelemetry", "prometheus_client", "redis", "structlog"}:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Missing())
 from colo_cli.main import main

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from msgspec import structs
+from structlog.testing import capture_logs
 
 from colo_common.adapters.store_memory import MemoryStore
 from colo_common.events.effects import Write
@@ -19,7 +20,6 @@ from colo_common.runtime.metrics import Metrics, ServiceMetrics
 from colo_common.runtime.outgoing import OutgoingBatch, Sender
 from colo_common.runtime.retry import Retrier
 from tests.support.bus_memory import MemoryBus
-from tests.support.captured_logs import captured_logs
 from tests.support.vloop import run_virtual
 
 
@@ -236,7 +236,7 @@ def test_a_store_that_refuses_removals_is_logged_once_and_retried_in_intervals()
     async def story() -> None:
         store = CountingStore()
         store.fault = Refused("out of memory")
-        with captured_logs() as lines:
+        with capture_logs() as lines:
             async with sending(store) as (sender, _task):
                 for number in range(600):
                     sender.put(OutgoingBatch(outbox=outbox(number, number + 1)))

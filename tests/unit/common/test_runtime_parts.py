@@ -10,9 +10,9 @@ import random
 import time
 
 import pytest
+import structlog
 from msgspec import Struct
 
-from colo_common import logs
 from colo_common.adapters.clock import SystemClock
 from colo_common.adapters.conflating_queue import ConflatingQueue
 from colo_common.events.enforcement import ReplicaStarted
@@ -21,6 +21,7 @@ from colo_common.events.node import AllocatableChanged, LeaseRenewed
 from colo_common.events.subjects import matches
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.ports import Source
+from colo_common.runtime import logs
 from colo_common.runtime.backoff import Backoff
 from colo_common.runtime.core import Subscription, source_of
 from colo_common.runtime.inbox import Inbox, Local
@@ -357,7 +358,7 @@ def test_a_log_line_is_one_json_object_with_the_bound_keys() -> None:
     kept = {type(each) for each in logging.getLogger().handlers}
     try:
         logs.configure("info", "json", out, service="jobs")
-        log = logs.get_logger("test")
+        log = structlog.get_logger(source="test")
         log.debug("hidden")
         log.warning("port-away", port="bus", error=ValueError("x"))
         try:
@@ -366,7 +367,7 @@ def test_a_log_line_is_one_json_object_with_the_bound_keys() -> None:
             log.error("crashed", exc_info=True)
         logging.getLogger("somebody.elses").warning("away for %d s", 3)
     finally:
-        logs.configure()
+        structlog.reset_defaults()
         logging.getLogger().handlers[:] = [each for each in logging.getLogger().handlers if type(each) in kept]
     first, second, third = (json.loads(line) for line in out.getvalue().splitlines())
     assert first.pop("at").endswith("Z")

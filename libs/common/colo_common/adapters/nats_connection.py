@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
 from nats.js.api import StreamConfig
 from nats.js.client import JetStreamContext
 from nats.js.errors import NotFoundError
@@ -16,7 +17,6 @@ from colo_common.adapters.nats_client import ColoClient
 from colo_common.adapters.nats_errors import NATS_ERRORS, port_error
 from colo_common.adapters.nats_stream_config import StreamWish, stream_difference, syncs_a_batch_once
 from colo_common.events.registry import Stream, StreamLimits
-from colo_common.logs import get_logger
 from colo_common.ports import PortError, Refused, Unavailable
 
 __all__ = ["NatsConnection"]
@@ -49,7 +49,7 @@ class NatsConnection:
         self._name = name
         self._streams = streams
         self._wish = wish
-        self._log = get_logger("nats").bind(server=access.shown)
+        self._log = structlog.get_logger(source="nats").bind(server=access.shown)
         self._problem: PortError = Unavailable(f"NATS at {access.shown} was not reached yet")
         self._usable = asyncio.Event()
         self._changed = asyncio.Event()

@@ -15,13 +15,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 import nats.errors
+import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.api import Header
 from nats.js.errors import APIError, NoStreamResponseError
 
 from colo_common.adapters.nats_errors import NATS_ERRORS, keeps_cancellation, port_error
-from colo_common.logs import get_logger
 from colo_common.ports import Outgoing, PoisonMessage, PortError, Unavailable
 
 __all__ = ["Publisher"]
@@ -115,7 +115,7 @@ class Publisher:
     def __init__(self, client: Client, batching_stream: Callable[[str], str] = lambda _subject: "") -> None:
         self._client = client
         self._batching_stream = batching_stream
-        self._log = get_logger("nats")
+        self._log = structlog.get_logger(source="nats")
         self._inbox = ""
         self._count = 0
         self._windows: dict[str, _Window] = {}

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
+import structlog
 from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy, Header
 from nats.js.client import JetStreamContext
@@ -21,7 +22,6 @@ from colo_common.adapters.nats_connection import NatsConnection
 from colo_common.adapters.nats_errors import NATS_ERRORS, port_error
 from colo_common.adapters.nats_stream_config import VERSION_KEY
 from colo_common.events.registry import STREAMS, STREAMS_VERSION
-from colo_common.logs import get_logger
 from colo_common.ports import Delivery, Missed, PortError, Settlement, Sink, Source
 
 __all__ = ["PullConsumer"]
@@ -80,7 +80,7 @@ class PullConsumer:
         self._source = source
         self._sink = sink
         self._jetstream: JetStreamContext = connection.client.jetstream(timeout=5)
-        self._log = get_logger("nats").bind(consumer=source.durable or source.subject)
+        self._log = structlog.get_logger(source="nats").bind(consumer=source.durable or source.subject)
         self._logged = ""
         #: Why there is no consumer now; "" while there is one, and before the first try.
         self.problem = ""

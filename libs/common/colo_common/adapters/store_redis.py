@@ -5,6 +5,7 @@ from functools import partial
 from typing import Final
 
 import redis.asyncio
+import structlog
 
 from colo_common.adapters.lease_scripts import FENCED
 from colo_common.adapters.leases_redis import lease_prefix
@@ -14,7 +15,6 @@ from colo_common.adapters.redis_client import REDIS_ERRORS, redis_client, redis_
 from colo_common.adapters.redis_scripts import Argument, Script, ScriptCalls
 from colo_common.adapters.store_limits import check_batch
 from colo_common.events.effects import Write
-from colo_common.logs import get_logger
 from colo_common.model.partition import Fence
 from colo_common.ports import Fenced, Refused, Row, StoreConflict
 
@@ -107,7 +107,7 @@ class RedisStore:
         self._scripts = ScriptCalls(client, min_replicas=min_replicas)
         self._unreadable: set[tuple[str, str]] = set()
         self._identity = RecentAnswer(partial(redis_identity, client))
-        self._log = get_logger("redis")
+        self._log = structlog.get_logger(source="redis")
 
     @classmethod
     def of(cls, url: str, *, name: str) -> "RedisStore":

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+import structlog
 from msgspec import Struct
 from prometheus_client import Counter
 
@@ -14,7 +15,6 @@ from colo_common.events.replayed import Replayed
 from colo_common.events.requests import Refusal
 from colo_common.events.undecoded import Undecoded
 from colo_common.events.wire import decode, event_at
-from colo_common.logs import get_logger
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.ports import Clock, Delivery
 from colo_common.runtime.batch import outbox_kind, outgoing_batches_from_effects, unit_of
@@ -70,7 +70,7 @@ class CoreRunner:
         self._perform = perform
         self._intake = intake
         self._metrics = metrics
-        self._log = get_logger("service").bind(service=name)
+        self._log = structlog.get_logger(source="service").bind(service=name)
         self._outbox_kind = outbox_kind(name)
         self._outbox_count = 0
         self._started_us = clock.wall_us()

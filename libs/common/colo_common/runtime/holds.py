@@ -3,8 +3,9 @@
 import asyncio
 from typing import Final
 
+import structlog
+
 from colo_common.events.requests import HoldEntry, HoldsListed, HoldsReply, ListHolds
-from colo_common.logs import get_logger
 from colo_common.ports import Bus, Clock, PortError, Unavailable
 from colo_common.runtime.ask import ask
 from colo_common.runtime.service import Service
@@ -28,7 +29,7 @@ async def list_holds(
     the consumer was made are missed, and an event that is delivered again after the release of its hold is wrong; the next list
     corrects both.
     """
-    log = get_logger(service.name)
+    log = structlog.get_logger(service.name)
     waiting = False
     while True:
         if due is not None:

@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
-from colo_common.logs import get_logger
+import structlog
+
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.partition import PARTITIONS_MAX, Fence, check_partitions, partition_of
 from colo_common.ports import Fenced, Leases, OtherPartitions, PortError
@@ -72,7 +73,7 @@ class LeaseKeeper:
         self._ttl_s = ttl_ms / 1_000
         self._until_s = 0.0
         self._renewed_s = 0.0
-        self._log = get_logger("leases")
+        self._log = structlog.get_logger(source="leases")
 
     @property
     def is_current(self) -> bool:

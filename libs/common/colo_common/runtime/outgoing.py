@@ -8,11 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
 
+import structlog
 from msgspec import structs
 
 from colo_common.events.effects import Effect, Write
 from colo_common.events.registry import keeps_last_only
-from colo_common.logs import get_logger
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Bus, Delivery, Outgoing, PoisonMessage, PortError, Store, StoreConflict
 from colo_common.runtime.metrics import ServiceMetrics
@@ -128,7 +128,7 @@ class Sender:
         self._clearing = asyncio.Lock()
         self._is_kept = False
         self._is_over = False
-        self._log = get_logger("service")
+        self._log = structlog.get_logger(source="service")
         metrics.outgoing_messages.set_function(lambda: self._backlog)
 
     def put(self, outgoing_batch: OutgoingBatch) -> None:

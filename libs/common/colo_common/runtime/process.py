@@ -11,14 +11,13 @@ from contextlib import AsyncExitStack, suppress
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import structlog
 from msgspec import Struct
 from prometheus_client import ProcessCollector
 
-from colo_common import logs
 from colo_common.adapters.bus_nats import NatsBus
 from colo_common.adapters.clock import SystemClock
 from colo_common.adapters.clock_pace import ClockPace
-from colo_common.logs import get_logger
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import (
     AuditLog,
@@ -33,6 +32,7 @@ from colo_common.ports import (
     Survey,
     Unavailable,
 )
+from colo_common.runtime import logs
 from colo_common.runtime.access import check_reach, nats_access_of, redis_access_of, stream_wish_of
 from colo_common.runtime.build import build_version
 from colo_common.runtime.lease_keeper import LeaseKeeper
@@ -285,7 +285,7 @@ async def _main(
     """One life of the process. `ports` has the port of its pages, if it had one in a life before, and gets it."""
     common = common_of(settings)
     logs.configure(common.log_level, common.log_format, service=name)
-    log = get_logger("process")
+    log = structlog.get_logger(source="process")
     check_reach(common)
     version = build_version()
     metrics = Metrics(version)

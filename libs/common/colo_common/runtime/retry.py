@@ -4,9 +4,9 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
+import structlog
 from prometheus_client import Counter
 
-from colo_common.logs import get_logger
 from colo_common.ports import PortError
 from colo_common.runtime.backoff import Backoff
 
@@ -30,7 +30,7 @@ class Retrier:
         self._backoff = Backoff(rng)
         self._retries = retries.labels(port)
         self._shutting_down = shutting_down
-        self._log = get_logger("service").bind(port=port)
+        self._log = structlog.get_logger(source="service").bind(port=port)
 
     async def until_done(self, attempt: Callable[[], Awaitable[None]]) -> None:
         """Run `attempt` until it raises no PortError. Raises ShuttingDown when the service shuts down first."""

@@ -7,10 +7,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
+import structlog
 from msgspec import DecodeError, Struct
 
 from colo_common.events.effects import Effect, FactsMissed, StoreLost
-from colo_common.logs import get_logger
 from colo_common.model.partition import PartitionsHeld
 from colo_common.ports import Bus, Clock, Delivery, Fenced, PortError, Store
 from colo_common.runtime.batch import outbox_kind, outbox_removal
@@ -115,7 +115,7 @@ class Service:
         self._more_problems = more_problems
         rng = random.Random(seed)
         self.boot_id = boot_id or f"{rng.getrandbits(48):012x}"
-        self._log = get_logger("service").bind(service=name)
+        self._log = structlog.get_logger(source="service").bind(service=name)
         self._metrics = ServiceMetrics(metrics or Metrics(), name)
         self._shutting_down = asyncio.Event()
         self._bus_retrier = Retrier("bus", rng, self._metrics.retries, self._shutting_down)

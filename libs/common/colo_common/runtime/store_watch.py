@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from colo_common.logs import get_logger
+import structlog
+
 from colo_common.ports import PortError
 
 __all__ = ["watch_identity"]
@@ -14,7 +15,7 @@ _EVERY_S: Final = 1.0
 
 async def watch_identity(identity: Callable[[], Awaitable[str]], on_change: Callable[[], Awaitable[None]]) -> None:
     """Ask every second who the store is, and call `on_change` when that is another than before, until cancelled."""
-    log = get_logger("store")
+    log = structlog.get_logger(source="store")
     known = ""
     while True:
         try:

@@ -6,10 +6,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
+import structlog
+
 from colo_common.events.effects import Publish
 from colo_common.events.service import SpanData, SpansFinished
 from colo_common.events.trace import child_traceparent, placement_trace, span_of, trace_is_sampled, trace_of
-from colo_common.logs import get_logger
 from colo_common.ports import Bus, Clock, PortError
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.stamp import Stamp
@@ -57,7 +58,7 @@ class Telemetry:
         self._dropped = (metrics or Metrics()).counter(
             f"colo_{service.replace('-', '_')}_spans_dropped_total", "spans that nobody will see"
         )
-        self._log = get_logger("telemetry")
+        self._log = structlog.get_logger(source="telemetry")
         self._export_failed = False
         self._export_again_s = 0.0
 

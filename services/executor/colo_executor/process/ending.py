@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import structlog
 from msgspec import Struct
 
-from colo_common.logs import get_logger
 from colo_common.model.placement import Placement
 from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.local import ReplicaExited
@@ -55,7 +55,7 @@ class Ending:
         self._kills: dict[str, asyncio.Task[None]] = {}
         self._collecting: dict[str, asyncio.Task[None]] = {}
         self._stuck: set[str] = set()
-        self._log = get_logger("executor")
+        self._log = structlog.get_logger("executor")
 
     @property
     def stuck_count(self) -> int:

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import structlog
 from msgspec.structs import replace
 
 from colo_common.events.enforcement import KnobValue, PlacementRefused
-from colo_common.logs import get_logger
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement, attempt_key, replica_token
@@ -101,7 +101,7 @@ class ProcessRuntime:
 
     def __init__(self, policy: ProcessPolicy, *, admits_online: bool = True, withheld: CpuSet = _NO_CPUS) -> None:
         self._policy = policy
-        self._log = get_logger("executor")
+        self._log = structlog.get_logger("executor")
         self._state_dir = Path(policy.state_dir)
         self._output_dir = Path(policy.output_dir or policy.state_dir)
         self._journal = JournalFile(self._state_dir)

@@ -9,7 +9,8 @@ import sys
 import time
 from typing import Final
 
-from colo_common.logs import get_logger
+import structlog
+
 from colo_executor.process import watchdog
 
 __all__ = ["Watched"]
@@ -40,7 +41,7 @@ class Watched:
             )
         except OSError as error:
             self._process = None
-            get_logger("executor").warning("no-watchdog", error=str(error))
+            structlog.get_logger("executor").warning("no-watchdog", error=str(error))
         finally:
             os.close(fd)
 

@@ -4,10 +4,10 @@ import asyncio
 from collections import OrderedDict
 from typing import Final
 
+import structlog
 from msgspec import structs
 
 from colo_common.events.audit import RequestAudited
-from colo_common.logs import get_logger
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
 from colo_gateway.core import Audited
@@ -28,7 +28,7 @@ class Auditor:
 
     def __init__(self, service: Service, metrics: Metrics) -> None:
         self._service = service
-        self._log = get_logger("audit")
+        self._log = structlog.get_logger(source="audit")
         self._limits = AddressLimits(_REFUSALS_PER_S, _REFUSALS_BURST)
         self._alike: OrderedDict[str, int] = OrderedDict()
         self._lost = metrics.counter(

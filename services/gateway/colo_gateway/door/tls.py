@@ -6,9 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import structlog
 from msgspec import Struct
 
-from colo_common.logs import get_logger
 from colo_common.model.invalid import InvalidInput
 
 __all__ = ["TlsPolicy", "keep_fresh", "server_context"]
@@ -57,7 +57,7 @@ async def keep_fresh(context: ssl.SSLContext, policy: TlsPolicy, every_s: float 
     """Take a renewed certificate for new connections, without a restart. A certificate that does not match its key yet is tried
     again.
     """
-    log = get_logger("tls")
+    log = structlog.get_logger(source="tls")
     loaded = _stamps(policy)
     while True:
         await asyncio.sleep(every_s)

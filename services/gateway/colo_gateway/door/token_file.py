@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Final
 
-from colo_common.logs import get_logger
+import structlog
+
 from colo_common.model.invalid import InvalidInput
 from colo_gateway.door.token_rows import read_tokens
 from colo_gateway.door.tokens import TokenBook
@@ -21,7 +22,7 @@ class TokenFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._log = get_logger("tokens")
+        self._log = structlog.get_logger(source="tokens")
         self._looked_s = 0.0
         self._stamp = self._stamp_now()
         self._book = TokenBook(read_tokens(path))

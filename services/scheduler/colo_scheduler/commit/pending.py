@@ -5,10 +5,10 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+import structlog
 from msgspec import Struct
 
 from colo_common.events.requests import PendingReplicas, PendingReply, Refusal
-from colo_common.logs import get_logger
 from colo_common.ports import Bus, PortError, Unavailable
 from colo_common.runtime.ask import ask
 from colo_common.runtime.backoff import Backoff
@@ -30,7 +30,7 @@ class Pending:
         self._bus = bus
         self._rng = rng
         self._is_due = asyncio.Event()
-        self._log = get_logger("scheduler")
+        self._log = structlog.get_logger("scheduler")
 
     def ask(self) -> None:
         """Ask soon; returns at once."""

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 from typing import Final
 
+import structlog
 from msgspec import Struct
 
 from colo_common.events.requests import Refusal
 from colo_common.events.started import StartedReplicas, StartedReply
-from colo_common.logs import get_logger
 from colo_common.model.placement import Attempt
 from colo_common.ports import Bus, PortError, Unavailable
 from colo_common.runtime.ask import ask
@@ -35,7 +35,7 @@ class Starts:
         self._backoff = Backoff(rng)
         self._attempts: dict[Attempt, None] = {}
         self._has_some = asyncio.Event()
-        self._log = get_logger("scheduler")
+        self._log = structlog.get_logger("scheduler")
 
     def ask(self, attempts: Sequence[Attempt]) -> None:
         """Ask for these attempts in their turn; returns at once."""

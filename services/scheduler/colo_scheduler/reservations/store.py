@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 import msgspec
+import structlog
 
 from colo_common.events.requests import GetJob, JobDetail
-from colo_common.logs import get_logger
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Bus, PortError, Row, Store
 from colo_common.runtime.ask import ask
@@ -16,7 +16,7 @@ __all__ = ["jobs_over", "load_reservations"]
 
 async def load_reservations(store: Store, names: Sequence[str] | None = None) -> ReservationsLoaded:
     """Every row, or the named rows. An unreadable row is reported and left as it is. Raises the errors of the store."""
-    log = get_logger("scheduler")
+    log = structlog.get_logger("scheduler")
     if names is None:
         found: dict[str, Row | None] = {row.id: row for row in await store.load(KIND)}
     else:

@@ -1,0 +1,62 @@
+"""Structured logs on stderr: one JSON object a line for machines, or coloured lines for people."""
+
+import logging
+import sys
+from typing import Any, Final, TextIO
+
+import msgspec
+import structlog
+
+__all__ = ["configure"]
+
+_LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def configure(level: str = "info", style: str = "json", stream: TextIO | None = None, **always: str) -> None:
+    """Set up the logs of this process; `always` is in every line. Style "json" or "console". Raises KeyError for another level."""
+    out = stream or sys.stderr
+    processors: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        _adder(always),
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+    ]
+    if style == "console":
+        processors.append(structlog.dev.ConsoleRenderer(colors=out.isatty(), timestamp_key="at"))
+    else:
+        processors += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_dumps)]
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        logger_factory=structlog.WriteLoggerFactory(file=out),
+        cache_logger_on_first_use=False,
+    )
+    # What libraries log by themselves becomes lines of the same form; without a handler Python would print it bare.
+    root = logging.getLogger()
+    if not any(isinstance(each, _Forwarder) for each in root.handlers):
+        root.addHandler(_Forwarder(logging.WARNING))
+
+
+class _Forwarder(logging.Handler):
+    """Passes a line of a library on; one that cannot be formatted is passed on as it is."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        log = structlog.get_logger(source=record.name)
+        try:
+            text = record.getMessage()
+        except (TypeError, ValueError):
+            text = str(record.msg)
+        (log.error if record.levelno >= logging.ERROR else log.warning)("library-says", text=text)
+
+
+def _adder(always: dict[str, str]) -> structlog.typing.Processor:
+    def add(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        for key, value in always.items():
+            event.setdefault(key, value)
+        return event
+
+    return add
+
+
+def _dumps(event: Any, default: Any = None, **_ignored: Any) -> str:
+    return msgspec.json.encode(event, enc_hook=repr).decode()
