@@ -11,8 +11,9 @@ from typing import Any
 import nats.aio.client
 import nats.errors
 import trustme
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from nats.js.api import Header
 
 from colo_common.adapters.nats_client import ColoClient
 from tests.support.waiting import eventually
@@ -156,8 +157,11 @@ def test_header_lines_are_read_as_the_library_reads_them(rest: bytes, lines: lis
 
 
 @given(
-    st.dictionaries(st.text(max_size=6) | st.sampled_from(["ce-id", "Nats-Msg-Id"]), st.text(max_size=20), max_size=4)
+    st.dictionaries(st.text(max_size=6) | st.sampled_from(["ce-id", Header.MSG_ID]), st.text(max_size=20), max_size=4)
 )
+@example({Header.MSG_ID: "scheduler:1", "ce-id": " ä "})
+@example({"two\r\nlines": "x"})
+@example({"ce-id": "two\r\nlines"})
 async def test_headers_are_written_as_the_library_writes_them(headers: dict[str, str]) -> None:
     assert await commands_of(ColoClient(), headers) == await commands_of(nats.aio.client.Client(), headers)
 

@@ -48,7 +48,8 @@ def headers_from_lines(raw: bytes) -> dict[str, str]:
 @lru_cache(maxsize=_NAMES_REMEMBERED)
 def _prefix_of(name: str) -> bytes | None:
     """What stands before the value; None for what is no token."""
-    return f"{name}: ".encode() if _NAME.fullmatch(name) else None
+    # Not by formatting: a name may be a member of the library's enumeration of names, which formats as its own name.
+    return name.encode() + b": " if _NAME.fullmatch(name) else None
 
 
 @lru_cache(maxsize=_NAMES_REMEMBERED)
