@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from colo_cli.failure import Failure
-from colo_cli.output import SettingWords, counted, print_text
+from colo_cli.output import SettingWords, print_text
 
 __all__ = ["restore"]
 
@@ -27,6 +27,6 @@ def restore(*settings: SettingWords, yes: Annotated[bool, Parameter(negative=())
     from colo_executor.main import NAME, restore
     from colo_executor.settings import ExecutorSettings
 
-    ended = asyncio.run(restore(load(ExecutorSettings, NAME, settings, os.environ)))
-    print_text(f"the kernel is as it was before colo; {counted(ended, 'replica')} ended")
+    asyncio.run(restore(load(ExecutorSettings, NAME, settings, os.environ)))
+    print_text("the kernel is as it was before colo; every replica has ended")
     return 0

@@ -155,11 +155,11 @@ def _withheld(settings: ExecutorSettings) -> CpuSet:
     return settings.withheld_cpus(cpu_index(settings.process.sys_root))
 
 
-async def restore(settings: ExecutorSettings) -> int:
-    """End the replicas of an earlier executor and put the kernel back. Returns the number of ended replicas."""
+async def restore(settings: ExecutorSettings) -> None:
+    """End the replicas of an earlier executor and put the kernel back. Raises InvalidInput for what could not be put back."""
     runtime = open_runtime(settings)
     try:
-        return len(await runtime.restore())
+        await runtime.restore()
     except CgroupError as error:
         raise InvalidInput("process_cgroup_root", str(error), settings.process.cgroup_root) from error
     finally:

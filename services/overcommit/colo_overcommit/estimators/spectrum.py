@@ -106,6 +106,8 @@ def find_period(samples: Floats, interval_s: int) -> int:
     peaks of the spectra of the same values in 100 random orders.
     """
     count = len(samples)
+    if not count:
+        return -1
     centred = samples - samples.mean()
     by_chance = max(_chance(centred), 1e-9)
     strengths, correlation = np.abs(np.fft.rfft(centred)), autocorrelation(samples)
