@@ -2,9 +2,15 @@
 
 The online service is a probe: requests of one millisecond of CPU at a fixed rate, each timed from when it should have begun, beside
 a load of its own that steps between 20 and 70 % of the machine. Batch work are a spinning loop for each CPU and one that copies
-memory. Printed for each way of running them side by side: p50, p99 and p99.9 of the probe, p99 against the probe alone, the share
-of requests served, the CPU time of batch work, and how often its ceiling turned. The ways take turns, so that what else the
-machine does meets all of them alike.
+memory.
+
+With `--work memory` a request reads memory that the cache shared by all CPUs holds and a core's own does not, and all batch
+work copies memory: what it costs that no rule for CPUs sees.
+
+Printed for each way of running them side by side: p50, p99 and p99.9
+of the probe, p50 and p99 against the probe alone, the share of requests served, the CPU time of batch work, and how often its
+ceiling turned. The ways take turns, so that what else the machine does
+meets all of them alike.
 """
 
 from __future__ import annotations
@@ -42,12 +48,14 @@ from colo_executor.process.settings import ProcessPolicy
 from colo_executor.reflex import ReflexPolicy
 from colo_executor.shell import ExecutorShell
 from tests.support.builders import a_placement
-from tests.support.online_service import COPY, CPUS, ROOT, SPIN, online_service, per_mille
+from tests.support.online_service import COPY, CPUS, ROOT, SPIN, Work, online_service, per_mille, rounds_of_1_ms
 
 LEASE_MS: Final = 3_600_000
 
 Way = Literal["alone", "plain", "low-shares", "idle", "reflex-off", "usage", "auto", "no-idle-usage", "no-idle-auto"]
 WAYS: Final[tuple[Way, ...]] = ("alone", "plain", "low-shares", "idle", "reflex-off", "usage", "auto")
+#: What batch work runs, by what a request does.
+BATCH: Final[dict[Work, tuple[str, ...]]] = {"count": (*[SPIN] * CPUS, COPY), "memory": (COPY,) * (CPUS + 1)}
 NO_IDLE: Final[tuple[Way, ...]] = ("no-idle-usage", "no-idle-auto")
 
 
@@ -78,7 +86,7 @@ class CountedRuntime(ProcessRuntime):
 
 
 @contextlib.contextmanager
-def bare_batch(way: Way, name: str) -> Iterator[CgroupTree]:
+def bare_batch(way: Way, name: str, scripts: Sequence[str]) -> Iterator[CgroupTree]:
     """Batch work as other programs would run it: in a group with the usual weight, the least weight, or idle."""
     tree = CgroupTree(ROOT, name, controllers={1: ("cpu", "cpuacct"), 2: ("cpu",)})
     tree.make("")
@@ -88,7 +96,7 @@ def bare_batch(way: Way, name: str) -> Iterator[CgroupTree]:
         tree.write(KnobWrite(path="", knob=Knob.CPU_IDLE, value=1))
     started = []
     try:
-        for script in (*[SPIN] * CPUS, COPY):
+        for script in scripts:
             started.append(subprocess.Popen([sys.executable, "-c", script]))
             tree.attach("", started[-1].pid)
         yield tree
@@ -100,7 +108,7 @@ def bare_batch(way: Way, name: str) -> Iterator[CgroupTree]:
 
 
 @contextlib.asynccontextmanager
-async def colo_batch(way: Way, name: str, directory: Path) -> AsyncIterator[CountedRuntime]:
+async def colo_batch(way: Way, name: str, directory: Path, scripts: Sequence[str]) -> AsyncIterator[CountedRuntime]:
     """Batch work under an executor's runtime and, but for `reflex-off`, its reflex."""
     desired = DesiredPolicy(idle=not way.startswith("no-idle"))
     runtime = CountedRuntime(ProcessPolicy(state_dir=str(directory), subtree=name, desired=desired))
@@ -110,7 +118,7 @@ async def colo_batch(way: Way, name: str, directory: Path) -> AsyncIterator[Coun
     await shell.load()
     loop = None
     try:
-        for number, script in enumerate((*[SPIN] * CPUS, COPY)):
+        for number, script in enumerate(scripts):
             run = RunSpec(command=(sys.executable, "-c", script))
             placement = replace(a_placement(f"job/main/{number}"), run=run, memory_bytes=256 << 20)
             launched = await runtime.launch(placement, 1)
@@ -127,21 +135,21 @@ async def colo_batch(way: Way, name: str, directory: Path) -> AsyncIterator[Coun
         await runtime.close()
 
 
-async def felt(way: Way, seconds: float, step_s: float) -> Felt:
-    """Run one way once."""
+async def felt(way: Way, seconds: float, step_s: float, work: Work, rounds: int) -> Felt:
+    """Run one way once, each request so many rounds of the work."""
     name = f"bench-online-{os.getpid()}"
     with tempfile.TemporaryDirectory() as directory:
         async with contextlib.AsyncExitStack() as stack:
             used_us: Callable[[], int] = int
             turns: Callable[[], int] = int
             if way in ("plain", "low-shares", "idle"):
-                tree = stack.enter_context(bare_batch(way, f"{name}-batch"))
+                tree = stack.enter_context(bare_batch(way, f"{name}-batch", BATCH[work]))
                 used_us = partial(tree.cpu_used_us, "")
             elif way != "alone":
-                runtime = await stack.enter_async_context(colo_batch(way, f"{name}-colo", Path(directory)))
+                runtime = await stack.enter_async_context(colo_batch(way, f"{name}-colo", Path(directory), BATCH[work]))
                 batch = CgroupTree(ROOT, f"{name}-colo")
                 used_us, turns = partial(batch.cpu_used_us, "batch"), runtime.turns
-            probe = stack.enter_context(online_service(name, seconds, step_s=step_s))
+            probe = stack.enter_context(online_service(name, seconds, step_s=step_s, work=work, rounds=rounds))
             before_us, before_turns = used_us(), turns()
             output, _ = await asyncio.to_thread(probe.communicate)
             batch_cpu_s = (used_us() - before_us) / 1e6
@@ -156,27 +164,32 @@ async def felt(way: Way, seconds: float, step_s: float) -> Felt:
 
 
 def row(way: Way, runs: Sequence[Felt], alone: Sequence[Felt]) -> str:
-    """The medians over the runs of a way; its p99 against that of the run alone in the same round, and their range."""
+    """The medians over the runs of a way; its p50 and p99 against those of the run alone in the same round, and their ranges."""
     shown = [statistics.median(per_mille(run.took_us, rank) for run in runs) / 1e3 for rank in (500, 990, 999)]
-    pairs = zip(runs, alone, strict=True)
-    ratios = [per_mille(run.took_us, 990) / per_mille(base.took_us, 990) for run, base in pairs]
+    pairs = list(zip(runs, alone, strict=True))
+    ratios = {
+        rank: [per_mille(run.took_us, rank) / per_mille(base.took_us, rank) for run, base in pairs]
+        for rank in (500, 990)
+    }
     served = statistics.median(len(run.took_us) / run.wanted for run in runs)
     batch_s = statistics.median(run.batch_cpu_s for run in runs)
     turns = max(run.turns for run in runs)
     return (
         f"{way:<14} p50 {shown[0]:7.2f}  p99 {shown[1]:8.2f}  p99.9 {shown[2]:8.2f} ms   against alone "
-        f"{statistics.median(ratios):5.2f} ({min(ratios):.2f}-{max(ratios):.2f})   served {served:6.1%}   "
+        f"p50 {statistics.median(ratios[500]):5.2f} ({min(ratios[500]):.2f}-{max(ratios[500]):.2f})  "
+        f"p99 {statistics.median(ratios[990]):5.2f} ({min(ratios[990]):.2f}-{max(ratios[990]):.2f})   served {served:6.1%}   "
         f"batch {batch_s:6.1f} CPU s   turns {turns}"
     )
 
 
-async def main(ways: Sequence[Way], rounds: int, seconds: float, step_s: float) -> None:
+async def main(ways: Sequence[Way], rounds: int, seconds: float, step_s: float, work: Work) -> None:
     """Every way once a round, and then the table."""
+    of_1_ms = rounds_of_1_ms(work)
     runs: dict[Way, list[Felt]] = {way: [] for way in ways}
     for number in range(rounds):
         for way in ways:
             begun_s = time.monotonic()
-            runs[way].append(await felt(way, seconds, step_s))
+            runs[way].append(await felt(way, seconds, step_s, work, of_1_ms))
             print(f"round {number + 1}: {way} took {time.monotonic() - begun_s:.0f} s", file=sys.stderr, flush=True)
     print(f"{rounds} rounds of {seconds:.0f} s on {CPUS} CPUs, the online load steps every {step_s:.0f} s")
     for way in ways:
@@ -189,6 +202,7 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--step", type=float, default=5.0, help="seconds between two steps of the online load")
     parser.add_argument("--ways", default=",".join((*WAYS, *NO_IDLE)), help="alone must be among them")
+    parser.add_argument("--work", choices=tuple(BATCH), default="count", help="what a request does")
     args = parser.parse_args()
     chosen = tuple(way for way in (*WAYS, *NO_IDLE) if way in args.ways.split(","))
-    asyncio.run(main(chosen, args.rounds, args.seconds, args.step))
+    asyncio.run(main(chosen, args.rounds, args.seconds, args.step, args.work))

@@ -8,12 +8,12 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from colo_executor.cgroup import CgroupTree
 from colo_executor.process.stall_reader import unified_root
 
-__all__ = ["COPY", "CPUS", "ROOT", "SPIN", "online_service", "per_mille"]
+__all__ = ["COPY", "CPUS", "ROOT", "SPIN", "Work", "online_service", "per_mille", "rounds_of_1_ms"]
 
 ROOT: Final = "/sys/fs/cgroup"
 CPUS: Final = len(os.sched_getaffinity(0))
@@ -21,15 +21,40 @@ RATE_HZ: Final = 200
 SPIN: Final = "while True:\n    pass\n"
 COPY: Final = "held = bytearray(64 << 20)\nwhile True:\n    bytes(held)\n"
 
-#: Requests of 1 ms of CPU time each, by an open loop; one that should have begun while another one ran waits for it. Prints when
-#: each was due on the monotonic clock, and the us that it took from then.
-PROBE: Final = """
-import json, sys, time
-rate, seconds = int(sys.argv[1]), float(sys.argv[2])
+#: What a request does so many rounds of: count, or read memory that a shared cache holds and a core's own does not.
+Work = Literal["count", "memory"]
+WORK: Final[dict[Work, str]] = {
+    "count": """
 def work(rounds):
     for _ in range(rounds):
         pass
-begun = time.process_time_ns(); work(2_000_000); rounds = 2_000_000 * 1_000_000 // (time.process_time_ns() - begun)
+""",
+    "memory": """
+import itertools
+held = memoryview(bytearray(16 << 20))
+parts = itertools.cycle(range(0, len(held), 1 << 14))
+def work(rounds):
+    for _ in range(rounds):
+        at = next(parts)
+        bytes(held[at : at + (1 << 14)])
+""",
+}
+#: Prints how many rounds are 1 ms of CPU time.
+TRIAL: Final = """
+import sys, time
+rounds = 1
+while True:
+    begun = time.process_time_ns(); work(rounds); took = time.process_time_ns() - begun
+    if took > 200_000_000:
+        break
+    rounds *= 2
+print(max(1, rounds * 1_000_000 // took))
+"""
+#: Requests of so many rounds each, by an open loop; one that should have begun while another one ran waits for it. Prints when
+#: each was due on the monotonic clock, and the us that it took from then.
+PROBE: Final = """
+import json, sys, time
+rate, seconds, rounds = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
 took, started = [], time.monotonic()
 for index in range(int(rate * seconds)):
     due = started + index / rate
@@ -78,18 +103,34 @@ class Online:
             self._pressure.rmdir()
 
 
+def rounds_of_1_ms(work: Work) -> int:
+    """How many rounds of the work are 1 ms of CPU time, here and now: measured where nothing else takes the memory."""
+    return int(subprocess.run([sys.executable, "-c", WORK[work] + TRIAL], check=True, capture_output=True).stdout)
+
+
 @contextlib.contextmanager
 def online_service(
-    name: str, seconds: float, *, low: float = 0.2, high: float = 0.7, step_s: float = 5.0
+    name: str,
+    seconds: float,
+    *,
+    low: float = 0.2,
+    high: float = 0.7,
+    step_s: float = 5.0,
+    work: Work = "count",
+    rounds: int = 0,
 ) -> Iterator[subprocess.Popen[str]]:
-    """The probe, and a load on each CPU that steps between two shares, in a group of their own; ended and removed at the end."""
+    """The probe, and a load on each CPU that steps between two shares, in a group of their own; ended and removed at the end.
+
+    A request is so many rounds of work; without a number, what 1 ms of CPU time holds now.
+    """
+    rounds = rounds or rounds_of_1_ms(work)
     online = Online(name)
     started: list[subprocess.Popen[str]] = []
     try:
         for _ in range(CPUS):
             started.append(subprocess.Popen([sys.executable, "-c", LOAD, str(low), str(high), str(step_s)], text=True))
             online.attach(started[-1].pid)
-        words = [sys.executable, "-c", PROBE, str(RATE_HZ), str(seconds)]
+        words = [sys.executable, "-c", WORK[work] + PROBE, str(RATE_HZ), str(seconds), str(rounds)]
         started.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True))
         online.attach(started[-1].pid)
         yield started[-1]
