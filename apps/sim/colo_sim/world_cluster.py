@@ -102,7 +102,9 @@ class SimCluster:
         restricted = plan_restrictions(
             self.rng, settings.restrictions, list(self.nodes), [plan.job for plan in plans], settings.jobs_within_ms
         )
-        self.operator = operator = SimOperator(restricted, self.set_label)
+        self.operator = operator = SimOperator(
+            restricted, self.set_label, lambda node: self.nodes[node].is_lost_for_good
+        )
         #: The users' process, which no fault strikes.
         self.submitter = self._process(
             "client",

@@ -58,6 +58,9 @@ class Connection:
                 message = structs.replace(message, data=self._wire.fact(message.subject, message.data))
             if self._boot.link.passes_out:
                 is_acked = self._bus.publish(self._boot.key, message) and is_acked
+            elif message.durable:
+                # What never arrived is not acknowledged, even when the link is whole again by then.
+                is_acked = False
         return is_acked
 
     async def listen(self, source: Source, sink: Sink, missed: Missed | None = None) -> None:

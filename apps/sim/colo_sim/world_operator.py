@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from colo_common.events.requests import Refusal
 from colo_common.events.restriction import LiftRestrictions, RestrictionList, SetRestriction
 from colo_common.model.restriction import Restriction, RestrictionKind, RestrictionScope
 from colo_sim.world_asking import ask_until_done
@@ -19,7 +20,8 @@ from colo_sim.world_roles import Works
 __all__ = ["Forbidden", "SimOperator", "plan_restrictions"]
 
 _FOR_MS: Final = (5_000, 60_000)
-_AGAIN: Final = frozenset({404, 429, 503})
+_UNKNOWN: Final = 404
+_AGAIN: Final = frozenset({_UNKNOWN, 429, 503})
 """A gateway that starts does not know all nodes yet, or has not read its table."""
 
 #: Sets the colocation label of a node; "" takes it away.
@@ -74,12 +76,16 @@ def _plan(rng: Random, nodes: Sequence[str], jobs: Sequence[str], within_ms: int
 
 
 class SimOperator:
-    """Forbids what is planned, and allows it again. `done` counts the plans that are over."""
+    """Forbids what is planned, and allows it again. `done` counts the plans that are over.
 
-    def __init__(self, plans: tuple[Forbidden, ...], set_label: SetLabel) -> None:
+    `is_lost` says whether a node never comes back: one that went before it was ever heard of stays unknown to every gateway.
+    """
+
+    def __init__(self, plans: tuple[Forbidden, ...], set_label: SetLabel, is_lost: Callable[[str], bool]) -> None:
         self.plans = plans
         self.done = 0
         self._set_label = set_label
+        self._is_lost = is_lost
 
     def works(self, boot: Boot, connection: Connection) -> Works:
         """One coroutine for each plan."""
@@ -93,15 +99,18 @@ class SimOperator:
             self._set_label(plan.node, "")
         else:
             found = plan.restriction
-            await _until_done(SetRestriction(restriction=found), boot, connection)
+            await self._until_done(SetRestriction(restriction=found), found, boot, connection)
             await asyncio.sleep(plan.for_ms / 1_000)
             lift = LiftRestrictions(kinds=(found.kind,), scope=found.scope, target=found.target)
-            await _until_done(lift, boot, connection)
+            await self._until_done(lift, found, boot, connection)
         self.done += 1
 
+    async def _until_done(
+        self, body: SetRestriction | LiftRestrictions, restriction: Restriction, boot: Boot, connection: Connection
+    ) -> None:
+        def is_done(answer: Struct) -> bool:
+            if isinstance(answer, Refusal) and answer.code == _UNKNOWN:
+                return restriction.scope is RestrictionScope.NODE and self._is_lost(restriction.target)
+            return isinstance(answer, RestrictionList)
 
-async def _until_done(body: SetRestriction | LiftRestrictions, boot: Boot, connection: Connection) -> None:
-    def is_done(answer: Struct) -> bool:
-        return isinstance(answer, RestrictionList)
-
-    await ask_until_done(body, boot, connection, is_done=is_done, again=_AGAIN)
+        await ask_until_done(body, boot, connection, is_done=is_done, again=_AGAIN)
