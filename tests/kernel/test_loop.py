@@ -124,7 +124,7 @@ async def outside(directory: Path, nats_url: str, redis_url: str) -> AsyncIterat
         await processes.stop()
 
 
-async def test_batch_gives_way_to_a_spike_and_to_a_silent_control_plane_and_comes_back(tmp_path: Path) -> None:
+async def test_batch_low_priority_to_a_spike_and_to_a_silent_control_plane_and_comes_back(tmp_path: Path) -> None:
     try:
         delivered = await _published(tmp_path)
     except MachineFroze as froze:

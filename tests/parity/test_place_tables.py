@@ -96,7 +96,7 @@ class TestZones:
         best = nodes[0]["name"] if nodes else None
         assert failure("numa_fit", asked, {"best_node": best, "best_score": 0}) is None
 
-    def test_a_result_that_names_no_zone_of_memory_gives_way_to_the_assumed_one(self) -> None:
+    def test_a_result_that_names_no_zone_of_memory_low_priority_to_the_assumed_one(self) -> None:
         zones = [
             {"name": "node0", "allocatable": {"cpu_milli": 4000}},
             {"name": "node1", "allocatable": {"cpu_milli": 3000}},

@@ -139,7 +139,7 @@ def test_every_write_is_one_that_the_kernel_accepts_and_the_target_is_reached(ha
 
 @examples(0.5)
 @given(trees(), trees())
-def test_a_burst_that_nobody_asked_about_gives_way_to_the_quota(have, target) -> None:
+def test_a_burst_that_nobody_asked_about_low_priority_to_the_quota(have, target) -> None:
     aims = {path: {knob: values[knob] for knob in (Knob.CPU_QUOTA, Knob.CPU_PERIOD)} for path, values in target.items()}
     kernel = Kernel(have)
     for write in ordered_writes(have, aims):

@@ -126,9 +126,10 @@ def within(took: Sequence[tuple[float, int]], spans: Sequence[tuple[float, float
     return [took_us for due_s, took_us in took if any(begun_s <= due_s < end_s for begun_s, end_s in spans)]
 
 
-async def test_a_probe_feels_batch_work_hardly_and_batch_work_gets_what_is_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["idle", "weight"])
+async def test_a_probe_feels_batch_work_hardly_and_batch_work_gets_what_is_left(tmp_path: Path, way: str) -> None:
     policy = ReflexPolicy(rule="auto", lease=LEASE)
-    async with node(tmp_path, policy, idle=True) as made, reflex_of(made):
+    async with node(tmp_path, policy, idle=way == "idle") as made, reflex_of(made):
         seconds = WINDOW_S * (WINDOWS + 1)
         with online_service(f"online-harm-{os.getpid()}", seconds, low=0.3, high=0.3) as probe:
             output = asyncio.create_task(asyncio.to_thread(probe.communicate))
@@ -142,7 +143,7 @@ async def test_a_probe_feels_batch_work_hardly_and_batch_work_gets_what_is_left(
                 idle.append(idle_s())
             reading = made.last_reading()
             took = json.loads((await output)[0])["took_us"]
-        # The kernel has cpu.idle and pressure files, so what online work feels decides.
+        # The kernel has pressure files and makes batch work give way, so what online work feels decides.
         assert made.shell.reflex is not None
         assert made.shell.reflex.rule == "stall"
     spans = [(begun_s + LEFT_OUT_S, end_s) for begun_s, end_s in pairwise(edges)]
@@ -155,7 +156,7 @@ async def test_a_probe_feels_batch_work_hardly_and_batch_work_gets_what_is_left(
         f"{per_mille(shared, 990)} us of {len(shared)} requests; batch had {ran_s:.1f} of {left_s:.1f} CPU s\n"
     )
     assert reading is not None
-    assert reading.is_idle
+    assert reading.low_priority == way
     assert len(alone) > 100 < len(shared)
     assert per_mille(shared, 500) <= per_mille(alone, 500) * P50_RATIO_MOST
     assert per_mille(shared, 990) <= per_mille(alone, 990) * P99_RATIO_MOST + P99_MORE_US
@@ -166,7 +167,7 @@ async def test_without_the_idle_class_batch_work_keeps_below_what_online_work_le
     suppress = SuppressPolicy(threshold_pct=70, floor_mcpu=100)
     # Of 70 % online work has 50: a fifth of the machine is batch work's, and a tenth is allowed for the time that the reflex takes.
     most = CPUS * 0.3
-    async with node(tmp_path, ReflexPolicy(rule="auto", suppress=suppress, lease=LEASE), idle=False) as made:
+    async with node(tmp_path, ReflexPolicy(rule="usage", suppress=suppress, lease=LEASE), idle=False) as made:
 
         async def share() -> float:
             """CPUs that batch work has, in a span in which the rest of the machine leaves a quarter more than it may have."""

@@ -409,9 +409,9 @@ class CgroupTree:
         return os.path.join(mount, self.name, group, "cgroup.freeze" if self.version == 2 else "freezer.state")
 
     @property
-    def idle_path(self) -> str:
-        """The file "cpu.idle" of the subtree, for readers that keep nothing open."""
-        return os.path.join(self.hierarchy.mounts["cpu"], self.name, "cpu.idle")
+    def cpu_path(self) -> str:
+        """The subtree's top group under the cpu controller, for readers that keep nothing open."""
+        return os.path.join(self.hierarchy.mounts["cpu"], self.name)
 
     # ------------------------------------------------------------ processes
 

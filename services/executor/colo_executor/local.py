@@ -46,13 +46,17 @@ __all__ = [
 ]
 
 
+LowPriority = Literal["", "idle", "weight"]
+"""`idle`: batch work gets only CPU time that nothing else uses. `weight`: next to none while anything else wants it. "": more."""
+
+
 class FastReading(Struct, frozen=True, kw_only=True):
     """CPU use over a short window, from a few kernel counters: the input of the reflex.
 
     `capacity_mcpu` leaves out CPUs of LSE work, which batch work never gets, also not while they are idle, and `online_used_mcpu`
     the use of that work; it is all other use but that of batch work and the interrupt and stolen time (`system_used_mcpu`). Never
     negative. `reserved_mcpu` are the CPUs that the node's rules withhold.
-    `is_idle`: the kernel was read back to run batch work only where nothing else runs. `stalls` None: what online work waits for
+    `low_priority`: what the kernel was read back to make batch work give way by. `stalls` None: what online work waits for
     cannot be read. `may_freeze`: batch work runs here that the kernel can freeze, and none of it is being ended.
     """
 
@@ -62,7 +66,7 @@ class FastReading(Struct, frozen=True, kw_only=True):
     batch_used_mcpu: int = 0
     system_used_mcpu: int = 0
     reserved_mcpu: int = 0
-    is_idle: bool = False
+    low_priority: LowPriority = ""
     stalls: OnlineStalls | None = None
     may_freeze: bool = False
 

@@ -66,8 +66,8 @@ class ReflexPolicy(Struct, frozen=True, kw_only=True):
     itself.
 
     `rule` `usage` keeps batch work below what online work leaves of the node. `stall` shrinks it only where that relieves online
-    work that waits for a CPU. `auto` takes `stall` where the kernel was read back to run batch work only on CPU time that nothing
-    else uses, and `usage` elsewhere. Where no wait can be read, `usage` decides in any case. After `blind_ms` without a reading
+    work that waits for a CPU. `auto` takes `stall` where the kernel was read back to make batch work give way, by its idle class
+    or by weights, and `usage` elsewhere. Where no wait can be read, `usage` decides in any case. After `blind_ms` without a reading
     the node's load is unknown and the ceiling goes to the floor. A ceiling that the kernel refused is tried again after
     `retry_ms`, doubled at each refusal up to `retry_most_ms`.
     """
@@ -224,7 +224,7 @@ class Reflex:
             case "stall":
                 return True
             case "auto":
-                return reading.is_idle
+                return bool(reading.low_priority)
 
     def _read_usage(self, reading: FastReading, now_ms: int, limit: int | None) -> None:
         state = self._state

@@ -160,6 +160,13 @@ class ExecutorShell:
             metrics.gauge(name, says).set_function(partial(self._read_value, field))
         metrics.gauge("colo_executor_batch_ceiling_mcpu", "the batch tier's CPU ceiling").set_function(self._ceiling)
         metrics.gauge("colo_executor_batch_frozen_count", "1 while all batch work is frozen").set_function(self._frozen)
+        ways = metrics.gauge(
+            "colo_executor_batch_low_priority_count",
+            "1 for how the kernel makes batch work give way to online work",
+            ("by",),
+        )
+        for way in ("idle", "weight", "nothing"):
+            ways.labels(way).set_function(partial(self._low_priority, way))
 
     def _read_value(self, field: str) -> float:
         return 0.0 if self._reading is None else float(getattr(self._reading, field))
@@ -169,6 +176,9 @@ class ExecutorShell:
 
     def _frozen(self) -> float:
         return 0.0 if self._reflex is None else float(self._reflex.is_frozen)
+
+    def _low_priority(self, way: str) -> float:
+        return float(self._reading is not None and (self._reading.low_priority or "nothing") == way)
 
     # ------------------------------------------------------------ for the service
 

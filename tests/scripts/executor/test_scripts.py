@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec import convert
 from msgspec.structs import replace
 
 from colo_common.events.effects import Publish, Wake
@@ -42,6 +43,7 @@ from colo_executor.local import (
     LaunchFailed,
     LaunchReplica,
     LocateDevices,
+    LowPriority,
     RememberEnd,
     RememberPlacement,
     RememberRestrictions,
@@ -286,8 +288,8 @@ class Conversation:
         return StopIntent(cause=EndCause.STOPPED, reason=Reason.CANCELLED, kill_at_ms=self.now_ms + 3_000)
 
     def _read(self, args: Args) -> FastReading:
-        """`waits` has for each group of online work the ms that it has waited since it was made; with it, idle is in force."""
-        args.only("online", "system", "batch", "waits", "idle", "ending")
+        """`waits` has for each group of online work the ms that it has waited since it was made; with it batch work gives way."""
+        args.only("online", "system", "batch", "waits", "way", "ending")
         waits = args.text("waits", "")
         pairs = (part.split(":") for part in waits.split(",") if part)
         return FastReading(
@@ -296,12 +298,15 @@ class Conversation:
             online_used_mcpu=args.number("online", 0),
             batch_used_mcpu=args.number("batch", 0),
             system_used_mcpu=args.number("system", 0),
-            is_idle=args.number("idle", int(bool(waits))) == 1,
+            low_priority=self._low_priority(args.text("way", "idle" if waits else "")),
             may_freeze=self.has_freezer and args.number("ending", 0) == 0,
             stalls=OnlineStalls(at_ms=self.now_ms, total_us=tuple((name, int(ms) * 1_000) for name, ms in pairs))
             if waits
             else None,
         )
+
+    def _low_priority(self, word: str) -> LowPriority:
+        return convert("" if word == "none" else word, LowPriority)
 
     def _sample(self, args: Args) -> NodeUsageSampled:
         """slo=NAME:above/samples[:kept]: what online work says of its latency; without it, nothing. `age` is that of the value."""

@@ -23,7 +23,7 @@ def shown(writes) -> list[tuple[str, str, object]]:
     return [(write.path, write.knob.value, write.value) for write in writes]
 
 
-def test_the_tier_gives_way_to_everything_and_is_filled_before_anything_joins():
+def test_the_tier_low_priority_to_everything_and_is_filled_before_anything_joins():
     assert shown(tier_knobs(DesiredPolicy(), MACHINE, 2_000)) == [
         ("", "cpuset-cpus", "0-7"),
         ("", "cpuset-mems", "0-1"),

@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
-from colo_executor.local import FastReading
+from colo_executor.local import FastReading, LowPriority
+from colo_executor.process.cpu_priority import low_priority
 from colo_executor.process.exclusive_use import ExclusiveUse
 from colo_executor.process.machine import interrupt_ticks, online_cpus
 from colo_executor.process.sibling_cgroups import SiblingCgroups
@@ -37,8 +38,8 @@ class FastReader:
 
     Both are cgroup counters. v2 derives the machine's counter from timer ticks, so `siblings` counts the other top-level groups
     exactly, and the larger of the two answers counts. Interrupts and stolen time are in neither counter: they come from /proc/stat
-    once a second, because reading it every time costs too much on a large machine. `idle_path` is the file that shows whether the
-    kernel runs batch work only where nothing else runs; it is read once a second, too. `stalls` reads what online work waits for.
+    once a second, because reading it every time costs too much on a large machine. `batch_group` is the directory whose files show
+    how the kernel makes batch work give way; they are read once a second, too. `stalls` reads what online work waits for.
     `closed` returns the CPUs that LSE work holds, the files with its CPU time, and the CPUs that the node's rules withhold; it is
     asked once a second. Without `batch_path` there is no batch work.
     """
@@ -53,7 +54,7 @@ class FastReader:
         proc_root: str,
         sys_root: str,
         siblings: SiblingCgroups | None = None,
-        idle_path: str = "",
+        batch_group: str = "",
         stalls: StallReader | None = None,
         closed: Callable[[], ClosedCpus] = lambda: NOT_CLOSED,
     ) -> None:
@@ -64,8 +65,8 @@ class FastReader:
         self._proc_root = proc_root
         self._sys_root = sys_root
         self._siblings = siblings
-        self._idle_path = idle_path
-        self._is_idle = False
+        self._batch_group = batch_group
+        self._low_priority: LowPriority = ""
         self._stalls = stalls
         self._closed = closed
         self._exclusive = ExclusiveUse(unit_ns)
@@ -113,7 +114,7 @@ class FastReader:
             batch_used_mcpu=batch_ns * 1_000 // span_ns,
             system_used_mcpu=self._system_mcpu,
             reserved_mcpu=self._reserved_mcpu,
-            is_idle=self._is_idle,
+            low_priority=self._low_priority,
             stalls=None if self._stalls is None else self._stalls.read(at_ms),
         )
 
@@ -152,13 +153,4 @@ class FastReader:
         self._exclusive.watch(closed.usage_paths)
         self._reserved_mcpu = len(online & closed.withheld) * 1_000
         self._capacity_mcpu = len(online - closed.exclusive) * 1_000
-        self._is_idle = bool(self._idle_path) and _is_one(self._idle_path)
-
-
-def _is_one(path: str) -> bool:
-    """Whether the file shows a 1; a kernel without the file has no such class."""
-    try:
-        with open(path, encoding="ascii") as file:
-            return file.read().strip() == "1"
-    except FileNotFoundError:
-        return False
+        self._low_priority = low_priority(self._batch_group) if self._batch_group else ""

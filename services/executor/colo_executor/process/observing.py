@@ -67,8 +67,8 @@ class ObservingRuntime:
     """Needs no right but to read. The constructor raises WorkIsHere where replicas run, CgroupError where an executor runs.
 
     Every launch is refused with what would have been started and written. `withheld` are CPUs that no placed work may use, until a
-    collector names them. The stall rule acts where `cpu.idle` was read back, which nobody writes here: the ceiling follows the
-    usage rule unless the operator chose the other one.
+    collector names them. The stall rule acts where batch work was read back to give way, which nobody sees to here: the ceiling
+    follows the usage rule unless the operator chose the other one.
     """
 
     def __init__(self, policy: ProcessPolicy, *, admits_online: bool = True, withheld: CpuSet = _NO_CPUS) -> None:

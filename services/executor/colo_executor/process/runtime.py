@@ -557,7 +557,7 @@ class ProcessRuntime:
             proc_root=self._policy.proc_root,
             sys_root=self._policy.sys_root,
             siblings=SiblingCgroups(tree.root, tree.name) if tree.version == 2 else None,
-            idle_path=tree.idle_path,
+            batch_group=tree.cpu_path,
             closed=self._online.closed,
             stalls=StallReader(unified, own, proc_root=self._policy.proc_root) if unified else None,
         )
