@@ -35,7 +35,7 @@ from colo_executor.slo import SloPolicy, SloState, noted, slo_limited
 from colo_executor.stall import OnlineStalls, StallDecision, StallPolicy, StallState, decide_stall
 from colo_executor.suppress import Suppress, SuppressDecision, SuppressPolicy, bounds_mcpu, decide
 
-__all__ = ["Reflex", "ReflexEffect", "ReflexEvent", "ReflexPolicy"]
+__all__ = ["MOVES", "Reflex", "ReflexEffect", "ReflexEvent", "ReflexPolicy"]
 
 _OF_SLO: Final = (Reason.ONLINE_SLO, Reason.ONLINE_SLO_KEPT, Reason.ONLINE_SLO_OTHERWISE)
 
@@ -45,6 +45,21 @@ _THAWED: Final[dict[FreezeChange, Reason]] = {
     "limit": Reason.BATCH_THAWED_LIMIT,
     "stop": Reason.BATCH_THAWED_STOP,
 }
+
+MOVES: Final = (
+    Reason.ONLINE_LOAD,
+    Reason.ONLINE_LOAD_FELL,
+    Reason.ONLINE_STALL,
+    Reason.ONLINE_STALL_FELL,
+    Reason.ONLINE_STALL_OTHERWISE,
+    *_OF_SLO,
+    Reason.LEASE_EXPIRED,
+    Reason.LEASE_RENEWED,
+    Reason.LOAD_UNREADABLE,
+    Reason.BATCH_FROZEN,
+    *_THAWED.values(),
+)
+"""Why the ceiling may move, or batch work be frozen or thawed."""
 
 ReflexEvent = (
     FastReading

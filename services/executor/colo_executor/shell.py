@@ -45,7 +45,7 @@ from colo_executor.local import (
     SignalReplica,
     SuspendReplicas,
 )
-from colo_executor.reflex import Reflex, ReflexEvent, ReflexPolicy
+from colo_executor.reflex import MOVES, Reflex, ReflexEvent, ReflexPolicy
 from colo_executor.runtime import Runtime
 from colo_executor.suppress import bounds_mcpu
 
@@ -135,6 +135,9 @@ class ExecutorShell:
         self._moves = metrics.counter(
             "colo_executor_reflex_moves_total", "moves of the batch ceiling, freezes and thaws, by why", ("reason",)
         )
+        for reason in MOVES:
+            # From 0, so that the first move is an increase.
+            self._moves.labels(reason.value)
         self._reflex_seconds = metrics.histogram(
             "colo_executor_reflex_seconds", "from the beginning of a fast reading to the ceiling written"
         )
