@@ -215,6 +215,12 @@ async def build(process: ServiceProcess, settings: HostSettings) -> None:
     process.background(take_turns(nodes, process.clock))
     replicas = process.metrics.gauge("colo_executor_replicas_count", "attempts on this node")
     replicas.set_function(lambda: float(sum(node.replicas for node in nodes)))
+    # A simulated kernel has no core scheduling, so no replica should have a cookie.
+    cookies = process.metrics.gauge(
+        "colo_executor_core_cookies_count", "batch replicas that should have a core-scheduling cookie", ("cookie",)
+    )
+    for cookie in ("given", "missing"):
+        cookies.labels(cookie).set(0)
     if settings.report:
         process.background(_report_regularly(nodes, Path(settings.report), process.clock))
 
