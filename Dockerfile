@@ -22,10 +22,12 @@ COPY libs libs
 COPY apps apps
 COPY services services
 COPY image image
-# Tests and interface files of libraries are not run. Bytecode is made once, and checked by nobody: the file system is read-only.
+# Tests and interface files of libraries are not run, and no message shows code of another language than Python. Bytecode is made once, and
+# checked by nobody: the file system is read-only.
 RUN SOURCE_DATE_EPOCH=0 /build/bin/pip wheel --no-build-isolation --no-deps --wheel-dir /build/wheel . \
     && /build/bin/pip --python /opt/colo/bin/python install --no-index --no-deps --no-compile /build/wheel/*.whl \
     && find /opt/colo -type d \( -name tests -o -name testing -o -name f2py -o -name include \) -path '*numpy*' ! -path '*numpy/testing' -prune -exec rm -rf {} + \
+    && find /opt/colo/lib/python3*/site-packages/pygments/lexers -name '*.py' ! -name __init__.py ! -name _mapping.py ! -name python.py ! -name special.py -delete \
     && find /opt/colo \( -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.a' \) -delete \
     && /opt/colo/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/colo/lib \
     && find /opt/colo/bin -mindepth 1 ! -name colo ! -name 'python*' -delete \

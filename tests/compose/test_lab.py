@@ -30,6 +30,7 @@ RULES = [
     rule for group in yaml.safe_load((FILES / "rules" / "colo.yaml").read_text())["groups"] for rule in group["rules"]
 ]
 IDLE_MIB = 80
+IMAGE_MB = 250
 
 
 def queries() -> list[tuple[str, str]]:
@@ -173,6 +174,13 @@ def test_a_service_is_small(containers: Containers):
         used = re.search(r"([0-9.]+)MiB /", own[f"{name}-1"])
         assert used is not None, own
         assert float(used[1]) <= IDLE_MIB, (name, used[1])
+
+
+def test_the_image_is_no_larger_than_it_may_be(containers: Containers):
+    image = os.environ.get("COLO_IMAGE", "colo:local")
+    size_mb = int(containers.docker("image", "inspect", image, "--format", "{{.Size}}")) / 1e6
+    print(f"\nthe image: {size_mb:.0f} MB")
+    assert size_mb <= IMAGE_MB
 
 
 def test_nobody_has_the_key_of_another_and_nothing_was_refused(containers: Containers):
