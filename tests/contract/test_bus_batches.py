@@ -11,6 +11,7 @@ from pathlib import Path
 import nats
 import pytest
 from nats.js import JetStreamContext
+from structlog.testing import capture_logs
 
 from colo_cli.servers import NatsServer
 from colo_common.adapters.bus_nats import NatsBus
@@ -80,6 +81,17 @@ async def test_a_batch_that_is_sent_again_stores_nothing_twice(bus: NatsBus, ope
 
 def texts_of(messages: list[Outgoing]) -> list[str]:
     return [message.data.decode() for message in messages]
+
+
+async def test_where_a_repeated_message_was_stored_before_is_told(bus: NatsBus, operator: JetStreamContext) -> None:
+    await bus.publish([kept(SUBJECT, "other", "other"), *(kept(SUBJECT, name, name) for name in "ab")])
+    with capture_logs() as lines:
+        await bus.publish([kept(SUBJECT, name, name) for name in "abc"])
+    told = [line for line in lines if line["event"] == "stored-before"]
+    assert [(line["messages"], line["first"], line["stream"], line["seq"], line["last"]) for line in told] == [
+        (2, "a", Stream.EVT.value, 2, 3)
+    ]
+    assert texts(await stored(operator)) == ["other", "a", "b", "c"]
 
 
 async def test_one_message_that_is_refused_holds_up_no_other_of_its_batch(

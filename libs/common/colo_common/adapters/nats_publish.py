@@ -51,6 +51,10 @@ class _Ack(msgspec.Struct):
     error: _ApiError | None = None
     #: Messages of the batch; absent after a single message.
     count: int = 1
+    #: Where the message is. With `duplicate` it was stored before, under the same id.
+    seq: int = 0
+    stream: str = ""
+    duplicate: bool = False
 
 
 _ACK: Final = msgspec.json.Decoder(_Ack)
@@ -87,6 +91,8 @@ class _Window:
         self.failed: list[Outgoing] = []
         #: Messages of batches that were refused.
         self.refused: list[Outgoing] = []
+        #: Messages that the server says it had stored before, with what it says.
+        self.before: list[tuple[Outgoing, _Ack]] = []
         self._acked = asyncio.Event()
 
     def settle(self, inbox: str, failure: PortError | None) -> None:
@@ -180,6 +186,7 @@ class Publisher:
         finally:
             for inbox in window.unacked:
                 del self._windows[inbox]
+            self._tell_before(window.before)
         if window.failure is not None:
             unstored = {id(message) for message in (*window.failed, *window.refused)}
             window.failure.left = tuple(message for message in messages if id(message) in unstored)
@@ -229,7 +236,22 @@ class Publisher:
             window.refused += batch.messages
             window.settle(message.subject, None)
         else:
+            if ack.duplicate:
+                window.before.append((sent, ack))
             window.settle(message.subject, _failure(ack, f"publish {subject}"))
+
+    def _tell_before(self, before: Sequence[tuple[Outgoing, _Ack]]) -> None:
+        """Say where a repeated message is, once a call: in a cluster that changed its leader it can be compared with the stream."""
+        if before:
+            sent, ack = before[0]
+            self._log.info(
+                "stored-before",
+                messages=len(before),
+                first=sent.msg_id,
+                stream=ack.stream,
+                seq=ack.seq,
+                last=before[-1][1].seq,
+            )
 
     def _note_refused(self, batch: _Batch, ack: _Ack) -> None:
         """Send the stream no more batches, unless it refused this one only for a duplicate."""
