@@ -37,14 +37,15 @@ class LabServers:
         )
         self._redis = None if options.redis_url else RedisServer(directory=directory / "redis")
         self.gateway_port = 0
+        self._claim: socket.socket | None = None
 
     async def __aenter__(self) -> Self:
-        self.gateway_port = _free_port(self._options.port)
-        if self._redis is None:
-            await _refuse_used_redis(self._options.redis_url)
-        if self._nats is None:
-            await _refuse_used_nats(self._options.nats_url)
+        self.gateway_port, self._claim = _free_port(self._options.port)
         try:
+            if self._redis is None:
+                await _refuse_used_redis(self._options.redis_url)
+            if self._nats is None:
+                await _refuse_used_nats(self._options.nats_url)
             await asyncio.gather(*(server.start() for _, server in self._own()))
             await make_streams(
                 NatsAccess(url=self.nats_url), StreamWish(disk_bytes=_disk_bytes(self._directory)), upgrade=False
@@ -69,7 +70,9 @@ class LabServers:
             await self._stop_own()
 
     async def _stop_own(self) -> None:
-        """Stop the lab's own servers at the same time, each within its own limit."""
+        """Stop the lab's own servers at the same time, each within its own limit, and give the gateway's port to other labs."""
+        if self._claim is not None:
+            self._claim.close()
         await asyncio.gather(*(server.stop() for _, server in self._own()))
 
     @property
@@ -113,8 +116,11 @@ def _of(server: ServerProcess | None) -> ServerProcess:
     return server
 
 
-def _free_port(wanted: int) -> int:
-    """The wanted port (InvalidInput when it is taken), else 8088 when it is free, else any free one."""
+def _free_port(wanted: int) -> tuple[int, socket.socket]:
+    """The wanted port (InvalidInput when it is taken), else 8088 when it is free, else any free one, and the claim to it.
+
+    The gateway listens seconds later: until the claim is closed, or this process ends, no other lab of this machine takes the port.
+    """
     for port in (wanted,) if wanted else (_GATEWAY_PORT, 0):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -127,8 +133,23 @@ def _free_port(wanted: int) -> int:
                     ) from error
                 continue
             taken: int = probe.getsockname()[1]
-            return taken
+        claim = _claimed(taken)
+        if claim is not None:
+            return taken, claim
+        if wanted:
+            raise InvalidInput("port", "must be a port that no other lab of this machine has", port)
     raise InvalidInput("port", "no port is free on the loopback address", wanted)
+
+
+def _claimed(port: int) -> socket.socket | None:
+    """The lab's claim to a port, a name that lives as long as the socket; None when another lab has it."""
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        claim.bind(f"\0colo-lab-{port}")
+    except OSError:
+        claim.close()
+        return None
+    return claim
 
 
 async def _refuse_used_nats(url: str) -> None:
