@@ -87,8 +87,8 @@ async def test_where_a_repeated_message_was_stored_before_is_told(bus: NatsBus, 
     await bus.publish([kept(SUBJECT, "other", "other"), *(kept(SUBJECT, name, name) for name in "ab")])
     with capture_logs() as lines:
         await bus.publish([kept(SUBJECT, name, name) for name in "abc"])
-    told = [line for line in lines if line["event"] == "stored-before"]
-    assert [(line["messages"], line["first"], line["stream"], line["seq"], line["last"]) for line in told] == [
+    found = [line for line in lines if line["event"] == "stored-before"]
+    assert [(line["messages"], line["first"], line["stream"], line["seq"], line["last"]) for line in found] == [
         (2, "a", Stream.EVT.value, 2, 3)
     ]
     assert texts(await stored(operator)) == ["other", "a", "b", "c"]
