@@ -14,11 +14,16 @@ import redis.asyncio
 from nats.aio.client import Client
 
 from colo_cli.bus_rights import NODE_ROLES, ROLES, BusRights, rights_of, user_of
+from colo_common.adapters.bus_nats import NatsBus
+from colo_common.adapters.nats_access import NatsAccess
 from colo_common.adapters.nats_client import ColoClient
 from colo_common.adapters.nats_nkey import inbox_of, read_nkey
-from colo_common.events.registry import EVENTS, REQUESTS, STREAMS
+from colo_common.events.node import NodeUsageSampled
+from colo_common.events.registry import EVENTS, REQUESTS, STREAMS, event_of
 from colo_common.events.subjects import matches
+from colo_common.ports import Outgoing
 from tests.support.secured import Secured, secured
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="module")]
 
@@ -177,6 +182,27 @@ async def test_nobody_is_let_in_without_a_key_that_is_known(servers: Secured) ->
         finally:
             # The library leaves the socket of a client that is not let in open.
             await client.close()
+
+
+async def test_what_the_server_refuses_a_process_is_counted(servers: Secured) -> None:
+    nkey_file = str(servers.folder / f"{user_of('collector', MINE)}.nkey")
+    bus = NatsBus(NatsAccess(url=servers.nats.url, nkey_file=nkey_file), name="collector", streams={})
+    counted: list[str] = []
+    bus.on_refused(counted.append)
+    bus.start()
+    try:
+        await bus.connected(30)
+        for node in (MINE, OTHER):
+            subject = event_of(NodeUsageSampled).subject.of(node=node)
+            await bus.publish([Outgoing(subject=subject, data=b"", durable=False)])
+
+        async def is_counted() -> bool:
+            return bool(counted)
+
+        await eventually(is_counted, "the refusal")
+        assert counted == ["publish"], "a node speaks for itself, and for no other"
+    finally:
+        await bus.close()
 
 
 async def test_an_answer_goes_to_who_asked_and_once(servers: Secured) -> None:

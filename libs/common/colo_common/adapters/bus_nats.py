@@ -94,6 +94,10 @@ class NatsBus:
         self.answers_alone = False
         self._consumers: list[PullConsumer] = []
 
+    def on_refused(self, count: Callable[[str], None]) -> None:
+        """Call `count` with "publish" or "subscription" when the server refuses this user a subject."""
+        self._connection.on_refused = count
+
     def start(self) -> None:
         """Start connecting, in the background."""
         self._connection.start()

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -29,13 +30,15 @@ _STREAMS_RETRY_S: Final = 0.5
 _STREAMS_RETRY_MOST_S: Final = 5.0
 _CANCELS_MOST: Final = 10
 _CANCEL_S: Final = 0.1
+# What the server says of a subject that this user has no right to; the connection goes on.
+_REFUSED_RIGHT: Final = re.compile(r"permissions violation for (publish|subscription) to ", re.IGNORECASE)
 
 
 class NatsConnection:
     """The NATS client, whether it is usable, and the problem while it is not.
 
     `generation` counts connects and reconnects; listeners follow it with `wait_usable` and `wait_other_generation`. `on_lost` is
-    called when the connection breaks.
+    called when the connection breaks, and `on_refused` with "publish" or "subscription" when the user has no right to a subject.
     """
 
     def __init__(self, access: NatsAccess, name: str, streams: Mapping[Stream, StreamLimits], wish: StreamWish) -> None:
@@ -44,6 +47,7 @@ class NatsConnection:
         self.client = ColoClient()
         self.generation = 0
         self.on_lost: Callable[[], None] = lambda: None
+        self.on_refused: Callable[[str], None] = lambda _right: None
         #: Whether the server takes atomic batches; None until the first connection.
         self.takes_batches: bool | None = None
         self._name = name
@@ -178,6 +182,9 @@ class NatsConnection:
         self._set_problem(Unavailable(f"NATS at {self._access.shown} is not connected"))
 
     async def _on_error(self, error: Exception) -> None:
+        refused = _REFUSED_RIGHT.search(str(error))
+        if refused is not None:
+            self.on_refused(refused[1].lower())
         failure = port_error(error, f"NATS at {self._access.shown}")
         if self._usable.is_set():
             # A complaint of the library about one subscription or message; the connection itself still works.

@@ -294,6 +294,12 @@ async def _main(
     bus = NatsBus(nats_access_of(common), name=f"colo-{name}", version=version, wish=stream_wish_of(common))
     reached = metrics.gauge("colo_bus_connections", "how often NATS was reached since the start")
     reached.set_function(lambda: float(bus.connections))
+    refused = metrics.counter(
+        "colo_bus_refusals_total", "publishes and subscriptions for which NATS gave this process no right", ("right",)
+    )
+    for right in ("publish", "subscription"):
+        refused.labels(right)
+    bus.on_refused(lambda right: refused.labels(right).inc())
     telemetry = Telemetry(name, metrics=metrics, exporter=_exporter(common, name, version))
     pace = ClockPace(common.clock_pace_file) if common.clock_pace_file else None
     clock = SystemClock(common.clock_speed, common.clock_origin_ms, pace)
