@@ -73,3 +73,12 @@ def test_only_another_value_differs() -> None:
     assert differences({"a": "1", "b": "2", "deleted": "3"}, {"a": "1", "b": "4", "new": "5"}) == [
         "b: published 2, shows 4"
     ]
+
+
+def test_an_attempt_that_was_told_to_end_may_show_the_greatest_weight() -> None:
+    published = {"cpu/a/cpu.shares": "102", "b/cpu.weight": "4", "cpu/a/cpu.cfs_quota_us": "-1"}
+    assert differences(published, published | {"cpu/a/cpu.shares": "262144", "b/cpu.weight": "10000"}) == []
+    assert differences(published, published | {"cpu/a/cpu.shares": "1024", "cpu/a/cpu.cfs_quota_us": "262144"}) == [
+        "cpu/a/cpu.cfs_quota_us: published -1, shows 262144",
+        "cpu/a/cpu.shares: published 102, shows 1024",
+    ]
