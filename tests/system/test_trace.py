@@ -106,6 +106,20 @@ async def test_a_placement_is_one_trace_from_submission_to_the_running_replica(c
     assert starts == sorted(starts), "the stages follow one another"
 
 
+async def test_the_trace_of_a_placement_that_was_just_made_is_waited_for(colo: RunningColo) -> None:
+    job = await colo.submit({"name": "hasty", "cpu": "250m", "memory": "64Mi", "work": "5 cpu-min"})
+
+    async def has_place() -> str:
+        detail = (await colo.call("GET", f"/v1/jobs/{job}")).body
+        return str(detail["replicas"][0].get("node", ""))
+
+    await eventually(has_place, "the replica has a place")
+    # Asked once: nobody but the gateway knows that spans are on their way.
+    answer = await colo.call("GET", f"/v1/jobs/{job}/trace")
+    assert answer.status == 200
+    assert [span["name"] for span in answer.body["spans"]] == [name for _, name, _ in PLACEMENT]
+
+
 async def test_two_replicas_of_a_job_have_a_trace_each(colo: RunningColo) -> None:
     job = await colo.submit({"name": "pair", "replicas": 2, "cpu": "250m", "memory": "64Mi", "work": "5 cpu-min"})
     traces = [await whole_trace(colo, f"/v1/jobs/{job}/trace?replica={job}/main/{index}") for index in (0, 1)]
@@ -130,3 +144,5 @@ async def test_a_placement_that_never_was_has_no_trace(colo: RunningColo) -> Non
     job = await colo.submit({"name": "huge", "cpu": "900", "memory": "64Mi", "work": "5 cpu-min"})
     answer = await colo.call("GET", f"/v1/jobs/{job}/trace?replica={job}/main/7")
     assert (answer.status, answer.body["field"]) == (404, "replica")
+    waiting = await colo.call("GET", f"/v1/jobs/{job}/trace")
+    assert [span["name"] for span in waiting.body["spans"]] == ["submit"], "it waits, and that is all"

@@ -10,7 +10,6 @@ from aiohttp.typedefs import Handler
 
 from colo_common.events import requests as rq
 from colo_common.events.subjects import encode_node
-from colo_common.events.trace import placement_trace, trace_of
 from colo_common.events.waiting import ExplainWait, JobWait
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Clock
@@ -25,7 +24,7 @@ from colo_gateway.explain import explain_replicas
 from colo_gateway.external import ExternalRoutes
 from colo_gateway.openapi import openapi
 from colo_gateway.policy.routes import PolicyRoutes
-from colo_gateway.replies import JobExplained, JobTrace, VersionReply
+from colo_gateway.replies import JobExplained, VersionReply
 from colo_gateway.reservations import ReservationRoutes
 from colo_gateway.responses import answer_of, integer_of, invalid_of, json_of, names_of, problem_of
 from colo_gateway.restrictions.routes import RestrictionRoutes
@@ -35,7 +34,7 @@ from colo_gateway.state import StateRoutes
 from colo_gateway.story_routes import StoryRoutes
 from colo_gateway.streams import Streams
 from colo_gateway.submissions import SubmissionRoutes
-from colo_gateway.traces import span_tree
+from colo_gateway.trace_routes import TraceRoutes
 from colo_gateway.wait import wait_of, wait_sentence
 
 __all__ = ["Api", "refuse_as_problem"]
@@ -73,6 +72,7 @@ class Api:
         self._clock_speed = clock_speed
         self._version = version
         self._submissions = SubmissionRoutes(asker, telemetry, trace_ratio)
+        self._traces = TraceRoutes(asker, core.traces, trace_ratio)
         self._openapi = openapi(version)
 
     def routes(self) -> list[web.RouteDef]:
@@ -83,7 +83,7 @@ class Api:
             web.get("/v1/jobs/{job}", self.get_job),
             web.delete("/v1/jobs/{job}", self.cancel),
             web.get("/v1/jobs/{job}/explain", self.explain_job),
-            web.get("/v1/jobs/{job}/trace", self.trace_job),
+            *self._traces.routes(),
             *ReservationRoutes(self._asker).routes(),
             *RestrictionRoutes(self._asker).routes(),
             *ExternalRoutes(self._asker).routes(),
@@ -165,24 +165,6 @@ class Api:
                 clock_speed=self._clock_speed,
             )
         )
-
-    async def trace_job(self, request: web.Request) -> web.Response:
-        """GET /v1/jobs/{job}/trace."""
-        job = request.match_info["job"][:_JOB_ID_MAX]
-        detail = await self._asker.ask(rq.GetJob(job=job))
-        if not isinstance(detail, rq.JobDetail):
-            return answer_of(detail)
-        replica = request.query.get("replica", "") or (detail.replicas[0].replica if detail.replicas else "")
-        found = next((item for item in detail.replicas if item.replica == replica), None)
-        if found is None:
-            return problem_of(404, "replica", "is not one of the job's", replica)
-        trace_id = trace_of(placement_trace(found.replica, found.attempt))
-        spans = self._core.traces.spans(trace_id)
-        if not spans:
-            return problem_of(
-                404, "trace", "no span of this placement is kept (not sampled, too old, or not placed yet)"
-            )
-        return json_of(JobTrace(replica=replica, attempt=found.attempt, trace_id=trace_id, spans=span_tree(spans)))
 
     async def explain_node(self, request: web.Request) -> web.Response:
         """GET /v1/nodes/{node}/explain."""

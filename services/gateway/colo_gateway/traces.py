@@ -6,9 +6,12 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from colo_common.events.service import SpanData
+from colo_common.events.trace import placement_trace, trace_of
 
-__all__ = ["SpanNode", "Traces", "span_tree"]
+__all__ = ["SpanNode", "Traces", "newest_placement", "span_tree"]
 
+#: How many placements of a replica are looked through.
+_ATTEMPTS_MAX = 100
 _SPANS_A_TRACE_MAX = 500
 
 
@@ -44,6 +47,21 @@ class Traces:
     def spans(self, trace_id: str) -> tuple[SpanData, ...]:
         """The spans of the trace by start, then id; () for an unknown trace."""
         return tuple(sorted(self._traces.get(trace_id, {}).values(), key=lambda s: (s.start_us, s.span_id)))
+
+
+def newest_placement(
+    traces: Traces, replica: str, attempt: int, *, is_placed: bool
+) -> tuple[int, tuple[SpanData, ...]]:
+    """The newest attempt with spans, and its spans; (0, ()) when there are none of the newest hundred.
+
+    `attempt` is the replica's present one. While it waits for a place it has the span of its submission only: then the placement
+    before it is the newest, and a replica that never had one shows the submission.
+    """
+    for each in range(attempt, max(attempt - _ATTEMPTS_MAX, 0), -1):
+        spans = traces.spans(trace_of(placement_trace(replica, each)))
+        if spans and (is_placed or each < max(attempt, 2)):
+            return each, spans
+    return 0, ()
 
 
 def span_tree(spans: Iterable[SpanData]) -> tuple[SpanNode, ...]:

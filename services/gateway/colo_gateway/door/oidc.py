@@ -7,6 +7,7 @@ may: the role, tenants and queues. Without a role or a tenant it may nothing; wi
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
+from colo_gateway.door.issuer_keys import IssuerKeys, KeysUnavailable, fetch_over_https
 from colo_gateway.door.principal import ALL, Principal, Role
 from colo_gateway.door.tokens import BadToken
 
@@ -23,8 +25,6 @@ __all__ = ["OidcPolicy", "OidcTokens", "is_jwt"]
 _ALGORITHMS: Final = ("RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "EdDSA")
 _LEEWAY_S: Final = 30
 _BYTES_MOST: Final = 16_384
-_KEYS_KEPT_S: Final = 600
-_FETCH_S: Final = 5
 _SCOPE_MOST: Final = 100
 
 
@@ -74,14 +74,14 @@ class OidcTokens:
             ) from error
         self._jwt = jwt
         self._policy = policy
-        self._keys: Any = None
-        self._client: Any = None
+        self._keys: Mapping[str, Any] = {}
+        self._issuer: IssuerKeys | None = None
         if policy.jwks.startswith("https://"):
-            self._client = jwt.PyJWKClient(policy.jwks, cache_jwk_set=True, lifespan=_KEYS_KEPT_S, timeout=_FETCH_S)
+            self._issuer = IssuerKeys(self._fetched, lambda: asyncio.get_running_loop().time())
             return
         try:
-            self._keys = jwt.PyJWKSet.from_dict(msgspec.json.decode(Path(policy.jwks).read_bytes()))
-        except (OSError, msgspec.MsgspecError, jwt.PyJWTError) as error:
+            self._keys = self._keys_of(Path(policy.jwks).read_bytes())
+        except (OSError, ValueError) as error:
             raise InvalidInput("oidc_jwks", f"must be a readable JSON Web Key Set: {error}", policy.jwks) from error
 
     async def principal(self, token: str) -> Principal:
@@ -100,17 +100,30 @@ class OidcTokens:
             )
         except jwt.ExpiredSignatureError as error:
             raise BadToken("expired", "has expired") from error
-        except jwt.PyJWKClientConnectionError as error:
+        except KeysUnavailable as error:
             raise BadToken("unavailable", "cannot be checked now: the keys of the issuer cannot be fetched") from error
-        except (jwt.PyJWTError, KeyError) as error:
+        except KeyError as error:
+            raise BadToken("unknown", "is not taken: its issuer has no key of the name that it gives") from error
+        except jwt.PyJWTError as error:
             raise BadToken("unknown", f"is not taken: {' '.join(str(error).split())[:200]}") from error
         return self._principal_of(claims)
 
     async def _key(self, token: str) -> Any:
-        if self._client is not None:
-            return (await asyncio.to_thread(self._client.get_signing_key_from_jwt, token)).key
-        # A key set without the key of the token raises KeyError.
-        return self._keys[self._jwt.get_unverified_header(token).get("kid", "")].key
+        """The key that the token names. Raises KeyError, KeysUnavailable, or what the library raises for what is no token."""
+        name = str(self._jwt.get_unverified_header(token).get("kid", ""))
+        return self._keys[name] if self._issuer is None else await self._issuer.key(name)
+
+    async def _fetched(self) -> Mapping[str, Any]:
+        return self._keys_of(await fetch_over_https(self._policy.jwks))
+
+    def _keys_of(self, text: bytes) -> Mapping[str, Any]:
+        """The keys of a JSON Web Key Set by their names. Raises ValueError for what is none."""
+        try:
+            found = self._jwt.PyJWKSet.from_dict(msgspec.json.decode(text, type=dict[str, Any]))
+        except (msgspec.MsgspecError, self._jwt.PyJWTError, AttributeError, TypeError) as error:
+            # The library looks into whatever stands in the place of a key.
+            raise ValueError(str(error)) from error
+        return {key.key_id: key.key for key in found.keys if key.key_id and key.public_key_use in ("sig", None)}
 
     def _principal_of(self, claims: dict[str, Any]) -> Principal:
         policy = self._policy
