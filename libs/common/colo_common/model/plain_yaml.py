@@ -62,7 +62,14 @@ def read_documents(text: str | bytes, field: str = "body") -> list[Any]:
 
 
 def _no_yaml(text: str | bytes, field: str, error: Exception) -> InvalidInput:
+    if "maximum nesting depth" in str(error):
+        # Since 0.2.6 libyaml refuses it itself while it reads ahead, before it has said where the thirty-third level begins.
+        return _too_deep(text, field)
     return InvalidInput(field, f"must be YAML: {' '.join(str(error).split())}", text[:40])
+
+
+def _too_deep(text: str | bytes, field: str) -> InvalidInput:
+    return InvalidInput(field, f"must not be nested deeper than {_DEPTH_MAX} levels", text[:40])
 
 
 def check_json_keys(text: bytes) -> None:
@@ -96,6 +103,6 @@ def _check(text: str | bytes, field: str, *, may_repeat: bool) -> None:
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > _DEPTH_MAX:
-            raise InvalidInput(field, f"must not be nested deeper than {_DEPTH_MAX} levels", text[:40])
+            raise _too_deep(text, field)
         if count > _VALUES_MAX:
             raise InvalidInput(field, f"must have at most {_VALUES_MAX} values", len(text))
