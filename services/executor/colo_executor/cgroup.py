@@ -662,6 +662,9 @@ class CgroupTree:
         except (FileExistsError, FileNotFoundError):
             raise
         except OSError as error:
+            if error.errno == errno.ENODEV:
+                # The group was removed after its file was opened.
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
             name = errno.errorcode.get(error.errno or 0, "error")
             raise CgroupError(f"{path}: {what} refused with {name} ({error.strerror})") from error
 

@@ -1,5 +1,9 @@
 """Putting back what somebody else changed, over plain files that look like cgroup v2."""
 
+import errno
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,7 +15,9 @@ from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.desired import DesiredPolicy
 from colo_executor.journal import JournalFile
 from colo_executor.kept_cpus import KeptCpus
-from colo_executor.local import Drift
+from colo_executor.knobs import Knob
+from colo_executor.local import CeilingRefused, CeilingWritten, Drift
+from colo_executor.order import KnobWrite
 from colo_executor.process.online import OnlineTier
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.tier import Tier
@@ -195,6 +201,52 @@ def test_capped_replicas_keep_their_quota_below_that_of_the_tier(tmp_path, files
     node = Node(tmp_path, files, DesiredPolicy(cap_at_request=True))
     node.change(f"{GROUP}/cpu.max", "max 100000\n")
     assert [(knob.path, knob.value) for knob in node.tier.reconcile().knobs] == [(f"{GROUP}/cpu.max", "100000 100000")]
+
+
+def test_the_group_of_one_replica_that_somebody_deleted_keeps_no_other_from_shrinking(tmp_path, files):
+    node = Node(tmp_path, files, DesiredPolicy(cap_at_request=True))
+    shutil.rmtree(files.root / GROUP)
+    assert isinstance(node.tier.set_ceiling(500), CeilingWritten)
+    assert node.shown()["colo/batch/cpu.max"] == "50000 100000"
+    assert node.shown()["colo/batch/job.main.1@1/cpu.max"] == "50000 100000"
+
+
+def test_a_ceiling_that_has_no_group_is_refused(node):
+    shutil.rmtree(node.files.root / "colo/batch")
+    assert isinstance(node.tier.set_ceiling(500), CeilingRefused)
+    assert node.tier.ceiling_mcpu == 2_000
+
+
+@pytest.mark.parametrize("step", ["_mkdir", "_rmdir"])
+def test_the_ceiling_waits_for_no_group_that_the_kernel_is_slow_to_make_or_to_remove(node, monkeypatch, step):
+    is_slow, may_go_on = threading.Event(), threading.Event()
+    real = getattr(CgroupTree, step)
+
+    def slow(tree: CgroupTree, *arguments: object) -> object:
+        is_slow.set()
+        may_go_on.wait(30)
+        return real(tree, *arguments)
+
+    monkeypatch.setattr(CgroupTree, step, slow)
+    with ThreadPoolExecutor(2) as pool:
+        if step == "_mkdir":
+            pool.submit(node.tier.add, "job.main.2@1", a_placement("job/main/2"))
+        else:
+            pool.submit(node.tier.drop, "job.main.0@1")
+        try:
+            assert is_slow.wait(5)
+            assert isinstance(pool.submit(node.tier.set_ceiling, 500).result(5), CeilingWritten)
+        finally:
+            may_go_on.set()
+
+
+def test_a_group_that_goes_while_it_is_written_is_one_that_is_gone(node, monkeypatch):
+    def dying(tree: CgroupTree, *_: object) -> None:
+        raise OSError(errno.ENODEV, "No such device")
+
+    monkeypatch.setattr(CgroupTree, "_put", dying)
+    with pytest.raises(FileNotFoundError, match="job.main.0"):
+        node.tier.tree.write(KnobWrite(path="batch/job.main.0@1", knob=Knob.PIDS_LIMIT, value=7))
 
 
 def test_online_work_is_reconciled_too(node):

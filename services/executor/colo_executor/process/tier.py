@@ -56,7 +56,7 @@ def group_of(token: str) -> str:
 
 
 class Tier:
-    """Owns the batch subtree. Methods raise CgroupError or OSError. One lock serialises quota writes, another one set writes.
+    """Owns the batch subtree. Methods raise CgroupError or OSError. One lock serialises quota writes, another one groups and sets.
 
     `online_tree` is the subtree of the online tier; `restore` puts both back.
     """
@@ -66,7 +66,8 @@ class Tier:
         self._desired: DesiredPolicy = policy.desired
         self._journal = journal
         self._turn = threading.Lock()
-        # A lock of its own: the reflex, which writes quotas, must not wait while the sets of many replicas are rewritten.
+        # A lock of its own: the reflex, which writes quotas, must not wait while the sets of many replicas are rewritten, or while
+        # groups are made and removed, for which the kernel has one lock that all containers of the machine share.
         self._sets_turn = threading.Lock()
         self._placements: dict[str, Placement] = {}
         self._pool, self._lent = CpuSet(), CpuSet()
@@ -202,7 +203,7 @@ class Tier:
         if self.tree.exists(group):
             raise CgroupError(f"the control group {group} exists already")
         self._remake()
-        with self._sets_turn, self._turn:
+        with self._sets_turn:
             machine = replace(self.machine, cpus=self._cpus)
             check_given(placement, replace(machine, cpus=self._pool), tuple(self._placements.values()))
             self._placements[group] = placement
@@ -211,21 +212,36 @@ class Tier:
                     self._write_sets()
                 self.tree.make(group)
                 others = self._others(group, placement)
-                writes = replica_knobs(self._desired, machine, placement, group, self.ceiling_mcpu, others)
+                writes = replica_knobs(self._desired, machine, placement, group, None, others)
+                knobs = [self.tree.write(write) for write in writes if write.knob is not Knob.CPU_QUOTA]
+                knobs += self._add_quota(group, placement)
                 devices = device_knobs(self._policy, machine.has, placement, group, self.located)
-                knobs = tuple(self.tree.write(write) for write in (*writes, *devices))
+                knobs += [self.tree.write(write) for write in devices]
             except (CgroupError, OSError):
                 del self._placements[group]
+                self._forget_quota(group)
                 self.tree.remove(group)
                 with contextlib.suppress(CgroupError, OSError):
                     self._write_sets()
                 raise
-            if (most := most_mcpu(self._desired, placement)) is None:
-                self._keep_unlimited(group)
-            else:
-                self._limits[group] = most
-                self._quotas[group] = replica_quota_us(most, self.ceiling_mcpu)
-        return knobs
+        return tuple(knobs)
+
+    def _add_quota(self, group: str, placement: Placement) -> list[KnobValue]:
+        """Give a new group the quota of its replica's limit, and let it follow the ceiling from now on."""
+        if (most := most_mcpu(self._desired, placement)) is None:
+            self._keep_unlimited(group)
+            return []
+        with self._turn:
+            quota = replica_quota_us(most, self.ceiling_mcpu)
+            self._limits[group], self._quotas[group] = most, quota
+            if self.machine is None or Knob.CPU_QUOTA not in self.machine.has:
+                return []
+            return [self.tree.write(KnobWrite(path=group, knob=Knob.CPU_QUOTA, value=quota))]
+
+    def _forget_quota(self, group: str) -> None:
+        with self._turn:
+            self._quotas.pop(group, None)
+            self._limits.pop(group, None)
 
     def _keep_unlimited(self, group: str) -> None:
         """Let `reconcile` take away a quota that another program gives to a replica that has none of its own."""
@@ -280,12 +296,11 @@ class Tier:
     def drop(self, token: str) -> bool:
         """Remove the attempt's group, once it has no process; False when the kernel refused."""
         group = group_of(token)
-        with self._sets_turn, self._turn:
+        with self._sets_turn:
             if not self.tree.remove_now(group):
                 return False
             placement = self._placements.pop(group, None)
-            self._quotas.pop(group, None)
-            self._limits.pop(group, None)
+            self._forget_quota(group)
             if placement is not None and exclusive_batch_cpus(placement):
                 # What cannot be written now is written with the next change of the sets.
                 with contextlib.suppress(CgroupError, OSError):
@@ -404,6 +419,8 @@ class Tier:
             except OSError as error:
                 return CeilingRefused(ceiling_mcpu=ceiling_mcpu, detail=str(error))
             self.ceiling_mcpu = ceiling_mcpu
+        if self._policy.ceiling_by == "quota":
+            return CeilingWritten(ceiling_mcpu=ceiling_mcpu, knobs=tuple(knobs))
         try:
             # After the quota, which already keeps the ceiling while the sets of many replicas are written.
             self._follow_ceiling()
@@ -414,7 +431,13 @@ class Tier:
     def _write_quotas(self, writes: Iterable[KnobWrite]) -> list[KnobValue]:
         knobs = []
         for write in writes:
-            knobs.append(self.tree.write(write))
+            try:
+                knobs.append(self.tree.write(write))
+            except FileNotFoundError:
+                if write.path == BATCH:
+                    raise
+                # The group of a replica that is being removed, or that somebody else deleted: the others must shrink all the same.
+                continue
             if write.knob is Knob.CPU_QUOTA:
                 self._quotas[write.path] = int(write.value)
         return knobs
@@ -430,6 +453,8 @@ class Tier:
                 aims[group] = {Knob.CPU_QUOTA: quota}
                 if Knob.CPU_PERIOD in has:
                     aims[group][Knob.CPU_PERIOD] = PERIOD_US
+        if BATCH not in have:
+            raise CgroupError(f"the control group {self.tree.name}/{BATCH} is gone")
         return ordered_writes(have, aims)
 
     def read_ceiling(self) -> int | None:
