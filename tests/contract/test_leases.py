@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncIterator
 
 import pytest
+import redis.asyncio
 from msgspec import Struct
 
 from colo_common.adapters.leases_memory import MemoryLeases
@@ -20,6 +21,7 @@ from colo_common.ports import Fenced, FencedStore, Leases, OtherPartitions, Refu
 from tests.support.waiting import LIMIT_S, eventually
 
 MINUTE_MS = 60_000
+HOUR_MS = 3_600_000
 
 
 class Place(Struct):
@@ -202,7 +204,58 @@ async def test_in_an_emptied_store_the_holder_goes_on_and_who_stood_by_does_not_
     await store.close()
 
 
-@pytest.mark.parametrize("broken", ["leases", "members", "fence"])
+async def step_clock(client: redis.asyncio.Redis, prefix: str, step_ms: int) -> None:
+    """Leave all times as if the server's clock, which is right now, had been ahead by so much until now."""
+    leases, members = await client.hgetall(f"{prefix}:leases"), await client.hgetall(f"{prefix}:members")
+    for partition, value in leases.items():
+        owner, fence, until_ms = value.split()
+        await client.hset(f"{prefix}:leases", partition, b"%s %s %d" % (owner, fence, int(until_ms) + step_ms))
+    for owner, value in members.items():
+        until_ms, partitions = value.split()
+        await client.hset(f"{prefix}:members", owner, b"%d %s" % (int(until_ms) + step_ms, partitions))
+    if clock := await client.get(f"{prefix}:clock"):
+        await client.set(f"{prefix}:clock", b" ".join(b"%d" % (int(each) + step_ms) for each in clock.split()))
+
+
+@pytest.mark.parametrize("step_ms", [HOUR_MS, -HOUR_MS], ids=["back", "forth"])
+async def test_a_step_of_the_servers_clock_ends_no_lease_and_prolongs_none(redis_url: str, step_ms: int) -> None:
+    client = redis_client(redis_url, name="test")
+    prefix = f"test:{uuid.uuid4().hex}"
+    leases = RedisLeases(client, prefix=prefix)
+    held = await leases.renew("one", MINUTE_MS, 4)
+    await step_clock(client, prefix, step_ms)
+    assert await leases.renew("two", MINUTE_MS, 4) == ()
+    kept = await leases.renew("one", 1_000, 4, held)
+    assert kept == held[:2], "the share of one of two"
+    # Whoever is killed now has left what it holds when its lease is over.
+    await step_clock(client, prefix, step_ms)
+
+    async def has_all() -> bool:
+        return len(await leases.renew("two", 1_000, 4)) == 4
+
+    assert await eventually(has_all, "the share of a killed instance moves", limit_s=10)
+    await leases.close()
+    await client.aclose()
+    await client.connection_pool.disconnect()
+
+
+async def test_after_a_time_in_which_nobody_called_the_leases_of_before_end_within_a_lease(redis_url: str) -> None:
+    client = redis_client(redis_url, name="test")
+    prefix = f"test:{uuid.uuid4().hex}"
+    leases = RedisLeases(client, prefix=prefix)
+    await leases.renew("one", 1_000, 4)
+    await step_clock(client, prefix, -HOUR_MS)
+
+    async def has_all() -> bool:
+        return len(await leases.renew("two", 1_000, 4)) == 4
+
+    assert await eventually(has_all, "what a killed instance held is taken", limit_s=10)
+    await leases.close()
+    await client.aclose()
+    await client.connection_pool.disconnect()
+
+
+@pytest.mark.parametrize("broken", ["leases", "members", "fence", "clock"])
 async def test_keys_that_are_none_of_ours_are_refused_and_stay(redis_url: str, broken: str) -> None:
     client = redis_client(redis_url, name="test")
     prefix = f"test:{uuid.uuid4().hex}"

@@ -1,8 +1,13 @@
 """Leases of partitions in Redis: one script renews leases, gives up partitions beyond the fair share, and takes free ones.
 
 Keys: `<prefix>:leases` holds "<owner> <fence> <until ms>" of each partition, `<prefix>:members` "<until ms> <partitions>" of each
-live instance, `<prefix>:fence` the newest fence. Times are the server's own, so that the clocks of instances need not agree. A
-fence is at least the server's time: in a store that was emptied the next fence is still higher than all before.
+live instance, `<prefix>:fence` the newest fence, `<prefix>:clock` "<server's time> <time of the leases>" of the last call. A fence
+is at least the server's time: in a store that was emptied the next fence is still higher than all before.
+
+Leases end by a time of their own, which the calls count on by the server's clock, so that the clocks of instances need not agree
+and a step of the server's clock, or another server whose clock differs, ends no lease and prolongs none: time that went back counts
+as none, and more than a lease at once as a quarter of one. Instances that live call three times in a lease. After a time in which
+nobody called, the leases of before end within a lease.
 """
 
 from typing import Final
@@ -28,8 +33,23 @@ local newest_fence = redis.pcall('GET', fence_key) or '0'
 if type(newest_fence) == 'table' or not string.match(newest_fence, '^%d+$') or #newest_fence > 15 then
   return redis.error_reply('ERR ' .. fence_key .. ' is no number of at most 15 digits')
 end
+local clock_key = prefix .. ':clock'
+local clock = redis.pcall('GET', clock_key) or '0 0'
+local seen, counted = string.match(type(clock) == 'string' and clock or '', '^(%d+) (%d+)$')
+if not seen or #seen > 15 or #counted > 15 then
+  return redis.error_reply('ERR ' .. clock_key .. ' is no two numbers of at most 15 digits')
+end
 local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local server_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local now = server_ms
+if tonumber(seen) > 0 then
+  local passed = math.max(server_ms - tonumber(seen), 0)
+  -- Who leaves names no length of a lease; the default one is as good.
+  local lease = ttl > 0 and ttl or 5000
+  if passed > lease then passed = math.floor(lease / 4) end
+  now = tonumber(counted) + passed
+end
+redis.call('SET', clock_key, string.format('%d %d', server_ms, now))
 local alive, gone = 0, {}
 local members = redis.call('HGETALL', members_key)
 for i = 1, #members, 2 do
@@ -83,7 +103,7 @@ while #mine > most do redis.call('HDEL', key, table.remove(mine)[1]) end
 local newest = tonumber(newest_fence)
 for _, partition in ipairs(free) do
   if #mine >= most then break end
-  newest = math.max(newest + 1, now)
+  newest = math.max(newest + 1, server_ms)
   mine[#mine + 1] = {partition, newest}
   redis.call('SET', fence_key, string.format('%d', newest))
 end

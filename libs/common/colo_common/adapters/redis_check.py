@@ -115,7 +115,7 @@ def _replicas(info: Mapping[str, Any], config: Mapping[str, str], min_replicas: 
 
 def _clock(offset_s: float) -> ServerCheck:
     is_near = abs(offset_s) <= _CLOCK_MOST_S
-    means = "" if is_near else "leases in Redis end by its clock; ages are told by ours: use NTP"
+    means = "" if is_near else "fences in an emptied Redis begin with its clock; ages are told by ours: use NTP"
     return ServerCheck(name="redis-clock", ok=is_near, detail=f"{offset_s:+.3f} s from this machine", means=means)
 
 
