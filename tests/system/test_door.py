@@ -17,6 +17,7 @@ import aiohttp
 import jwt
 import pytest
 import trustme
+from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from colo_cli.main import main
@@ -99,6 +100,7 @@ async def nobody_is_let_in_without_a_good_token(ask: Asked, alice: str, late: st
         ("", "is needed"),
         ("nonsense", "is no token of colo"),
         (forged, "is not known here"),
+        (f"colo_{late.split('_')[1]}_{alice.split('_', 2)[2]}", "is not known here"),
         (late, "has expired"),
     ):
         status, body, headers = await ask("GET", "/v1/jobs", token)
@@ -338,43 +340,119 @@ async def test_certificates_of_the_gateway_and_of_its_clients(
                 assert not is_let_in
 
 
+GOOD: Final[dict[str, Any]] = {
+    "iss": "https://id.example", "aud": "colo", "sub": "carol", "colo_role": "submitter", "colo_tenants": ["red"],
+}  # fmt: skip
+
+
+def signed(key: Any, kid: str = "1", algorithm: str = "ES256", **changed: Any) -> str:
+    """A token of the identity provider with other claims than GOOD; None leaves a claim out."""
+    now_s = int(time.time())
+    claims = {**GOOD, "iat": now_s, "exp": now_s + 600, **changed}
+    given = {name: value for name, value in claims.items() if value is not None}
+    return str(jwt.encode(given, key, algorithm=algorithm, headers={"kid": kid}))
+
+
+def key_set(*keys: Any) -> dict[str, Any]:
+    """What a provider serves: its public keys, named 1, 2 and so on."""
+    public = [json.loads(jwt.algorithms.ECAlgorithm.to_jwk(key.public_key())) for key in keys]
+    return {
+        "keys": [
+            each | {"kid": str(number), "alg": "ES256", "use": "sig"} for number, each in enumerate(public, start=1)
+        ]
+    }
+
+
 async def test_tokens_of_an_identity_provider(servers: Servers) -> None:
     own, strange = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     keys = servers.directory / "jwks.json"
-    public = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(own.public_key()))
-    keys.write_text(json.dumps({"keys": [public | {"kid": "1", "alg": "ES256", "use": "sig"}]}))
+    keys.write_text(json.dumps(key_set(own)))
     now_s = int(time.time())
-    good = {"iss": "https://id.example", "aud": "colo", "sub": "carol", "iat": now_s, "exp": now_s + 600}
-    good |= {"colo_role": "submitter", "colo_tenants": ["red"]}
-
-    def signed(key: Any = own, algorithm: str = "ES256", **changed: Any) -> str:
-        claims = {name: value for name, value in {**good, **changed}.items() if value is not None}
-        return str(jwt.encode(claims, key, algorithm=algorithm, headers={"kid": "1"}))
-
     settings = {
         "COLO_GATEWAY_OIDC_ISSUER": "https://id.example",
         "COLO_GATEWAY_OIDC_JWKS": str(keys),
         "COLO_GATEWAY_TOKENS_FILE": "",
     }
+    header, payload, signature = signed(own).split(".")
+    _, stronger, _ = signed(own, colo_role="operator").split(".")
     async with door(servers, **settings) as (_gateway, ask):
-        assert (await ask("GET", "/v1/jobs", signed()))[0] == 200
-        assert (await ask("POST", "/v1/jobs", signed(), JOB))[0] == 201
-        assert (await ask("POST", "/v1/jobs", signed(colo_tenants=["blue"]), JOB | {"tenant": "red"}))[0] == 403
+        assert (await ask("GET", "/v1/jobs", signed(own)))[0] == 200
+        assert (await ask("POST", "/v1/jobs", signed(own), JOB))[0] == 201
+        assert (await ask("POST", "/v1/jobs", signed(own, colo_tenants=["blue"]), JOB | {"tenant": "red"}))[0] == 403
         for token, rule in (
-            (signed(exp=now_s - 600), "has expired"),
+            (signed(own, exp=now_s - 600), "has expired"),
             (signed(strange), "is not taken"),
-            (signed(aud="other"), "is not taken"),
-            (signed(iss="https://evil.example"), "is not taken"),
-            (signed(nbf=now_s + 600), "is not taken"),
-            (signed(exp=None), "is not taken"),
-            (signed(colo_role=None), "gives no role"),
-            (signed(colo_tenants=None), "gives no tenant"),
-            (signed("x" * 64, "HS256"), "is not taken"),
-            (signed(None, "none"), "is not taken"),
+            (signed(own, "2"), "is not taken: its issuer has no key of the name that it gives"),
+            (signed(own, aud="other"), "is not taken"),
+            (signed(own, iss="https://evil.example"), "is not taken"),
+            (signed(own, nbf=now_s + 600), "is not taken"),
+            (signed(own, exp=None), "is not taken"),
+            (signed(own, colo_role=None), "gives no role"),
+            (signed(own, colo_tenants=None), "gives no tenant"),
+            (signed("x" * 64, algorithm="HS256"), "is not taken"),
+            (signed(None, algorithm="none"), "is not taken"),
+            # Parts in another order, of two tokens, or one of them twice.
+            (f"{payload}.{header}.{signature}", "is not taken"),
+            (f"{header}.{signature}.{payload}", "is not taken"),
+            (f"{header}.{stronger}.{signature}", "is not taken"),
+            (f"{header}.{payload}.", "is not taken"),
+            (f"{header}.{payload}.{signature}.{signature}", "must be one of the identity provider"),
         ):
             status, body, _ = await ask("GET", "/v1/jobs", token)
             assert (status, body["field"]) == (401, "token"), rule
             assert body["rule"].startswith(rule), body
-        status, body, _ = await ask("GET", "/v1/audit", signed(colo_role="operator"))
+        status, body, _ = await ask("GET", "/v1/audit", signed(own, colo_role="operator"))
         assert status == 200
         assert {each["who"] for each in body["entries"]} >= {"carol", "unknown"}
+
+
+@asynccontextmanager
+async def provider_of(keys: dict[str, Any], certificate: trustme.LeafCert) -> AsyncIterator[tuple[str, list[str]]]:
+    """An identity provider that serves its keys over HTTPS: their address, and who asked for them."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate.configure_cert(context)
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.remote or "")
+        return web.json_response(keys)
+
+    app = web.Application()
+    app.add_routes([web.get("/keys", answer)])
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+    await site.start()
+    try:
+        yield f"https://127.0.0.1:{runner.addresses[0][1]}/keys", asked
+    finally:
+        await runner.cleanup()
+
+
+async def test_keys_that_an_identity_provider_serves(servers: Servers) -> None:
+    own = ec.generate_private_key(ec.SECP256R1())
+    authority, stranger = trustme.CA(), trustme.CA()
+    authorities = servers.directory / "ca.pem"
+    authority.cert_pem.write_to_path(str(authorities))
+    settings = {
+        "COLO_GATEWAY_OIDC_ISSUER": "https://id.example",
+        "COLO_GATEWAY_TOKENS_FILE": "",
+        "COLO_GATEWAY_FAILED_LOGINS_PER_MIN": "60000",
+        "SSL_CERT_FILE": str(authorities),
+    }
+    async with (
+        provider_of(key_set(own), authority.issue_cert("127.0.0.1")) as (address, asked),
+        door(servers, **settings, COLO_GATEWAY_OIDC_JWKS=address) as (gateway, ask),
+    ):
+        await asyncio.gather(*(ask("GET", "/v1/jobs", signed(own, f"x{number}")) for number in range(300)))
+        assert len(asked) == 1, "tokens with names of keys that nobody has make one question"
+        assert (await ask("GET", "/v1/jobs", signed(own)))[0] == 200
+        await gateway.reaches('colo_gateway_logins_total{result="unknown"}', 300)
+    async with (
+        provider_of(key_set(own), stranger.issue_cert("127.0.0.1")) as (address, asked),
+        door(servers, **settings, COLO_GATEWAY_OIDC_JWKS=address) as (gateway, ask),
+    ):
+        status, body, _ = await ask("GET", "/v1/jobs", signed(own))
+        assert (status, body["rule"]) == (503, "cannot be checked now: the keys of the issuer cannot be fetched")
+        assert not asked
+        await gateway.reaches('colo_gateway_logins_total{result="unavailable"}', 1)
