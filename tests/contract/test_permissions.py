@@ -235,7 +235,7 @@ async def test_each_service_has_its_own_keys_in_redis(servers: Secured, tmp_path
         "scheduler": ("ledger:node:n1", "reservation", "outbox-scheduler", "running-scheduler"),
         "evictor": ("evictor-node", "outbox-evictor", "running-evictor"),
         "gateway": ("restrictions", "outbox-restrictions", "policy", "outbox-policy"),
-        "overcommit": ("outbox-overcommit",),
+        "overcommit": ("outbox-overcommit", "running-overcommit"),
     }
     try:
         for role, client in clients.items():

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from colo_common.adapters.store_memory import MemoryStore
 from colo_common.events.effects import Effect, Publish, Record, Wake, Write
+from colo_common.events.fact import Fact
 from colo_common.events.job import QueueChanged, ReplicasWithdrawn
 from colo_common.events.node import LeaseRenewed
 from colo_common.events.registry import subject_of
@@ -42,7 +43,7 @@ def withdrawn(replica: str = "j/t/0") -> ReplicasWithdrawn:
     return ReplicasWithdrawn(attempts=((replica, 1),), reason=Reason.CANCELLED)
 
 
-def message(fact: ReplicasWithdrawn | LeaseRenewed, durable: bool = True) -> Outgoing:
+def message(fact: Fact, durable: bool = True) -> Outgoing:
     return Outgoing(subject=subject_of(fact), data=encode(fact), durable=durable)
 
 

@@ -11,12 +11,15 @@ from structlog.testing import capture_logs
 
 from colo_common.events.effects import Conflict, Effect, Reply, RequestReceived, Write
 from colo_common.events.job import QueueChanged, ReplicasWithdrawn
+from colo_common.events.node import FreshnessChanged, LeaseRenewed
 from colo_common.events.requests import CancelJob, GetJob, JobAccepted, Refusal
 from colo_common.events.service import DeadLettered
 from colo_common.events.wire import decode_reply
+from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Outgoing
 from colo_common.runtime.ask import ask
+from colo_common.runtime.core import Subscription
 from colo_common.runtime.metrics import Metrics
 from tests.shell.scripted_core import (
     LEASES,
@@ -87,7 +90,7 @@ def test_a_message_that_ends_the_process_is_found_alone_and_its_neighbours_are_h
         world = World(ScriptedCore(react))
         names = [*(f"before-{number}" for number in range(30)), "poison", *(f"after-{number}" for number in range(30))]
         await world.bus.say(*(message(withdrawn(name)) for name in names))
-        for boot in range(4):
+        for boot in range(3):
             service = world.service([WITHDRAWN], boot_id=f"boot-{boot}")
             # Delivered again when the wait for its acknowledgement is over.
             with pytest.raises(InvariantBroken, match="two places"):
@@ -95,11 +98,68 @@ def test_a_message_that_ends_the_process_is_found_alone_and_its_neighbours_are_h
         async with world.running(world.service([WITHDRAWN], boot_id="last")):
             await asyncio.sleep(100)
             (dead_letter,) = world.facts(DeadLettered)
-            assert dead_letter.reason.endswith("ended the process 3 times when it was handled alone")
+            assert dead_letter.reason.endswith("ended the process 3 times when it was handled")
             assert dead_letter.data == message(withdrawn("poison")).data
             assert (dead_letter.stream, dead_letter.stream_seq) == ("COLO_ASK", 31)
             assert {fact.queue for fact in world.facts(QueueChanged)} == set(names) - {"poison"}
         assert await world.store.load("running-told") == ()
+
+    run_virtual(story())
+
+
+def of_poison(event: Struct) -> Sequence[Effect]:
+    if isinstance(event, LeaseRenewed | FreshnessChanged) and event.node == "poison":
+        raise InvariantBroken("two places for one node", node=event.node)
+    return []
+
+
+async def crash(world: World, subscription: Subscription, boot: int) -> None:
+    with pytest.raises(InvariantBroken, match="two places"):
+        await asyncio.wait_for(world.service([subscription], boot_id=f"boot-{boot}").run(world.stop), 100)
+
+
+def test_the_last_message_of_a_subject_that_ends_the_process_at_each_start_is_found_and_others_are_handled() -> None:
+    async def story() -> None:
+        world = World(ScriptedCore(of_poison))
+        facts = [
+            FreshnessChanged(node=node, freshness=Freshness.FRESH, previous=Freshness.WARMING, sample_seq=1, age_ms=0)
+            for node in ("n1", "poison", "n2")
+        ]
+        await world.bus.say(*(message(fact) for fact in facts))
+        replayed = Subscription(type=FreshnessChanged, durable=False, replay=True)
+        for boot in range(3):
+            await crash(world, replayed, boot)
+        world.core.handled.clear()
+        async with world.running(world.service([replayed])):
+            (dead_letter,) = world.facts(DeadLettered)
+            assert dead_letter.reason.endswith("ended the process 3 times when it was handled")
+            assert (dead_letter.stream, dead_letter.stream_seq) == ("COLO_EVT", 2)
+            assert world.core.handled == [facts[0], facts[2]]
+
+    run_virtual(story())
+
+
+def test_telemetry_of_a_node_that_ends_the_process_each_time_is_given_up_and_that_of_others_is_handled() -> None:
+    async def story() -> None:
+        world = World(ScriptedCore(of_poison))
+        leases = [LeaseRenewed(node=node, sample_seq=1, batch_cpu_mcpu=1, lease_ms=1) for node in ("n1", "poison")]
+
+        async def say() -> None:
+            await settled()
+            await world.bus.say(*(message(lease, durable=False) for lease in leases))
+
+        for boot in range(3):
+            saying = asyncio.create_task(say())
+            await crash(world, LEASES, boot)
+            await saying
+        world.core.handled.clear()
+        metrics = Metrics()
+        # Without a store of its own.
+        async with world.running(world.service([LEASES], store=None, trials=world.store, metrics=metrics)):
+            await say()
+            await settled()
+            assert world.core.handled == [leases[0]]
+            assert b"colo_told_telemetry_malformed_total 1.0" in metrics.text()
 
     run_virtual(story())
 

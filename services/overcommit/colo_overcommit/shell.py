@@ -84,7 +84,8 @@ def overcommit_service(
 ) -> Service:
     """The service on the given ports; `list_holds` and `watch_bus` belong beside it. `has_risk`: its policy has risk control on.
 
-    `is_shared`: several instances hold a part of the nodes each. `histories` has what instances stored of what they learned.
+    `is_shared`: several instances hold a part of the nodes each. `histories` has what instances learned, and which message ended
+    one of them.
     """
 
     async def perform(effect: Effect) -> Sequence[Struct]:
@@ -116,6 +117,7 @@ def overcommit_service(
         ends_with_lease=leases is not None,
         load=None if histories is None else partial(load_histories, histories),
         perform=perform,
+        trials=histories,
     )
 
 

@@ -57,6 +57,8 @@ class CoreRunner:
     ) -> None:
         self._perform_many = perform_many
         self.left_over: list[Struct] = []
+        #: The message that the core is handling; after an error of the core the one from which it came.
+        self.handling: Delivery | None = None
         self.checks_every_batch = False
         #: Events about a node that the core gets as they came.
         self.undecoded: frozenset[type[Fact]] = frozenset()
@@ -139,12 +141,14 @@ class CoreRunner:
                 outgoing_batches += self._handle_own(item.event)
 
     def _handle_delivery(self, delivery: Delivery, outgoing_batches: list[OutgoingBatch], batch: OutgoingBatch) -> None:
+        self.handling = delivery
         try:
             outgoing_batches += self._handle(self._event_of(delivery))
         except InvalidInput as error:
             self._give_up(delivery, str(error), batch)
         else:
             batch.done.append(delivery)
+        self.handling = None
 
     def _event_of(self, delivery: Delivery) -> Struct:
         if self.undecoded and event_at(delivery.subject).body in self.undecoded:

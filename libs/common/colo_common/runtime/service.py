@@ -87,6 +87,7 @@ class Service:
         ends_with_lease: bool = False,
         puts_back: bool = False,
         asks_for_missed: bool = False,
+        trials: Store | None = None,
     ) -> None:
         """`perform` performs the service's own effects one by one; `perform_many`, if given, all of a round at once instead.
 
@@ -97,6 +98,7 @@ class Service:
         instance holds; `ends_with_lease`: `run` hands its inputs back and raises Fenced as soon as the term is over.
         `puts_back`: the core takes StoreLost, and puts its rows back into a store that lost them.
         `asks_for_missed`: the core takes FactsMissed, and asks for what a stream discarded before it was received.
+        `trials`: where a service without a store of its own notes which message ends it.
         """
         self.name = name
         self.core = core
@@ -130,7 +132,8 @@ class Service:
         self._core_runner = CoreRunner(
             name, core, clock, stamp, recorder, self._tried_again(perform), self._intake, self._metrics, perform_many
         )
-        self._trials = Trials(store, name, self.boot_id) if store is not None else None
+        tried_in = trials or store
+        self._trials = Trials(tried_in, name, self.boot_id) if tried_in is not None else None
         self._sender = Sender(bus, store, self._bus_retrier, self._metrics, self._intake.reply, never_waits=never_waits)
         self._sender.confirm = None if term is None else term.confirm
         self._tasks: set[asyncio.Task[None]] = set()
@@ -201,6 +204,7 @@ class Service:
             raise
         except Exception as error:
             self._log.critical("service-crashed", error=f"{type(error).__name__}: {error}", exc_info=True)
+            await self._blame()
             raise
         finally:
             self._intake.close(_SHUTS_DOWN)
@@ -247,6 +251,13 @@ class Service:
         self._sender.put(await self._core_runner.run_batch(items))
         self._metrics.inbox_items.set(len(self._inbox))
 
+    async def _blame(self) -> None:
+        """Note from which message the error came that ends the process."""
+        if self._trials is not None and self._core_runner.handling is not None:
+            with suppress(PortError, TimeoutError):
+                async with asyncio.timeout(_GRACE_S):
+                    await self._trials.blame(self._core_runner.handling)
+
     # ------------------------------------------------------------ start and end
 
     async def _watch(self, stop: asyncio.Event, main: "asyncio.Task[Any] | None") -> None:
@@ -266,7 +277,7 @@ class Service:
     async def _start(self, stop: asyncio.Event) -> bool:
         """Publish the outbox rows of an earlier run, load, start to listen. False when `stop` was set meanwhile."""
         await self._send_leftovers()
-        if self._trials is not None and any(source.durable for source in sources_of(self.name, self._subscriptions)):
+        if self._trials is not None and self._subscriptions:
             await self._store_retrier.until_done(self._trials.begin)
         await self._store_retrier.until_done(self._load_events)
         if stop.is_set():
@@ -410,4 +421,4 @@ def _given_up(delivery: Delivery, trials: Trials | None) -> str:
     """Why a message is dead-lettered that breaks no rule."""
     if trials is None:
         return f"{delivery.subject}: was delivered {delivery.deliveries} times without success"
-    return f"{delivery.subject}: ended the process {trials.tries_of(delivery)} times when it was handled alone"
+    return f"{delivery.subject}: ended the process {trials.tries_of(delivery)} times when it was handled"

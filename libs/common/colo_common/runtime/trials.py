@@ -1,7 +1,8 @@
 """After a crash, messages that the bus delivers again are tried one at a time, so that the one that caused it is found alone.
 
-The row of a running service in its store says which message is being tried. A row that is there at the start was left by a process
-that did not end by itself, or belongs to another instance of the service; both only make this one more careful.
+The row of a running service in its store says which message is being tried, and which one an error came from: nobody else counts
+how often the last message of a subject, or a live one, comes again. A row that is there at the start was left by a process that did
+not end by itself, or belongs to another instance of the service; both only make this one more careful.
 """
 
 from collections import OrderedDict
@@ -16,14 +17,14 @@ from colo_common.ports import Delivery, Store, StoreConflict
 
 __all__ = ["TRIES_MOST", "Trials"]
 
-#: A message that ended the process this many times, each time while it was handled alone, is dead-lettered.
+#: A message that ended the process this many times, while it was handled alone or by an error that came from it, is given up.
 TRIES_MOST: Final = 3
 _KEPT_MOST: Final = 100
 _Place = tuple[str, int]
 
 
 class Tried(Struct, frozen=True, kw_only=True):
-    """How often a message of a stream was begun alone and not finished."""
+    """How often a message of a stream, or a live one of a subject (then `stream_seq` is 0), was begun and not finished."""
 
     stream: str
     stream_seq: int
@@ -60,23 +61,28 @@ class Trials:
                 await self._store.write((Write(kind=self._kind, id=row.id, value=None, expect=row.version),))
 
     def is_suspect(self, delivery: Delivery) -> bool:
-        """Whether the message must be handled alone: it was delivered before, and an earlier start did not end by itself."""
-        return self._is_after_crash and delivery.deliveries > 1 and delivery.stream_seq > 0
+        """Whether the message must be handled alone: it ended a process, or was delivered before one did not end by itself."""
+        if not self._is_after_crash:
+            return False
+        return (delivery.deliveries > 1 and delivery.stream_seq > 0) or self.tries_of(delivery) > 0
 
     def tries_of(self, delivery: Delivery) -> int:
-        """How often the message was begun alone and the process ended before it was handled."""
-        return self._tries.get((delivery.stream, delivery.stream_seq), 0)
+        """How often the message was begun and the process ended before it was handled."""
+        return self._tries.get(_place_of(delivery), 0) if self._tries else 0
 
     async def start(self, delivery: Delivery) -> None:
         """Note, before the message is handled, that it is tried; the message tried before was handled."""
-        place = (delivery.stream, delivery.stream_seq)
+        place = _place_of(delivery)
         if self._current is not None:
             self._tries.pop(self._current, None)
         self._current = place
-        self._tries[place] = self._tries.get(place, 0) + 1
-        while len(self._tries) > _KEPT_MOST:
-            self._tries.popitem(last=False)
-        await self._save()
+        await self._count(place)
+
+    async def blame(self, delivery: Delivery) -> None:
+        """Note that the process ends by an error that came from this message."""
+        place = _place_of(delivery)
+        if place != self._current:
+            await self._count(place)
 
     async def passed(self) -> None:
         """Note that the last message that was tried is handled."""
@@ -91,6 +97,12 @@ class Trials:
             await self._store.write((Write(kind=self._kind, id=self._id, value=None, expect=self._version),))
             self._version = 0
 
+    async def _count(self, place: _Place) -> None:
+        self._tries[place] = self._tries.get(place, 0) + 1
+        while len(self._tries) > _KEPT_MOST:
+            self._tries.popitem(last=False)
+        await self._save()
+
     async def _save(self) -> None:
         tried = [Tried(stream=place[0], stream_seq=place[1], tries=tries) for place, tries in self._tries.items()]
         write = Write(kind=self._kind, id=self._id, value=msgspec.json.encode(tried), expect=self._version)
@@ -101,3 +113,8 @@ class Trials:
             self._version = conflict.found
             await self._store.write((msgspec.structs.replace(write, expect=conflict.found),))
         self._version += 1
+
+
+def _place_of(delivery: Delivery) -> _Place:
+    """Where the message is stored; its subject for one that is stored nowhere."""
+    return (delivery.stream, delivery.stream_seq) if delivery.stream_seq else (delivery.subject, 0)
