@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from colo_common.events.enforcement import ReplicaEnded
 from colo_common.model.placement import DeviceShare, Placement
 from colo_common.model.reasons import EndCause, Reason
-from colo_common.model.workload import RunSpec
+from colo_common.model.workload import ResourceLimits, RunSpec
 from colo_executor.cgroup import CgroupTree
 from colo_executor.desired import DesiredPolicy
 from colo_executor.journal import JournalBusy
@@ -226,6 +226,19 @@ async def test_who_was_asked_to_end_goes_before_all_other_batch_work(runtime, po
     assert tree.value(Knob.CPU_WEIGHT, "batch/job.main.0@1") == ("262144" if tree.version == 1 else "10000")
     assert tree.value(Knob.CPU_IDLE, "") == "1", "and gives way to everything else"
     assert await runtime.reconcile() is None
+
+
+async def test_the_end_of_a_replica_with_a_limit_delays_no_shrink(runtime):
+    # Under cgroup v1 the kernel compares quotas with those of a group that was just removed.
+    limits = ResourceLimits(cpu_mcpu=1_000)
+    for attempt in range(1, 4):
+        placement = replace(a_run("exit 0", mcpu=500), attempt=attempt)
+        assert isinstance(runtime.set_ceiling(1_500), CeilingWritten)
+        await start(runtime, replace(placement, run=replace(placement.run, limits=limits)))
+        while not runtime.poll_exits():
+            await asyncio.sleep(0.001)
+        shrunk = runtime.set_ceiling(300)
+        assert isinstance(shrunk, CeilingWritten), shrunk
 
 
 async def test_a_replica_above_its_memory_is_killed_and_told_so(runtime):

@@ -30,7 +30,7 @@ from colo_executor.device_access import rules_in
 from colo_executor.inventory import MachineInventory
 from colo_executor.journal import JournalFile
 from colo_executor.journal_lines import Created, PreImage
-from colo_executor.knobs import PERIOD_US, UNLIMITED, WEIGHT_MOST, Knob, quota_us
+from colo_executor.knobs import PERIOD_US, QUOTA_MIN_US, UNLIMITED, WEIGHT_MOST, Knob, quota_us
 from colo_executor.local import CeilingRefused, CeilingWritten, Drift, FreezeRefused, FreezeWritten
 from colo_executor.located_devices import DeviceAddress
 from colo_executor.order import KnobWrite, cpuset_writes, ordered_writes, quota_writes
@@ -297,6 +297,7 @@ class Tier:
         """Remove the attempt's group, once it has no process; False when the kernel refused."""
         group = group_of(token)
         with self._sets_turn:
+            self._lower_ended(group)
             if not self.tree.remove_now(group):
                 return False
             placement = self._placements.pop(group, None)
@@ -306,6 +307,16 @@ class Tier:
                 with contextlib.suppress(CgroupError, OSError):
                     self._write_sets()
         return True
+
+    def _lower_ended(self, group: str) -> None:
+        """Give a group without a process the least quota: v1 compares the tier's with it for some 50 ms after the group is removed,
+        and would refuse a shrink below it.
+        """
+        if self.tree.version != 1:
+            return
+        with self._turn, contextlib.suppress(CgroupError, OSError):
+            if self._limits.pop(group, None) is not None:
+                self._write_quotas([KnobWrite(path=group, knob=Knob.CPU_QUOTA, value=QUOTA_MIN_US)])
 
     def _others(self, group: str, placement: Placement | None) -> CpuSet:
         """The CPUs that the group's replica leaves to others: those that other batch replicas have alone, and LSR's to LS work.
