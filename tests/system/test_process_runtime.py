@@ -235,8 +235,7 @@ async def test_the_end_of_a_replica_with_a_limit_delays_no_shrink(runtime):
         placement = replace(a_run("exit 0", mcpu=500), attempt=attempt)
         assert isinstance(runtime.set_ceiling(1_500), CeilingWritten)
         await start(runtime, replace(placement, run=replace(placement.run, limits=limits)))
-        while not runtime.poll_exits():
-            await asyncio.sleep(0.001)
+        await next_exit(runtime)
         shrunk = runtime.set_ceiling(300)
         assert isinstance(shrunk, CeilingWritten), shrunk
 
