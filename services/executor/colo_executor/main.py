@@ -17,8 +17,7 @@ from colo_common.runtime.settings import load
 from colo_executor.cgroup_hierarchy import CgroupError, check_file_system, find_hierarchy
 from colo_executor.core import Executor
 from colo_executor.journal import JournalBusy
-from colo_executor.knobs import quota_us
-from colo_executor.process.machine import cpu_index
+from colo_executor.process.machine import cpu_index, online_cpus
 from colo_executor.process.observing import ObservingRuntime, WorkIsHere
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.watched import Watched
@@ -100,8 +99,9 @@ async def build(process: ServiceProcess, settings: ExecutorSettings) -> None:
     cookies.labels("missing").set_function(lambda: float(runtime.cookies()[1]))
     watched = None
     if settings.watchdog_ms:
-        floor_us = quota_us(settings.suppress.floor_mcpu)
+        floor_us = settings.floor_us(len(online_cpus(settings.process.sys_root)) * 1_000)
         watched = Watched(runtime.quota_path, floor_us, settings.watchdog_ms, runtime.frozen_path)
+        process.background(watched.look_after())
         process.at_close(watched.leave)
     _add(process, settings, runtime, (lambda: None) if watched is None else watched.beat)
 

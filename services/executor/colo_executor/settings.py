@@ -11,6 +11,7 @@ from colo_common.model.withheld import withheld_cpus
 from colo_common.runtime.settings import Common
 from colo_executor.core import ExecutorPolicy
 from colo_executor.freeze import FreezePolicy
+from colo_executor.knobs import quota_us
 from colo_executor.lease import LeasePolicy
 from colo_executor.process.device_files import check_patterns
 from colo_executor.process.machine import account_of_name
@@ -19,7 +20,7 @@ from colo_executor.process.settings import ProcessPolicy
 from colo_executor.reflex import ReflexPolicy
 from colo_executor.slo import SloPolicy
 from colo_executor.stall import StallPolicy
-from colo_executor.suppress import SuppressPolicy
+from colo_executor.suppress import SuppressPolicy, bounds_mcpu
 from colo_executor.unmanaged import check_unmanaged
 
 __all__ = ["ExecutorSettings"]
@@ -92,6 +93,10 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
     def withheld_cpus(self, machine: CpuTopology) -> CpuSet:
         """The CPUs of this machine that no placed work may use, by the rule that every service counts by."""
         return withheld_cpus(self.rules, machine)
+
+    def floor_us(self, capacity_mcpu: int) -> int:
+        """The quota of batch work at its floor, on a machine of that capacity."""
+        return quota_us(bounds_mcpu(self.suppress, capacity_mcpu)[0])
 
     def reflex_policy(self) -> ReflexPolicy:
         """The policy of the reflex. `blind_ms` is at least ten periods, so that single failed readings do not count as blind."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,8 @@ from colo_executor.local import CeilingWritten, ReplicaLaunched
 from colo_executor.process.machine import start_ticks
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.watched import Watched
+from colo_executor.settings import ExecutorSettings
+from colo_executor.suppress import SuppressPolicy
 from tests.support.adopted import adopted
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually, eventually_blocking
@@ -56,7 +60,7 @@ BEATS = """
 import sys, time
 from colo_executor.process.watched import Watched
 watched = Watched(sys.argv[1], 20000, 500)
-print(watched._process.pid, flush=True)
+print(watched.pid, flush=True)
 while True:
     watched.beat()
     time.sleep(0.02)
@@ -88,3 +92,52 @@ def test_who_is_killed_is_followed_by_the_floor_and_nobody_stays(
     assert [(directory / name).read_text().strip() for directory in (tmp_path, inner)] == [after, after]
     assert (lower / name).read_text().startswith("5000")
     assert (unlimited / name).read_text().strip() == before
+
+
+def test_what_was_refused_is_tried_again_after_the_executor_is_gone(tmp_path: Path) -> None:
+    quota = tmp_path / "cpu.max"
+    # A kernel that refuses the write: no process may open a directory for writing.
+    quota.mkdir()
+    executor = subprocess.Popen([sys.executable, "-c", BEATS, str(quota)], stdout=subprocess.PIPE, text=True)
+    assert executor.stdout is not None
+    pid = int(executor.stdout.readline())
+    executor.send_signal(signal.SIGKILL)
+    executor.wait()
+    executor.stdout.close()
+    # Late after 500 ms, and refused a few times since then.
+    time.sleep(1.0)
+    assert start_ticks("/proc", pid) is not None
+    quota.rmdir()
+    quota.write_text("max 100000\n")
+    eventually_blocking(lambda: start_ticks("/proc", pid) is None, "the watchdog to end")
+    assert quota.read_text().strip() == "20000 100000"
+
+
+@pytest.mark.parametrize(("floor_pct", "floor_us"), [(0, 20_000), (20, 160_000)])
+def test_its_floor_is_the_floor_of_the_reflex(floor_pct: int, floor_us: int) -> None:
+    assert ExecutorSettings(suppress=SuppressPolicy(floor_pct=floor_pct)).floor_us(8_000) == floor_us
+
+
+async def test_a_watchdog_that_ended_is_followed_by_another_one(tmp_path: Path) -> None:
+    quota = tmp_path / "cpu.max"
+    quota.write_text("max 100000\n")
+    watched = Watched(str(quota), FLOOR_US, 500)
+    looks_after = asyncio.create_task(watched.look_after())
+    try:
+        first = watched.pid
+        os.kill(first, signal.SIGKILL)
+
+        async def is_another() -> bool:
+            return watched.pid not in (0, first)
+
+        async def is_down() -> bool:
+            return quota.read_text().strip() == "20000 100000"
+
+        await eventually(is_another, "another watchdog")
+        # Nobody beats.
+        await eventually(is_down, "the floor")
+    finally:
+        looks_after.cancel()
+        last = watched.pid
+        await watched.leave()
+    assert start_ticks("/proc", last) is None

@@ -4,6 +4,7 @@ It imports nothing of colo, so that it is small and begins at once. Its argument
 is the descriptor of 8 bytes of shared memory in which the reflex writes the monotonic time of each turn in ns, and 0 when the
 executor leaves in order; PARENT is the executor's pid, QUOTA the batch group's quota file, FLOOR the quota in us, FROZEN the file
 that freezes and thaws the batch group, "" without one. Frozen work runs again, at the floor: nobody judges whether that must be.
+What the kernel refuses is tried again at each look.
 """
 
 import contextlib
@@ -18,6 +19,8 @@ __all__ = ["BEAT_BYTES", "main", "step_down", "thaw"]
 
 BEAT_BYTES: Final = 8
 _LOOKS_PER_LIMIT: Final = 5
+_ORPHAN_TRIES_MOST: Final = 50
+"""So many looks without success end the watchdog of an executor that is gone: the next one has its own."""
 _ENDIAN: Final = "little"
 
 
@@ -26,39 +29,48 @@ def main(argv: Sequence[str]) -> int:
     beat_fd, parent, quota_path, floor_us, after_ms = int(argv[0]), int(argv[1]), argv[2], int(argv[3]), int(argv[4])
     frozen_path = argv[5] if len(argv) > 5 else ""
     beat = mmap.mmap(beat_fd, BEAT_BYTES, mmap.MAP_SHARED, mmap.PROT_READ)
-    is_down = False
+    is_down, tries = False, 0
     while True:
         at_ns = int.from_bytes(beat[:BEAT_BYTES], _ENDIAN)
         if not at_ns:
             return 0
         is_late = time.monotonic_ns() - at_ns > after_ms * 1_000_000
         if is_late and not is_down:
-            step_down(quota_path, floor_us)
-            thaw(frozen_path)
-        is_down = is_late
-        if is_down and os.getppid() != parent:
+            # Both, whatever becomes of the first.
+            is_down = all([step_down(quota_path, floor_us), thaw(frozen_path)])
+            tries += 1
+        elif not is_late:
+            is_down, tries = False, 0
+        if is_late and os.getppid() != parent and (is_down or tries >= _ORPHAN_TRIES_MOST):
             return 0
         time.sleep(after_ms / 1_000 / _LOOKS_PER_LIMIT)
 
 
-def step_down(quota_path: str, floor_us: int) -> None:
+def step_down(quota_path: str, floor_us: int) -> bool:
     """Lower the quotas of the batch group and of the groups in it to the floor, the inner ones first, as cgroup v1 demands.
 
     A quota that is lower stays. A group in the batch group that has no quota keeps none: that of the batch group is valid for it as
-    well, and the executor writes only the quotas of replicas that have a limit. A quota that cannot be written stays, because
-    nobody is there who could be told.
+    well, and the executor writes only the quotas of replicas that have a limit. False when the batch group's could not be written.
     """
     directory, name = os.path.split(quota_path)
     inner: list[str] = []
     with contextlib.suppress(OSError), os.scandir(directory) as entries:
         inner = sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+    is_down = False
     for group in (*inner, directory):
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, IndexError):
             _lower(os.path.join(group, name), floor_us, is_inner=group != directory)
+            is_down = group == directory
+    return is_down
 
 
-def thaw(frozen_path: str) -> None:
-    """Let the group run, with cgroup.freeze (v2) or freezer.state (v1). What is frozen in it by itself stays so."""
+def thaw(frozen_path: str) -> bool:
+    """Let the group run, with cgroup.freeze (v2) or freezer.state (v1). What is frozen in it by itself stays so.
+
+    False when the kernel refused it.
+    """
+    if not frozen_path:
+        return True
     text = b"0" if os.path.basename(frozen_path) == "cgroup.freeze" else b"THAWED"
     with contextlib.suppress(OSError):
         fd = os.open(frozen_path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -66,6 +78,8 @@ def thaw(frozen_path: str) -> None:
             os.pwrite(fd, text, 0)
         finally:
             os.close(fd)
+        return True
+    return False
 
 
 def _lower(path: str, floor_us: int, *, is_inner: bool) -> None:
