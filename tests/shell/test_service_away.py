@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from colo_common.events.effects import Conflict, Effect, Publish, Write
+from colo_common.events.effects import Conflict, Effect, Publish, StoreLost, Write
 from colo_common.events.job import QueueChanged, ReplicasWithdrawn
 from colo_common.events.node import LeaseRenewed
 from colo_common.ports import Unavailable
@@ -147,6 +147,20 @@ def test_loading_waits_for_the_store_and_its_events_come_first() -> None:
             world.store.fault = None
             await asyncio.sleep(6)
             assert world.core.handled == [Local("loaded"), withdrawn()]
+
+    run_virtual(story())
+
+
+def test_a_store_that_is_emptied_while_it_is_read_at_the_start_is_noticed() -> None:
+    async def story() -> None:
+        world = World()
+
+        async def load() -> Sequence[Struct]:
+            world.store.lose_since({})
+            return [Local("loaded")]
+
+        async with world.running(world.service(load=load, puts_back=True)):
+            assert world.core.handled == [Local("loaded"), StoreLost()]
 
     run_virtual(story())
 

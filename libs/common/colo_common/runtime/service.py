@@ -140,6 +140,7 @@ class Service:
         self._listeners: list[asyncio.Task[None]] = []
         self._failure: BaseException | None = None
         self._in_hand: Sequence[Item] = ()
+        self._identity = ""
         self._loaded = self._overdue = False
         self._end_s = 0.0
 
@@ -286,7 +287,7 @@ class Service:
         self._core_runner.undecoded = frozenset(each.type for each in self._subscriptions if each.undecoded)
         self._core_runner.aged = frozenset(each.type for each in self._subscriptions if each.aged)
         if self._store is not None and self._puts_back:
-            self._listeners.append(self._spawn(watch_identity(self._store.identity, self._store_lost)))
+            self._listeners.append(self._spawn(watch_identity(self._store.identity, self._store_lost, self._identity)))
         for source in sources_of(self.name, self._subscriptions):
             sink = self._intake.sink(source, min(self._clock.real_s(source.may_wait_ms), _WAIT_MOST_S))
             missed = partial(self._facts_missed, source.stream)
@@ -341,6 +342,9 @@ class Service:
             await self.inject(FactsMissed(stream=stream))
 
     async def _load_events(self) -> None:
+        if self._store is not None and self._puts_back:
+            # Asked before: what the store loses while it is read is noticed as well.
+            self._identity = await self._store.identity()
         if self._load is not None:
             self._core_runner.left_over += await self._load()
 

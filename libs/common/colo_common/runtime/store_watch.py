@@ -13,10 +13,14 @@ __all__ = ["watch_identity"]
 _EVERY_S: Final = 1.0
 
 
-async def watch_identity(identity: Callable[[], Awaitable[str]], on_change: Callable[[], Awaitable[None]]) -> None:
-    """Ask every second who the store is, and call `on_change` when that is another than before, until cancelled."""
+async def watch_identity(
+    identity: Callable[[], Awaitable[str]], on_change: Callable[[], Awaitable[None]], known: str = ""
+) -> None:
+    """Ask every second who the store is, and call `on_change` when that is another than before, until cancelled.
+
+    `known` is who it was before anything was read from it; "": nobody has asked.
+    """
     log = structlog.get_logger(source="store")
-    known = ""
     while True:
         try:
             found = await identity()
