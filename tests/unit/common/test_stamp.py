@@ -6,8 +6,10 @@ from msgspec import DecodeError, Struct, msgpack, structs
 from colo_common.events.effects import Publish
 from colo_common.events.fact import Fact
 from colo_common.events.registry import EVENTS
+from colo_common.events.service import DeadLettered
 from colo_common.events.trace import placement_trace
-from colo_common.ports import Clock, Outgoing
+from colo_common.events.wire import decode
+from colo_common.ports import Clock, Delivery, Outgoing
 from colo_common.runtime.stamp import Stamp, outgoing_from_row, row_from_outgoing
 from tests.support.examples import example_of
 
@@ -70,3 +72,20 @@ def test_the_envelope_of_a_message_is_the_stamp_s() -> None:
     first, second = (Stamp("jobs", "b1", StillClock()).outgoing(Publish(fact=fact)) for _ in range(2))
     assert first == second
     assert first.headers["ce-id"] == first.msg_id == "jobs:b1:1"
+
+
+def test_a_dead_letter_fits_in_a_message_whatever_headers_the_message_had() -> None:
+    headers = {
+        "traceparent": "t",
+        "x-long": "a" * 400_000,
+        "ce-id": "i",
+        **{f"x-{n}": "\x01" * 2_000 for n in range(50)},
+    }
+    delivery = Delivery("colo.v1.evt.queue.changed", b"{" * 512 * 1024, headers, stream="COLO_EVT", stream_seq=7)
+    letter = Stamp("jobs", "b1", StillClock()).dead_letter(delivery, "because")
+    assert len(letter.data) < 1_000_000
+    fact = decode(letter.subject, letter.data)
+    assert isinstance(fact, DeadLettered)
+    assert fact.data == delivery.data
+    assert (fact.headers["traceparent"], fact.headers["ce-id"]) == ("t", "i")
+    assert "x-long" not in fact.headers

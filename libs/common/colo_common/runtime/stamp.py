@@ -1,7 +1,7 @@
 """Turns Publish effects into messages: the envelope of every fact, its subject, its bytes, its headers."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import ValidationError, msgpack, structs
@@ -21,7 +21,8 @@ __all__ = ["Stamp", "outgoing_from_row", "row_from_outgoing"]
 _PAYLOAD_CHARACTERS = 2_048
 _ID_CHARACTERS = 512
 _HEADERS_KEPT: Final = 32
-# In base64, with the envelope, it fits in a message of the server's default limit of 1 MiB.
+_HEADERS_BYTES_MOST: Final = 16_384
+# In base64, with headers and the envelope, it fits in a message of the server's default limit of 1 MiB.
 _DATA_BYTES_MOST: Final = 512 * 1024
 
 # Subject, body, id and traceparent. The headers are computed from these, so that no row stores them.
@@ -85,8 +86,7 @@ class Stamp:
     def dead_letter(self, delivery: Delivery, reason: str) -> Outgoing:
         """The DeadLettered message for a message of a stream that could not be decoded or handled."""
         payload = delivery.data
-        # Without the headers a reader cannot tell a trace from another; a few of them are never what makes a message too large.
-        headers = dict(list(delivery.headers.items())[:_HEADERS_KEPT])
+        headers = _few_of(delivery.headers)
         try:
             text = payload.decode()
         except UnicodeDecodeError:
@@ -106,6 +106,19 @@ class Stamp:
         # Whoever receives the same message again, after a lost acknowledgement, does not write a second letter.
         place = f"{delivery.stream}:{delivery.stream_seq}"
         return self.outgoing(Publish(fact=dead_letter, id=f"{self._service}:dead:{place}"))
+
+
+def _few_of(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers without those that would make a dead letter too large; a publisher of colo gives fewer and shorter ones."""
+    kept: dict[str, str] = {}
+    left_bytes = _HEADERS_BYTES_MOST
+    for name, value in headers.items():
+        # Written as JSON, a character takes six bytes at most.
+        size_bytes = 6 * (len(name) + len(value))
+        if len(kept) < _HEADERS_KEPT and size_bytes <= left_bytes:
+            kept[name] = value
+            left_bytes -= size_bytes
+    return kept
 
 
 def _node_of(order: Fact) -> str:
