@@ -10,6 +10,7 @@ from msgspec import Struct
 from colo_common.events.effects import Effect, Reply, RequestReceived
 from colo_common.events.job import QueueChanged, ReplicasWithdrawn
 from colo_common.events.requests import CancelJob, GetJob, JobAccepted, Refusal
+from colo_common.events.service import DeadLettered
 from colo_common.events.wire import decode_reply, encode_request
 from colo_common.ports import Outgoing, PoisonMessage, Unavailable
 from tests.shell.scripted_core import WITHDRAWN, Local, ScriptedCore, World, changed, message, row, settled, withdrawn
@@ -132,7 +133,7 @@ def test_a_core_that_never_waits_goes_on_and_the_oldest_of_its_messages_are_drop
     run_virtual(story())
 
 
-def test_a_poison_message_is_dropped_alone_and_its_neighbours_are_published() -> None:
+def test_a_poison_message_is_put_aside_alone_and_its_neighbours_are_published() -> None:
     async def story() -> None:
         world = FullWorld(ScriptedCore(react))
         world.poison = '"b"'
@@ -141,6 +142,10 @@ def test_a_poison_message_is_dropped_alone_and_its_neighbours_are_published() ->
             await world.bus.say(*(message(withdrawn(name)) for name in "abc"))
             await settled()
             assert [fact.queue for fact in world.facts(QueueChanged)] == ["a", "c"]
+            (letter,) = world.facts(DeadLettered)
+            assert (letter.subject, letter.stream) == ("colo.v1.evt.queue.changed", "")
+            assert letter.reason == "message size exceeds maximum allowed (10054)"
+            assert b'"b"' in letter.data
             assert set((await service.problems()).values()) == {""}
 
     run_virtual(story())

@@ -106,6 +106,8 @@ class Sender:
         """`never_waits`: the core goes on although the bus takes nothing, and the oldest batches are dropped and counted."""
         #: Awaited before each call of the bus; raises Fenced when this instance must not publish any more.
         self.confirm: Callable[[], Awaitable[None]] | None = None
+        #: Makes the dead letter of a message that can never be stored, and why; None: it is only counted and logged.
+        self.letter: Callable[[Outgoing, str], Outgoing] | None = None
         self._bus = bus
         self._store = store
         self._retrier = retrier
@@ -343,11 +345,13 @@ class Sender:
             await self._next_done()
 
     async def _one_by_one(self, messages: Sequence[Outgoing]) -> list[Outgoing]:
-        """Publish one by one and drop each poison message; returns the messages from the first that fails otherwise."""
+        """Publish one by one, and for poison its dead letter; returns the messages from the first that fails otherwise."""
         for index, message in enumerate(messages):
             try:
                 await self._bus.publish((message,))
             except PoisonMessage as error:
+                if not await self._put_aside(message, str(error)):
+                    return list(messages[index:])
                 self._metrics.dropped.labels("poison").inc()
                 self._log.error(
                     "message-poison", subject=message.subject, size_bytes=len(message.data), error=str(error)
@@ -355,6 +359,19 @@ class Sender:
             except PortError:
                 return list(messages[index:])
         return []
+
+    async def _put_aside(self, message: Outgoing, why: str) -> bool:
+        """Publish the dead letter of a poison message; False while the bus does not take it."""
+        if self.letter is None or not message.durable:
+            return True
+        try:
+            await self._bus.publish((self.letter(message, why),))
+        except PoisonMessage:
+            return True
+        except PortError:
+            return False
+        self._metrics.dead_letters.inc()
+        return True
 
     def _durable(self, messages: Sequence[Outgoing]) -> list[Outgoing]:
         kept = [message for message in messages if message.durable]

@@ -136,6 +136,7 @@ class Service:
         self._trials = Trials(tried_in, name, self.boot_id) if tried_in is not None else None
         self._sender = Sender(bus, store, self._bus_retrier, self._metrics, self._intake.reply, never_waits=never_waits)
         self._sender.confirm = None if term is None else term.confirm
+        self._sender.letter = stamp.poison_letter
         self._tasks: set[asyncio.Task[None]] = set()
         self._listeners: list[asyncio.Task[None]] = []
         self._failure: BaseException | None = None

@@ -85,8 +85,33 @@ class Stamp:
 
     def dead_letter(self, delivery: Delivery, reason: str) -> Outgoing:
         """The DeadLettered message for a message of a stream that could not be decoded or handled."""
-        payload = delivery.data
-        headers = _few_of(delivery.headers)
+        # Whoever receives the same message again, after a lost acknowledgement, does not write a second letter.
+        place = f"{delivery.stream}:{delivery.stream_seq}"
+        return self._letter(
+            delivery.subject,
+            delivery.data,
+            delivery.headers,
+            reason,
+            place,
+            stream=delivery.stream,
+            stream_seq=delivery.stream_seq,
+        )
+
+    def poison_letter(self, message: Outgoing, reason: str) -> Outgoing:
+        """The DeadLettered message for a message of this service's own that no stream can ever take."""
+        return self._letter(message.subject, message.data, message.headers, reason, message.msg_id)
+
+    def _letter(
+        self,
+        subject: str,
+        payload: bytes,
+        headers: Mapping[str, str],
+        reason: str,
+        place: str,
+        *,
+        stream: str = "",
+        stream_seq: int = 0,
+    ) -> Outgoing:
         try:
             text = payload.decode()
         except UnicodeDecodeError:
@@ -94,17 +119,15 @@ class Stamp:
         dead_letter = DeadLettered(
             at_ms=self._clock.now_ms(),
             service=self._service,
-            subject=delivery.subject,
+            subject=subject,
             reason=reason,
             payload=text[:_PAYLOAD_CHARACTERS],
             size_bytes=len(payload),
-            stream=delivery.stream,
-            stream_seq=delivery.stream_seq,
+            stream=stream,
+            stream_seq=stream_seq,
             data=payload if len(payload) <= _DATA_BYTES_MOST else b"",
-            headers=headers,
+            headers=_few_of(headers),
         )
-        # Whoever receives the same message again, after a lost acknowledgement, does not write a second letter.
-        place = f"{delivery.stream}:{delivery.stream_seq}"
         return self.outgoing(Publish(fact=dead_letter, id=f"{self._service}:dead:{place}"))
 
 
