@@ -477,6 +477,30 @@ async def test_a_kernel_that_keeps_a_launch_waiting_delays_nothing_and_the_launc
         assert isinstance(await runtime.launch(late, 1), ReplicaLaunched)
 
 
+async def test_a_kernel_that_takes_nothing_is_asked_for_two_launches_and_no_more(policy, monkeypatch):
+    may_go_on, attach = threading.Event(), CgroupTree.attach
+
+    def blocked(tree: CgroupTree, group: str, pid: int) -> None:
+        may_go_on.wait(60)
+        attach(tree, group, pid)
+
+    monkeypatch.setattr(CgroupTree, "attach", blocked)
+    async with adopted(replace(policy, launch_most_s=0.2)) as runtime:
+        answers = [await runtime.launch(a_run("sleep 60", replica=f"job/main/{index}"), 1) for index in range(4)]
+        may_go_on.set()
+        assert [answer.detail.partition(":")[0] for answer in answers if isinstance(answer, LaunchFailed)] == [
+            "the kernel did not take the process within 0.2 s",
+            "the kernel did not take the process within 0.2 s",
+            "2 earlier launches still wait for the kernel to take their processes",
+            "2 earlier launches still wait for the kernel to take their processes",
+        ]
+
+        async def takes_again() -> bool:
+            return isinstance(await runtime.launch(a_run("sleep 60", replica="job/main/2"), 1), ReplicaLaunched)
+
+        await eventually(takes_again, "a launch")
+
+
 async def test_restore_ends_everything_and_removes_every_group(policy):
     runtime = ProcessRuntime(policy)
     await runtime.adopt(1)

@@ -89,6 +89,8 @@ __all__ = ["ProcessRuntime"]
 
 _REMARKS_MOST: Final = 20
 _ROTATE_S: Final = 1.0
+_BLOCKED_MOST: Final = 2
+"""So many launches may keep a thread waiting for the kernel: kills, stops and the journal need the others."""
 _NO_CPUS: Final = CpuSet()
 
 
@@ -355,6 +357,8 @@ class ProcessRuntime:
         try:
             if token in self._running:
                 raise CgroupError(f"another attempt already has the name {token}")
+            if len(self._given_up) >= _BLOCKED_MOST:
+                raise CgroupError(f"{_BLOCKED_MOST} earlier launches still wait for the kernel to take their processes")
             held = tuple(running.placement for running in self._running.values())
             launching = asyncio.create_task(asyncio.to_thread(self._launch, placement, token, held, now_ms, decision))
             done, _ = await asyncio.wait((launching,), timeout=self._policy.launch_most_s)
