@@ -16,6 +16,7 @@ from msgspec import Struct
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
 from colo_executor.environment import environment_of
+from colo_executor.process.remove_tree import remove_tree
 from colo_executor.process.run_as import UserIds
 
 __all__ = ["Gate", "attempt_dir", "check_run", "exit_status", "launch", "make_attempt_dir", "prune_attempts"]
@@ -116,7 +117,7 @@ def make_attempt_dir(state_dir: Path, token: str) -> Path:
     directory = attempt_dir(state_dir, token)
     if directory.is_symlink():
         directory.unlink()
-    shutil.rmtree(directory, ignore_errors=True)
+    remove_tree(directory)
     directory.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
     directory.mkdir(mode=0o711)
     (directory / "work").mkdir(mode=0o777)
@@ -131,7 +132,7 @@ def prune_attempts(state_dir: Path, kept: int, in_use: frozenset[str]) -> None:
         found = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in os.scandir(root)]
         for _, name in sorted(found)[: max(0, len(found) - kept)]:
             if name not in in_use:
-                shutil.rmtree(root / name, ignore_errors=True)
+                remove_tree(root / name)
 
 
 def launch(

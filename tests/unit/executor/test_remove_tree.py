@@ -1,0 +1,66 @@
+"""Directories that a hostile job leaves behind are removed, and nothing outside of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from colo_executor.process.launch import attempt_dir, make_attempt_dir, prune_attempts
+from colo_executor.process.remove_tree import remove_tree
+
+DEPTH = 3_000
+"""Beyond the limit of Python's stack, of open files, and of the length of a path."""
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    for directory in (tmp_path / "attempts").glob("*"):
+        assert remove_tree(directory)
+
+
+def dig(directory: Path) -> None:
+    """Directories in directories, as deep as a job likes, with a file at the bottom."""
+    fd = os.open(directory, os.O_RDONLY)
+    for _ in range(DEPTH):
+        os.mkdir("a", dir_fd=fd)
+        inner = os.open("a", os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = inner
+    os.close(os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=fd))
+    os.close(fd)
+
+
+def test_an_attempt_that_dug_deep_keeps_no_later_one_from_being_pruned(state_dir: Path) -> None:
+    for index in range(3):
+        dig(make_attempt_dir(state_dir, f"job.main.{index}@1") / "work")
+        os.utime(attempt_dir(state_dir, f"job.main.{index}@1"), (index, index))
+    prune_attempts(state_dir, 1, frozenset())
+    assert os.listdir(state_dir / "attempts") == ["job.main.2@1"]
+
+
+def test_an_attempt_of_the_same_name_begins_with_an_empty_directory(state_dir: Path) -> None:
+    dig(make_attempt_dir(state_dir, "job.main.0@1") / "work")
+    assert os.listdir(make_attempt_dir(state_dir, "job.main.0@1") / "work") == []
+
+
+def test_links_lead_nowhere_and_names_that_are_taken_stand_in_nobodys_way(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("kept")
+    directory = tmp_path / "attempt"
+    for name in ("0/1/2", "1/0", "2/0/0"):
+        (directory / name).mkdir(parents=True)
+        (directory / name / "link").symlink_to(outside)
+        (directory / name / "file").symlink_to(outside / "kept")
+    (directory / "3").write_text("a file with the name of a number")
+    assert remove_tree(directory)
+    assert not directory.exists()
+    assert (outside / "kept").read_text() == "kept"
+    link = tmp_path / "link"
+    link.symlink_to(outside)
+    assert not remove_tree(link)
+    assert (outside / "kept").exists()
