@@ -2,10 +2,11 @@
 
 import contextlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-__all__ = ["OUTPUTS", "rotate"]
+__all__ = ["OUTPUTS", "rotate", "rotate_all"]
 
 OUTPUTS: Final = ("stdout", "stderr")
 _READ: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -13,11 +14,25 @@ _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLO
 _CHUNK_BYTES: Final = 1 << 20
 
 
+def rotate_all(directories: Iterable[Path], most_bytes: int) -> tuple[list[str], dict[str, str]]:
+    """`rotate` in each directory, whatever becomes of the others: those where it did something, and what the disk refused."""
+    done: list[str] = []
+    refused: dict[str, str] = {}
+    for directory in directories:
+        try:
+            if rotate(directory, most_bytes):
+                done.append(str(directory))
+        except OSError as error:
+            refused[str(directory)] = str(error)
+    return done, refused
+
+
 def rotate(directory: Path, most_bytes: int) -> int:
     """Move the newest `most_bytes` of each output that has grown beyond them to "stdout.1", and empty it. Returns how many it did.
 
     The replica writes on into the emptied file, because it appends. What it writes between the copy and the emptying is lost, and
-    where the disk takes no copy the output is emptied all the same. An output that cannot be read is left alone.
+    where the disk takes no copy the output is emptied all the same. An output that cannot be read is left alone. Raises OSError
+    where the disk refuses to empty one.
     """
     done = 0
     for name in OUTPUTS:
