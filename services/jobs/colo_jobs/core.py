@@ -50,6 +50,7 @@ from colo_jobs.publish import Result, deletion, put_back, result_of
 from colo_jobs.records import MARK_BEGUN, MARK_ID, MARK_KIND, MARK_USED
 from colo_jobs.rejection import sentence_of
 from colo_jobs.retention import EndedJobs
+from colo_jobs.stored_times import by_this_clock
 from colo_jobs.transaction import Counters, JobTransaction
 from colo_jobs.waits import Waits
 
@@ -499,6 +500,8 @@ class JobsCore:
     def _take_in(self, loaded: Loaded) -> list[Effect]:
         """Add loaded jobs. Their waiting replicas are requested again: the last requests may be unpublished."""
         for job in loaded.jobs:
+            if not job.is_ended:
+                by_this_clock(job, self.policy.retry, self._now_ms)
             self.index.attach(job)
             if job.is_ended:
                 self._ended.add(job)
