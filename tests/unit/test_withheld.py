@@ -75,6 +75,24 @@ def test_all_four_withhold_the_same_cpus(rules: NodeRules, count: int, sys_root:
     assert bool(assumed) == (count == 0)
 
 
+def test_cpus_that_the_kernel_isolates_are_withheld_by_all(tmp_path: Path) -> None:
+    MachineTree(MachineSpec(sockets=2, cores_per_zone=4, isolated="2-3,7"), tmp_path).write()
+    rules = NodeRules(system_cpus="3", reserved_cpus="0")
+    with FileReader(str(tmp_path)) as reader:
+        machine = Machine(reader, subtree="colo", online=(), labels={}, rules=rules, clock=ManualClock(1_000_000))
+        read = machine.observe().topology_read
+    assert read is not None
+    assert read.rules.system_cpus == "2-3,7"
+    withheld = CpuSet.parse("0,2-3,7")
+    assert CpuSet(NodeInventory(read.topology, read.rules).withheld) == withheld
+    kept = kept_of(a_node(topology=read.topology, rules=read.rules))
+    assert pools_of(CpuSet.parse("0-7"), (), kept).be == CpuSet.parse("0-7") - withheld
+    assert {zone: part.cpu_mcpu for zone, part in reserved_by_zone(read.topology, read.rules).items()} == {
+        0: 3_000,
+        1: 1_000,
+    }
+
+
 def test_cpus_that_a_kubelet_pinned_are_lsr_from_its_file_to_the_promise_and_the_pools(tmp_path: Path) -> None:
     """Of eight CPUs the operator keeps 0 and the kubelet's static policy pinned 2-3 to a Guaranteed pod."""
     state = tmp_path / "var/lib/kubelet/cpu_manager_state"

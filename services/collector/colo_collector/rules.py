@@ -87,6 +87,8 @@ def fitting_rules(rules: NodeRules, topology: NodeTopology, assumed: list[str], 
     """The rules with CPU lists in canonical form and without offline CPUs; `assumed` gets a sentence for each shortened list.
 
     An amount of reserved CPU becomes the list of the CPUs that it is, so that everybody withholds the same ones.
+    CPUs that the kernel's command line isolates join `system_cpus`: the kernel moves no thread between them, so that work with
+    several of them would run on one, and somebody set them apart for a purpose.
     CPUs that the kubelet `pinned` join `kubelet_reserved_cpus`. The pinned CPUs that the operator did not list are also
     `kubelet_pinned_cpus`, because they come back when the pod ends.
     """
@@ -99,6 +101,11 @@ def fitting_rules(rules: NodeRules, topology: NodeTopology, assumed: list[str], 
         if name == "kubelet_reserved_cpus":
             changes["kubelet_pinned_cpus"] = ((pinned - listed) & online).format()
             listed |= pinned
+        if name == "system_cpus":
+            isolated = CpuSet.parse(topology.isolated, "topology.isolated") & online
+            if isolated - listed:
+                assumed.append(f"the kernel isolates the CPUs {isolated - listed} (isolcpus); no work is placed there")
+            listed |= isolated
         changes[name] = (listed & online).format()
     fitting = structs.replace(rules, **changes)
     resolved = resolved_rules(fitting, index_of(topology.cpus))
