@@ -141,6 +141,8 @@ def test_what_kubectl_applies_is_what_the_chart_renders():
     [
         ("services.schedular.replicas=2", "'schedular' not allowed"),
         ("services.scheduler.replicas=two", "got string, want integer"),
+        ("services.scheduler.settings.shard_cout=3", "'shard_cout' not allowed"),
+        ("nodes.settings.rules_enforcment=observe", "'rules_enforcment' not allowed"),
         ("nats.streamReplicas=2", "/nats/streamReplicas"),
         ("tokens.existingSecret=", "name a secret, or set services.gateway.settings.oidc_issuer"),
         ("executor.enabled=true,executor.settings.process_users={red,blue}", "/executor/settings/process_users"),
@@ -248,9 +250,11 @@ def test_jobs_are_never_root_and_streams_have_one_owner():
 
 
 def test_a_large_number_is_written_as_it_is():
-    text = rendered("1.31", "services.gateway.settings.event_log_size=1000000", "services.gateway.settings.x=0.5")
+    text = rendered(
+        "1.31", "services.gateway.settings.event_log_size=1000000", "services.gateway.settings.ask_timeout_s=0.5"
+    )
     assert '{name: COLO_GATEWAY_EVENT_LOG_SIZE, value: "1000000"}' in text
-    assert '{name: COLO_GATEWAY_X, value: "0.5"}' in text
+    assert '{name: COLO_GATEWAY_ASK_TIMEOUT_S, value: "0.5"}' in text
 
 
 def test_a_gateway_with_a_certificate_is_asked_by_tls_everywhere():
@@ -315,6 +319,46 @@ def test_every_service_has_a_budget_a_policy_and_an_account():
     assert set(objects("HorizontalPodAutoscaler")) <= names
     scheduler = objects("HorizontalPodAutoscaler")["colo-scheduler"]["spec"]["metrics"]
     assert [each["external"]["metric"]["selector"]["matchLabels"] for each in scheduler] == [{"of": "scheduler"}]
+
+
+@pytest.mark.parametrize(
+    ("settings", "ports"),
+    [
+        ((), {"gateway": [4222, 6379], "collector": [4222], "streams": [4222]}),
+        (
+            (
+                "nats.url=tls://a:4333\\,tls://b:4334",
+                "redis.url=rediss://colo:w0rd@redis.example/0",
+                "otlpEndpoint=https://spans.example",
+            ),
+            {"jobs": [443, 4333, 4334, 6379], "collector": [443, 4333, 4334], "streams": [443, 4333, 4334]},
+        ),
+        (("redis.url=redis+sentinel://a:26400\\,b/mymaster",), {"jobs": [4222, 6379, 26379, 26400]}),
+        (
+            (
+                "services.gateway.settings.oidc_issuer=https://id.example",
+                "services.gateway.settings.oidc_jwks=https://id.example/keys",
+            ),
+            {"gateway": [443, 4222, 6379], "jobs": [4222, 6379]},
+        ),
+        (
+            ("collector.settings.business_metrics=web=http://10.0.0.1:9500/metrics;metric=p99_ms",),
+            {"collector": [4222, 9500], "jobs": [4222, 6379]},
+        ),
+    ],
+)
+def test_pods_may_reach_the_ports_of_what_the_values_name_and_no_other(
+    settings: tuple[str, ...], ports: dict[str, list[int]]
+):
+    policies = {
+        each["metadata"]["name"].removeprefix("colo-"): each["spec"]["egress"]
+        for each in yaml.safe_load_all(rendered("1.31", *settings))
+        if each and each["kind"] == "NetworkPolicy"
+    }
+    for name, wanted in ports.items():
+        names, servers = policies[name]
+        assert {each["port"] for each in names["ports"]} == {53}
+        assert [each["port"] for each in servers["ports"]] == wanted, name
 
 
 def test_the_alerts_and_dashboards_of_the_chart_are_the_files():
