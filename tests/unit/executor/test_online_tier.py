@@ -13,6 +13,7 @@ from colo_common.model.reasons import Reason
 from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.journal import JournalFile
 from colo_executor.kept_cpus import KeptCpus
+from colo_executor.local import Drift
 from colo_executor.online import CpusRefused
 from colo_executor.process.online import OnlineTier
 from colo_executor.process.settings import ProcessPolicy
@@ -134,6 +135,41 @@ def test_cpus_that_a_kubelet_pinned_are_batch_works_and_no_online_works(bench, f
     assert files.cpus("colo/batch") == "0-6"
     bench.online.keep(KeptCpus())
     assert [files.cpus(name) for name in (near, wide, "colo/batch")] == ["0-3", "0-7", "0-7"]
+
+
+def plug(files, online: str, zone_1: str) -> None:
+    (files.sys_root / "devices/system/cpu/online").write_text(f"{online}\n")
+    (files.sys_root / "devices/system/node/node1/cpulist").write_text(f"{zone_1}\n")
+
+
+def test_cpus_that_go_offline_leave_all_sets_and_come_back(bench, files):
+    bench.start(0, QosClass.LSE, "0-1")
+    bench.start(1, QosClass.LS, zone=1)
+    bench.batch(2, 1)
+    top, ls, be = "colo-online", "colo-online/ls.web.main.1@1", "colo/batch/job.main.2@1"
+    before = [files.cpus(group) for group in (top, ls, "colo", "colo/batch", be)]
+    assert bench.online.follow_cpus() is None
+    plug(files, "0-6", "4-6")
+    assert bench.online.follow_cpus() == CpuSet.parse("0-6")
+    assert [files.cpus(group) for group in (top, ls, "colo", "colo/batch", be)] == ["0-6", "4-6", "2-6", "2-6", "4-6"]
+    assert bench.tier.reconcile() == bench.online.reconcile() == Drift()
+    with pytest.raises(CpusRefused, match="7 are not online"):
+        bench.start(3, QosClass.LSR, "7")
+    plug(files, "0-7", "4-7")
+    assert bench.online.follow_cpus() == CpuSet.parse("0-7")
+    assert [files.cpus(group) for group in (top, ls, "colo", "colo/batch", be)] == before
+    bench.start(3, QosClass.LSR, "7")
+    assert bench.tier.reconcile() == bench.online.reconcile() == Drift()
+
+
+def test_cpus_that_could_not_be_followed_are_tried_again(bench, files, monkeypatch):
+    plug(files, "0-6", "4-6")
+    with monkeypatch.context() as patched:
+        patched.setattr(CgroupTree, "write", lambda tree, knob: _refuse(knob))
+        with pytest.raises(CgroupError):
+            bench.online.follow_cpus()
+    assert bench.online.follow_cpus() == CpuSet.parse("0-6")
+    assert files.cpus("colo/batch") == "0-6"
 
 
 def test_kept_cpus_that_could_not_be_written_are_tried_again(bench, files, monkeypatch):

@@ -77,6 +77,27 @@ class OnlineTier:
         with self._turn:
             return put_back(self.tree, self.tree.drifted(groups))
 
+    def follow_cpus(self) -> CpuSet | None:
+        """Write all sets anew when CPUs of the machine came or went, and return those online now; else None.
+
+        What the kernel refuses the next call tries again.
+        """
+        with self._turn:
+            before, now = self._tier.machine, self._tier.machine_now()
+            if before is None or now is None:
+                return None
+            if not pools_of(now.cpus, self._holds.values(), self._kept).be:
+                raise CgroupError(f"of the CPUs {now.cpus}, which are online now, none would be left to batch work")
+            self._tier.take_machine(now)
+            try:
+                # The groups of the tier grow after the one that they are in.
+                self._weigh(now)
+                self._settle(now)
+            except (CgroupError, OSError):
+                self._tier.take_machine(before)
+                raise
+            return now.cpus
+
     def batch_cpus(self, cpus: CpuSet) -> CpuSet:
         """The CPUs of `cpus` that are left to batch work."""
         return pools_of(cpus, self._holds.values(), self._kept).be

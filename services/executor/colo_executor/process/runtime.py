@@ -497,7 +497,7 @@ class ProcessRuntime:
             if self._is_over:
                 return None
             self._journal.catch_up()
-            found: list[Drift] = []
+            found = [] if observes else self._follow_cpus()
             for tier in (self._tier, self._online):
                 try:
                     found.append(changed_values(tier.tree) if observes else tier.reconcile())
@@ -507,6 +507,16 @@ class ProcessRuntime:
         knobs = tuple(knob for drift in found for knob in drift.knobs)
         failed = tuple(sentence for drift in found for sentence in drift.failed)
         return Drift(knobs=knobs, failed=failed, observed=observes) if knobs or failed else None
+
+    def _follow_cpus(self) -> list[Drift]:
+        """Bring all sets up to date with CPUs that came or went; before the drifts, because the kernel itself takes CPUs away."""
+        try:
+            cpus = self._online.follow_cpus()
+        except (CgroupError, InvalidInput, OSError) as error:
+            return [Drift(failed=(str(error),))]
+        if cpus is not None:
+            self._log.warning("cpus-changed", online=str(cpus))
+        return []
 
     def _keep_unmanaged(self, observes: bool) -> list[Drift]:
         """Give back what the operator's policy names no more, and keep what it names."""

@@ -37,7 +37,7 @@ from colo_executor.order import KnobWrite, cpuset_writes, ordered_writes, quota_
 from colo_executor.process.device_files import device_knobs
 from colo_executor.process.found import class_of
 from colo_executor.process.kill_tier import CONTROLLERS, SUFFIX, KillTier
-from colo_executor.process.machine import cpu_rows, huge_pages_asked, machine_of
+from colo_executor.process.machine import cpu_rows, huge_pages_asked, machine_of, online_cpus
 from colo_executor.process.reconcile import put_back, values_of
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.systemd_units import units_of_this_machine
@@ -121,6 +121,20 @@ class Tier:
             self.tree.freeze(BATCH, is_frozen=False)
         self._quotas = {}
         self._read_quota()
+
+    def machine_now(self) -> MachineFacts | None:
+        """The machine with the CPUs that are online now, where these are others than before; else None.
+
+        Its memory zones stay those of the start.
+        """
+        if self.machine is None or online_cpus(self._policy.sys_root) == self.machine.cpus:
+            return None
+        found = machine_of(self._policy.sys_root, self.machine.has, self.machine.huge_page_sizes)
+        return replace(self.machine, cpus=found.cpus, zones=found.zones)
+
+    def take_machine(self, machine: MachineFacts) -> None:
+        """Count with these CPUs from now on; `set_batch_cpus` writes them."""
+        self.machine, self._rows = machine, cpu_rows(self._policy.sys_root)
 
     def _read_quota(self) -> None:
         quota = self.tree.quota_us(BATCH)
