@@ -43,6 +43,11 @@ class SharedBudget:
         return node, [ReloadBudget()]
 
     def loaded(self, event: BudgetLoaded, now_ms: int) -> None:
-        """Go on from what is stored. No eviction was ordered later than now."""
+        """Go on from what is stored, as if its newest eviction were of now.
+
+        Whoever wrote it may have another wall clock: the times tell how far the evictions are apart, and not how long ago they
+        were. So an eviction counts for at most a minute longer, and never for less than its minute.
+        """
         self._version, self._pending = event.version, ""
-        self._budget.replace(min(at_ms, now_ms) for at_ms in event.row.evicted_ms)
+        since_ms = now_ms - max(event.row.evicted_ms, default=now_ms)
+        self._budget.replace(at_ms + since_ms for at_ms in event.row.evicted_ms)

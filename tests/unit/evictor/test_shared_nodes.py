@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -110,6 +111,23 @@ def test_two_that_decide_at_once_never_spend_the_same_part_of_the_budget() -> No
     # The refused one is as it was: nobody is on its way there.
     assert not two[1].core.nodes[NODES[1]].terminating
     assert len(two[1].core.budget) == 1
+
+
+@pytest.mark.parametrize("ahead_ms", [3_600_000, -3_600_000], ids=["ahead", "behind"])
+def test_the_budget_is_the_clusters_whatever_the_wall_clocks_of_its_instances(ahead_ms: int) -> None:
+    store = MemoryStore()
+    first, second = Instance(store, 0), Instance(store, 1)
+    for at_ms in range(4_000_000, 4_030_000, 1_000):
+        first.full(NODES[0], at_ms)
+        first.write(at_ms)
+        second.full(NODES[1], at_ms + ahead_ms)
+        second.write(at_ms + ahead_ms)
+    assert first.victims() == [NODES[0]]
+    assert second.victims() == []
+    for at_ms in range(4_030_000, 4_100_000, 1_000):
+        second.full(NODES[1], at_ms + ahead_ms)
+        second.write(at_ms + ahead_ms)
+    assert second.victims() == [NODES[1]], "when the minute is over"
 
 
 def test_one_instance_alone_is_bound_by_the_budget_over_all_its_partitions() -> None:
