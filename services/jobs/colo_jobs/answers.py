@@ -120,6 +120,9 @@ class Answers:
 
     def _submit(self, request: RequestReceived, body: SubmitJob, now_ms: int) -> AcceptedRequest | Struct:
         known = self._index.jobs.get(body.job)
+        if body.job in self._index.unreadable:
+            why = f"is stored in rows that cannot be read here: {self._index.unreadable[body.job]}"
+            return Refusal(code=409, field="job", rule=why, got=body.job)
         if known is not None and body.key and known.record.key and body.key != known.record.key:
             return Refusal(code=409, field=KEY_TAKEN, rule="a job of another key has this id", got=body.job)
         if known is not None and known.spec == body.spec:

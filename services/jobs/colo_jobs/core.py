@@ -195,6 +195,8 @@ class JobsCore:
         found = self.index.find(fact.replica)
         if found is None:
             self.counters.unknown_replica += 1
+            if self.index.is_unreadable(fact.replica):
+                return []
             if isinstance(fact, ReplicaStarted):
                 return [self._stop_orphans(fact.node, ((fact.replica, fact.attempt),), fact, now_ms)]
             return []
@@ -270,7 +272,8 @@ class JobsCore:
             found = self.index.find(name)
             if found is None:
                 self.counters.unknown_replica += 1
-                orphans.append((name, attempt))
+                if not self.index.is_unreadable(name):
+                    orphans.append((name, attempt))
             else:
                 running[found[0].id, found[1]] = attempt
 
@@ -427,7 +430,7 @@ class JobsCore:
     def _stop_orphans(
         self, node: str, attempts: tuple[tuple[str, int], ...], fact: ReplicaStarted | NodeRecovered, now_ms: int
     ) -> Publish:
-        """Order a node to stop attempts of unknown jobs: no later event would end them."""
+        """Order a node to stop attempts of jobs that nobody stored: no later event would end them."""
         stops = tuple(
             Order(replica=replica, attempt=attempt, grace_ms=_ORPHAN_GRACE_MS, reason=Reason.CANCELLED)
             for replica, attempt in attempts
@@ -452,6 +455,7 @@ class JobsCore:
 
     def _reloaded(self, event: JobReloaded) -> list[Effect]:
         self._reloading.discard(event.job)
+        self.index.unreadable.pop(event.job, None)
         if event.job in self.index.jobs:
             self.index.detach(self.index.jobs[event.job])
         self._ended.drop(event.job)
@@ -509,8 +513,11 @@ class JobsCore:
                 if replica.state == "Pending":
                     self._unrequested[job.id, index] = replica.attempt
         self.index.sort_waiting()
+        for job in loaded.jobs:
+            self.index.unreadable.pop(job.id, None)
+        self.index.unreadable |= loaded.unreadable
         self.counters.unreadable_rows += len(loaded.unreadable)
-        return [LogUnreadable(why=why) for why in loaded.unreadable]
+        return [LogUnreadable(why=why) for why in loaded.unreadable.values()]
 
 
 def _mark(value: bytes, version: int) -> Record:

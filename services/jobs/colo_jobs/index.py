@@ -33,6 +33,8 @@ class Index:
 
     def __init__(self, limits: Mapping[str, QueueLimits]) -> None:
         self.jobs: dict[str, Job] = {}
+        #: Stored jobs whose rows cannot be read, and why: damaged, or written by a newer version.
+        self.unreadable: dict[str, str] = {}
         self.queues = {name: Queue(name=name, limits=limit) for name, limit in sorted(limits.items())}
         self.waiting: dict[Key, None] = {}
         self.on_node: dict[str, dict[Key, None]] = {}
@@ -116,6 +118,10 @@ class Index:
         except ValueError as error:
             raise InvalidInput("replica", _REPLICA_RULE, replica) from error
         return None
+
+    def is_unreadable(self, replica: str) -> bool:
+        """Whether the replica is of a job that is stored and cannot be read: nobody here knows what should become of it."""
+        return bool(self.unreadable) and replica.split("/", 1)[0] in self.unreadable
 
     def pending(self) -> Iterator[tuple[Job, int]]:
         """Every replica that needs a place now, in the order in which they began to wait."""

@@ -13,24 +13,24 @@ __all__ = ["Loaded", "jobs_of_rows"]
 
 
 class Loaded(Struct, frozen=True, kw_only=True):
-    """The jobs of the rows in order of id, and one text for each job that cannot be read."""
+    """The jobs of the rows in order of id, and the ids of those that cannot be read, with one text for each."""
 
     jobs: tuple[Job, ...]
-    unreadable: tuple[str, ...]
+    unreadable: dict[str, str]
 
 
 def jobs_of_rows(specs: Iterable[Row], jobs: Iterable[Row], pages: Iterable[Row]) -> Loaded:
-    """Build jobs from their rows. A job with a missing or unreadable row is left out and named in `unreadable`."""
+    """Build jobs from their rows. A job with a missing or unreadable row is left out and is one of `unreadable`."""
     spec_rows = {row.id: row for row in specs}
     page_rows = {row.id: row for row in pages}
     found = []
-    unreadable = []
+    unreadable = {}
     for row in sorted(jobs, key=lambda row: row.id):
         try:
             found.append(_job(row, spec_rows, page_rows))
         except InvalidInput as error:
-            unreadable.append(str(error))
-    return Loaded(jobs=tuple(found), unreadable=tuple(unreadable))
+            unreadable[row.id] = str(error)
+    return Loaded(jobs=tuple(found), unreadable=unreadable)
 
 
 def _job(row: Row, specs: dict[str, Row], pages: dict[str, Row]) -> Job:

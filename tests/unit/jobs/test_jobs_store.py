@@ -5,7 +5,7 @@ import pytest
 
 from colo_common.events.effects import Conflict, Publish, Record, Reply, RequestReceived, Wake
 from colo_common.events.job import PlacementsRequested, ReplicasChanged
-from colo_common.events.requests import CancelJob, SubmitJob
+from colo_common.events.requests import CancelJob, Refusal, SubmitJob
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.reasons import EndCause
 from colo_common.model.workload import RunSpec
@@ -15,7 +15,7 @@ from colo_jobs.effects import LogUnreadable
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.records import decode_job, decode_page, page_id
 from colo_jobs.retention import RetentionPolicy
-from tests.support.jobs_world import JobsWorld, a_spec, a_task, requests_of
+from tests.support.jobs_world import JobsWorld, a_spec, a_task, requests_of, stops_of
 
 
 @pytest.fixture
@@ -125,6 +125,27 @@ def test_a_job_that_cannot_be_read_is_named_and_the_others_are_loaded(world: Job
     assert list(world.core.index.jobs) == ["b"]
     assert world.core.counters.unreadable_rows == 1
     assert "job/a: cannot be read" in next(one.why for one in world.own if isinstance(one, LogUnreadable))
+
+
+def test_what_runs_of_a_job_that_a_newer_version_stored_is_left_alone(world: JobsWorld) -> None:
+    world.submit(job="newer")
+    started = world.run("newer/main/0")
+    assert started
+    row = world.rows["job", "newer"]
+    world.rows["job", "newer"] = Row(
+        id=row.id, value=row.value.replace(b'"schema":1', b'"schema":9'), version=row.version
+    )
+    before = dict(world.rows)
+    world.restart()
+    assert stops_of(world.feed(world.recovered("n1", ("newer/main/0", 1), ("unknown/main/0", 1)))) == [
+        ("n1", "unknown/main/0", 1)
+    ]
+    assert stops_of(world.feed(world.started("newer/main/0"), world.ended("newer/main/0"))) == []
+    refusal = world.submit(job="newer")
+    assert isinstance(refusal, Refusal)
+    assert refusal.code == 409
+    assert "job/newer: has a schema that this version does not know" in refusal.rule
+    assert world.rows == before
 
 
 def test_a_job_without_one_of_its_pages_is_not_loaded(world: JobsWorld) -> None:
