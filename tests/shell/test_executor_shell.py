@@ -3,6 +3,7 @@
 import asyncio
 from itertools import pairwise
 
+import pytest
 from msgspec.structs import replace
 
 from colo_common.events.effects import Publish
@@ -351,9 +352,10 @@ def test_a_rule_that_only_observes_says_what_it_would_do_and_writes_nothing() ->
     run_virtual(story())
 
 
-def test_a_ceiling_that_somebody_lowered_grows_again_by_steps_and_one_that_he_raised_is_written_over() -> None:
+@pytest.mark.parametrize("observe", [(), ("drift",)], ids=["nothing", "drift"])
+def test_a_ceiling_that_somebody_lowered_grows_again_by_steps_and_one_that_he_raised_is_written_over(observe) -> None:
     async def story() -> None:
-        node = Node()
+        node = Node(ExecutorSettings(period_ms=100, observe=observe))
         await node.start()
         await node.apply(work())
         full = 16_000 * 80 // 100 - 2_000

@@ -419,7 +419,8 @@ class ExecutorShell:
 
     def _check_ceiling(self, now_ms: int) -> None:
         """Once a second: whether the kernel still has the ceiling that the reflex wrote, and freezes batch work or does not."""
-        if self._reflex is None or self._observes or 0 <= now_ms - self._checked_at_ms < _CHECK_EVERY_MS:
+        is_due = not 0 <= now_ms - self._checked_at_ms < _CHECK_EVERY_MS
+        if self._reflex is None or not is_due or not self._observes.isdisjoint((OBSERVE_CEILING, OBSERVE_NODE)):
             return
         self._checked_at_ms = now_ms
         try:
