@@ -32,6 +32,9 @@ _COMMANDS: Final = (
     "-@all +@read +@write +@connection +@transaction +evalsha +eval +script|load +script|exists +wait +role +time "
     "-@dangerous +info"
 )
+# Nobody can log in as a user that is off. Its rights are those with which Redis reads its append-only file at a start: without them
+# it leaves out every transaction and every script that wrote two keys (redis/redis#14541), which is nearly all that it has of colo.
+_DEFAULT_OFF: Final = "user default off sanitize-payload ~* &* +@all"
 _ANSWER_WITHIN: Final = "1m"
 
 
@@ -70,8 +73,10 @@ def nats_users(users: Sequence[BusUser]) -> str:
 
 
 def redis_users(users: Sequence[BusUser], default: BusUser | None = None) -> str:
-    """The ACL file of Redis (`aclfile`, then ACL LOAD). The default user is off, or has the passwords and rights of `default`."""
-    lines = ["user default off"]
+    """The ACL file of Redis (`aclfile`, then ACL LOAD). The default user lets nobody in, or has the passwords and rights of
+    `default`.
+    """
+    lines = [_DEFAULT_OFF]
     if default is not None:
         passwords = " ".join(f"#{digest}" for digest in default.passwords)
         lines = [f"user default on sanitize-payload {passwords} {_allowed_keys(default.role)}"]
