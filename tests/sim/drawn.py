@@ -1,4 +1,4 @@
-"""Draws the settings of a world from its seed: its size, its network faults, and its kinds of faults.
+"""Draws the settings of a world from its seed: its size, its instances, its network faults, its kinds of faults, and what is lost.
 
 The kinds are drawn too, because a world with all kinds of faults rarely gets far with any: leaving kinds out reaches states that
 all of them together hide (Groce and others, "Swarm Testing", 2012).
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from random import Random
 
-from colo_sim.faults import HARSH, ROUGH_NETWORK, FaultPlan, NetworkFaults
+from msgspec.structs import replace
+
+from colo_sim.faults import FORGETFUL, FORGETFUL_STREAMS, HARSH, ROUGH_NETWORK, TEARING, FaultPlan, NetworkFaults
 from colo_sim.world import WorldSettings
 
 SECOND_MS = 1_000
@@ -19,7 +21,7 @@ def settings_from(seed: int) -> WorldSettings:
     rng = Random(f"settings of world {seed}")
     schedulers = rng.choice((1, 1, 2, 3))
     within_ms = rng.choice((60, 90, 120)) * SECOND_MS
-    return WorldSettings(
+    settings = WorldSettings(
         seed=seed,
         nodes=rng.choice((2, 3, 3, 4, 6)),
         jobs=rng.randint(2, 14),
@@ -32,9 +34,28 @@ def settings_from(seed: int) -> WorldSettings:
         skew_most_ms=rng.choice((0, 500, 5_000)),
         spikes=rng.randint(0, 4),
         faults=_faults(rng, within_ms + rng.choice((20, 60)) * SECOND_MS),
-        # Drawn last: what came before it is as it was.
+        # Drawn late, as what follows: what came before it is as it was.
         restrictions=rng.choice((0, 0, 2, 6)),
     )
+    sharers = rng.choice((1, 1, 1, 2, 3))
+    forgetting = rng.choice((None, None, None, None, TEARING, FORGETFUL, FORGETFUL_STREAMS))
+    return replace(
+        settings,
+        sharers=sharers,
+        partitions=0 if sharers == 1 else rng.choice((2, 4)),
+        faults=settings.faults if forgetting is None else _forgetting(settings.faults, forgetting),
+        jobs_within_ms=within_ms if forgetting in (None, TEARING) else min(within_ms, 60 * SECOND_MS),
+    )
+
+
+def _forgetting(faults: FaultPlan, plan: FaultPlan) -> FaultPlan:
+    """The plan of what is lost: entries of journals beside other faults; rows, holds or messages by themselves.
+
+    What a service has stored is lost for good when it dies before it has put that back: such worlds kill no service.
+    """
+    if plan is TEARING:
+        return replace(faults, weights=(*faults.weights, *(one for one in TEARING.weights if one not in HARSH.weights)))
+    return replace(plan, network_faults=faults.network_faults)
 
 
 def _faults(rng: Random, quiet_after_ms: int) -> FaultPlan:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import shlex
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from msgspec import Struct, json
 
 from colo_common.model.invalid import InvariantBroken
-from colo_sim.faults import NO_NETWORK_FAULTS, STOPPING
+from colo_sim.faults import NO_NETWORK_FAULTS, STOPPING, FaultKind
 from colo_sim.invariants import InvariantChecker
 from colo_sim.world import Outcome, WorldSettings
 from tests.sim import __main__ as runner
@@ -50,6 +51,12 @@ def test_seeds_differ_in_size_faults_and_network_faults() -> None:
     assert len({settings.nodes for settings in drawn}) > 3
     assert len({settings.faults.weights for settings in drawn}) > 30
     assert len({settings.faults.network_faults for settings in drawn}) > 30
+    assert {settings.sharers for settings in drawn} == {1, 2, 3}
+
+
+def test_every_kind_of_fault_is_drawn_by_some_seed() -> None:
+    kinds = {kind for seed in range(100) for kind, _ in settings_from(seed).faults.weights}
+    assert kinds == set(get_args(FaultKind))
 
 
 @pytest.mark.parametrize(
