@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def test_what_is_wrong_with_an_access_is_named(access: NatsAccess | RedisAccess,
         take()
 
 
-def test_a_primary_that_sentinels_name(tmp_path: Path) -> None:
+def test_a_primary_that_sentinels_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     password = tmp_path / "password"
     password.write_text("from a file\n")
     access = RedisAccess(url="redis+sentinel://u:s%2Fs@a,b:26380,[::1]:26381/colo?db=2", password_file=str(password))
@@ -71,6 +72,9 @@ def test_a_primary_that_sentinels_name(tmp_path: Path) -> None:
     )
     provider = access.options()["credential_provider"]
     assert provider.get_credentials() == ("u", "from a file")
+    with caplog.at_level("DEBUG"):
+        assert asyncio.run(provider.get_credentials_async()) == ("u", "from a file")
+    assert not caplog.records, "nothing is said at each connection"
     # A rotated password is the next connection's.
     password.write_text("another\n")
     assert provider.get_credentials() == ("u", "another")

@@ -115,6 +115,10 @@ class _FromFile(CredentialProvider):
             raise AuthenticationError(str(error)) from error
         return (self._user, password) if self._user else (password,)
 
+    async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
+        # The library's own does the same, and complains of it at every connection.
+        return self.get_credentials()
+
 
 def _has_port(part: str) -> bool:
     return ":" in part.rpartition("]")[2]
