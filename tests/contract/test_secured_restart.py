@@ -9,6 +9,8 @@ import redis.asyncio
 
 from colo_cli.main import main
 from colo_cli.servers import RedisServer
+from colo_common.adapters.redis_access import RedisAccess
+from colo_common.adapters.redis_check import check_redis
 from colo_common.adapters.store_redis import key_of_kind
 
 pytestmark = [pytest.mark.server, pytest.mark.asyncio]
@@ -49,3 +51,17 @@ async def test_what_scripts_and_transactions_wrote_is_there_after_a_restart(tmp_
                 await stranger.hgetall(job)
             await stranger.connection_pool.disconnect()
             await stranger.aclose()
+
+
+@pytest.mark.parametrize(
+    ("rights", "is_well"), [("off ~* &* +@all", True), ("off", False), ("on nopass ~colo:* +@all", True)]
+)
+async def test_the_doctor_says_when_a_restart_would_lose_rows(tmp_path: Path, rights: str, is_well: bool) -> None:
+    users, password = tmp_path / "users.acl", tmp_path / "password"
+    password.write_text("word\n")
+    users.write_text(f"user default {rights}\nuser admin on >word ~* &* +@all\n")
+    async with RedisServer(appendfsync="always", arguments=("--aclfile", str(users))) as server:
+        access = RedisAccess(url=server.url, user="admin", password_file=str(password))
+        found = {check.name: check for check in await check_redis(access, min_replicas=0)}["redis-default-user"]
+        assert found.ok == is_well
+        assert is_well or found.means.endswith("user default off ~* &* +@all")

@@ -18,6 +18,8 @@ __all__ = ["check_redis", "is_tilted", "sentinels_check", "store_weakness"]
 _NO_AOF: Final = "Redis has no append-only file: what it acknowledged is lost when it ends (appendonly yes)"
 _EVICTS: Final = "Redis may evict rows when its memory is full: maxmemory-policy must be noeviction"
 _CLOCK_MOST_S: Final = 1.0
+# It stands for every row of colo, and is not written.
+_ANY_ROW: Final = "colo:v1:probe"
 
 
 def store_weakness(info: Mapping[str, Any], *, must_append: bool) -> str:
@@ -45,6 +47,7 @@ async def check_redis(access: RedisAccess, *, min_replicas: int) -> list[ServerC
         checks = [
             ServerCheck(name="redis", ok=True, detail=f"{info['redis_version']}, {info['role']} at {access.shown}"),
             _aof(info, config),
+            *await _default_user(client, info),
             _memory(info),
             _replicas(info, config, min_replicas),
             _clock(offset_s),
@@ -85,6 +88,23 @@ def _aof(info: Mapping[str, Any], config: Mapping[str, str]) -> ServerCheck:
         means = "a machine that loses power loses what its kernel had not written: appendfsync everysec or always"
         return ServerCheck(name="redis-aof", ok=False, detail="appendfsync no", means=means)
     return ServerCheck(name="redis-aof", ok=True, detail=f"on, appendfsync {fsync or 'not told'}")
+
+
+async def _default_user(client: redis.asyncio.Redis, info: Mapping[str, Any]) -> list[ServerCheck]:
+    """Whether Redis will take what its append-only file has of transactions and scripts, which it reads as its default user.
+
+    Nothing where there is no such file, or where this user may not ask.
+    """
+    if not int(info.get("aof_enabled", 0)):
+        return []
+    try:
+        answer = _text(await client.execute_command("ACL", "DRYRUN", "default", "HSET", _ANY_ROW, "a", "b"))
+    except REDIS_ERRORS:
+        return []
+    if answer == "OK":
+        return [ServerCheck(name="redis-default-user", ok=True, detail="reads the append-only file")]
+    means = "at its next start Redis leaves out what scripts and transactions wrote: user default off ~* &* +@all"
+    return [ServerCheck(name="redis-default-user", ok=False, detail="has no right to write", means=means)]
 
 
 def _memory(info: Mapping[str, Any]) -> ServerCheck:
