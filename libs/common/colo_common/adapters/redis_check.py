@@ -98,7 +98,7 @@ async def _default_user(client: redis.asyncio.Redis, info: Mapping[str, Any]) ->
     if not int(info.get("aof_enabled", 0)):
         return []
     try:
-        answer = _text(await client.execute_command("ACL", "DRYRUN", "default", "HSET", _ANY_ROW, "a", "b"))
+        answer = _text(await client.acl_dryrun("default", "HSET", _ANY_ROW, "a", "b"))
     except REDIS_ERRORS:
         return []
     if answer == "OK":
