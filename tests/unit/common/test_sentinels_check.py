@@ -1,10 +1,13 @@
-"""What `colo doctor --cluster` says of sentinels: who stood still takes part in no failover for half a minute (TILT)."""
+"""What `colo doctor --cluster` says of sentinels, and of the replicas that they make primaries.
+
+A sentinel that stood still takes part in no failover for half a minute (TILT).
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from colo_common.adapters.redis_check import is_tilted, sentinels_check
+from colo_common.adapters.redis_check import is_tilted, replicas_check, sentinels_check
 
 
 @pytest.mark.parametrize(
@@ -34,3 +37,22 @@ def test_most_of_the_sentinels_must_be_able_to_act(answering: int, tilted: list[
     check = sentinels_check("primary", 3, answering, tilted)
     assert (check.ok, check.detail) == (ok, detail)
     assert bool(check.means) is not ok
+
+
+@pytest.mark.parametrize(
+    ("online", "min_replicas", "fails_over", "means"),
+    [
+        (0, 0, False, ""),
+        (1, 1, True, ""),
+        (1, 0, True, "what it acknowledged alone"),
+        (0, 1, True, "no write counts"),
+        (1, 0, False, ""),
+    ],
+)
+def test_where_sentinels_fail_over_some_replica_must_have_a_write(
+    online: int, min_replicas: int, fails_over: bool, means: str
+) -> None:
+    info = {f"slave{number}": {"state": "online"} for number in range(online)}
+    check = replicas_check(info, {}, min_replicas, fails_over=fails_over)
+    assert check.ok is (not means)
+    assert means in check.means

@@ -13,7 +13,7 @@ from colo_common.adapters.redis_client import REDIS_ERRORS, redis_client, redis_
 from colo_common.adapters.server_check import ServerCheck
 from colo_common.model.quantity import bytes_text
 
-__all__ = ["check_redis", "is_tilted", "sentinels_check", "store_weakness"]
+__all__ = ["check_redis", "is_tilted", "replicas_check", "sentinels_check", "store_weakness"]
 
 _NO_AOF: Final = "Redis has no append-only file: what it acknowledged is lost when it ends (appendonly yes)"
 _EVICTS: Final = "Redis may evict rows when its memory is full: maxmemory-policy must be noeviction"
@@ -44,15 +44,16 @@ async def check_redis(access: RedisAccess, *, min_replicas: int) -> list[ServerC
             means = "no service can start: redis_url names the server"
             return [ServerCheck(name="redis", ok=False, detail=str(redis_error(error, access.shown)), means=means)]
         config = await _config(client)
+        pool = client.connection_pool
+        fails_over = isinstance(pool, SentinelConnectionPool)
         checks = [
             ServerCheck(name="redis", ok=True, detail=f"{info['redis_version']}, {info['role']} at {access.shown}"),
             _aof(info, config),
             *await _default_user(client, info),
             _memory(info),
-            _replicas(info, config, min_replicas),
+            replicas_check(info, config, min_replicas, fails_over=fails_over),
             _clock(offset_s),
         ]
-        pool = client.connection_pool
         if isinstance(pool, SentinelConnectionPool):
             checks.append(await _sentinels(pool.sentinel_manager, pool.service_name))
         return checks
@@ -119,7 +120,10 @@ def _memory(info: Mapping[str, Any]) -> ServerCheck:
     return ServerCheck(name="redis-memory", ok=True, detail=detail)
 
 
-def _replicas(info: Mapping[str, Any], config: Mapping[str, str], min_replicas: int) -> ServerCheck:
+def replicas_check(
+    info: Mapping[str, Any], config: Mapping[str, str], min_replicas: int, *, fails_over: bool
+) -> ServerCheck:
+    """Whether as many replicas are there as must have a write; some must where sentinels make one of them the primary."""
     count = sum(
         1
         for name, value in info.items()
@@ -129,6 +133,9 @@ def _replicas(info: Mapping[str, Any], config: Mapping[str, str], min_replicas: 
     detail = f"{count} online, {min_replicas} must have a write (redis_min_replicas), min-replicas-to-write {writes}"
     if count < min_replicas:
         means = "no write counts before as many replicas are back"
+        return ServerCheck(name="redis-replicas", ok=False, detail=detail, means=means)
+    if fails_over and not min_replicas:
+        means = "a primary that dies or is cut off takes what it acknowledged alone, leases too: redis_min_replicas 1"
         return ServerCheck(name="redis-replicas", ok=False, detail=detail, means=means)
     return ServerCheck(name="redis-replicas", ok=True, detail=detail)
 
