@@ -16,8 +16,9 @@ from colo_gateway.traces import Traces, newest_placement, span_tree
 __all__ = ["TraceRoutes"]
 
 _JOB_ID_MAX: Final = 80
-#: The last stage of a placement: the executor has done what it was told.
-_LAST_STAGE: Final = "apply"
+#: What each service publishes last of a placement: jobs, the scheduler, the executor. Nobody waits for another's spans.
+_STAGES: Final = frozenset(("submit", "commit", "apply"))
+_SUBMITTED_AGAIN: Final = "requeue"
 #: Services publish their spans twice a second, and a busy machine takes its time: three seconds.
 _LOOKS: Final = 30
 _LOOK_EVERY_S: Final = 0.1
@@ -58,7 +59,7 @@ class TraceRoutes:
         return problem_of(404, "trace", self._why_none(found))
 
     async def _wait_for(self, trace_id: str) -> None:
-        """Return when the trace has its last stage, or the time for it is over."""
+        """Return when the trace has every service's last stage, or the time for it is over."""
         for _ in range(_LOOKS):
             if _is_whole(self._traces.spans(trace_id)):
                 return
@@ -73,4 +74,4 @@ class TraceRoutes:
 
 
 def _is_whole(spans: tuple[SpanData, ...]) -> bool:
-    return any(span.name == _LAST_STAGE for span in spans)
+    return {"submit" if span.name == _SUBMITTED_AGAIN else span.name for span in spans} >= _STAGES
