@@ -86,16 +86,25 @@ async def test_everything_works_with_credentials_and_while_keys_are_rotated(tmp_
             # ---- new keys for all, while everything runs
             password = admin_password(servers)
             assert main(["admin", "credentials", "rotate", *folder]) == 0
-            reload(servers)
-            await asyncio.to_thread(tell_redis, servers, password)
-            # Each program reads its new key from the file that it knows, and connects with it.
+            # While the server does not know the new ones yet, each program goes on with those before.
             logs = [colo.process(name).log for name in SERVICES]
 
-            def all_changed() -> bool:
-                return all("credentials-changed" in log.read_text() for log in logs)
+            def all_say(event: str) -> bool:
+                return all(f'"event":"{event}"' in log.read_text() for log in logs)
 
+            async def waiting() -> bool:
+                return all_say("credentials-not-known-yet")
+
+            await eventually(waiting, "every program has seen its new key")
+            assert all([(await ready(colo, name)) for name in SERVICES])
+            await completes(colo, "between")
+            assert not any("nats-away" in log.read_text() for log in logs)
+            reload(servers)
+            await asyncio.to_thread(tell_redis, servers, password)
+
+            # Each program reads its new key from the file that it knows, and connects with it.
             async def changed() -> bool:
-                return all_changed() and all([(await ready(colo, name)) for name in SERVICES])
+                return all_say("credentials-changed") and all([(await ready(colo, name)) for name in SERVICES])
 
             await eventually(changed, "every program takes its new key")
             assert main(["admin", "credentials", "rotate", "--finish", *folder]) == 0

@@ -18,6 +18,7 @@ from colo_common.adapters.nats_client import ColoClient
 from colo_common.adapters.nats_errors import NATS_ERRORS, port_error
 from colo_common.adapters.nats_stream_config import StreamWish, stream_difference, syncs_a_batch_once
 from colo_common.events.registry import Stream, StreamLimits
+from colo_common.model.invalid import InvalidInput
 from colo_common.ports import PortError, Refused, Unavailable
 
 __all__ = ["NatsConnection"]
@@ -139,17 +140,39 @@ class NatsConnection:
         await self._on_connected()
 
     async def _follow_identity(self, path: Path) -> None:
-        """Connect again when the file of the credentials has changed; the server then knows this process by the new ones."""
-        known = _changed_at(path)
+        """Connect again when the file of the credentials has changed and the server knows the new ones; until then the connection that
+        was made with those before goes on.
+        """
+        known, is_new, is_told = _changed_at(path), False, False
         while True:
             await asyncio.sleep(_IDENTITY_LOOK_S)
             now = _changed_at(path)
-            if now in (known, 0):
+            if now not in (known, 0):
+                known, is_new, is_told = now, True, False
+            # One that connects reads the file in any case.
+            if not is_new or not self.client.is_connected:
                 continue
-            known = now
-            self._log.info("credentials-changed", file=str(path))
-            if self.client.is_connected:
+            if await self._is_let_in():
+                self._log.info("credentials-changed", file=str(path))
                 await self.client.force_reconnect()
+                is_new = False
+            elif not is_told:
+                self._log.info("credentials-not-known-yet", file=str(path), effect="those before are used on")
+                is_told = True
+
+    async def _is_let_in(self) -> bool:
+        """Whether the server takes what the file has now."""
+        client = ColoClient()
+        try:
+            options = self._access.options_for(client) | {"name": f"{self._name}-new", "allow_reconnect": False}
+            await client.connect(**options, error_cb=_ignore, connect_timeout=2)
+        except (InvalidInput, *NATS_ERRORS):
+            return False
+        else:
+            return True
+        finally:
+            with suppress(AssertionError, *NATS_ERRORS):
+                await client.close()
 
     async def _on_connected(self) -> None:
         self.generation += 1
@@ -232,6 +255,10 @@ class NatsConnection:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+async def _ignore(_error: Exception) -> None:
+    """What the library says of a connection that is only a question."""
 
 
 def _changed_at(path: Path) -> int:
