@@ -514,8 +514,15 @@ class EvictorCore:
         return effects
 
     def problem(self) -> str:
-        """Why nothing is evicted at all; "" when evictions are decided."""
-        return "" if self._holds.is_open else "nothing is evicted before the scheduler has listed what is held"
+        """Which gate is closed, so that nothing is evicted, or nothing of some nodes; "" when evictions are decided."""
+        if not self._holds.is_open:
+            return "nothing is evicted before the scheduler has listed what is held"
+        if self._unread:
+            return "nothing is evicted on nodes that came here before their victims and cool-downs are read"
+        has_share = any(self.partitions.holds(partition) for partition in range(self.partitions.count))
+        if has_share and self._shared is not None and not self._shared.is_known:
+            return "nothing is evicted before the budget of the cluster is read"
+        return ""
 
     def _listed(self, event: HoldsListed, now_ms: int) -> list[Effect]:
         """Reconcile with the ledger: take what is missing here, and drop what the ledger does not list."""

@@ -21,9 +21,14 @@ class SharedBudget:
         self._pending = ""
 
     @property
+    def is_known(self) -> bool:
+        """Whether the row is known."""
+        return self._version is not None
+
+    @property
     def is_open(self) -> bool:
         """Whether an eviction may be decided now."""
-        return self._version is not None and not self._pending
+        return self.is_known and not self._pending
 
     def spent(self, node: str, now_ms: int) -> tuple[Write, Effect]:
         """The write that belongs to the record of an eviction on the node, and the effect that follows it."""

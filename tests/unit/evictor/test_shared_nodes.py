@@ -23,6 +23,7 @@ from colo_common.ports import StoreConflict
 from colo_evictor.core import Event, EvictorCore
 from colo_evictor.policy import EvictorPolicy
 from colo_evictor.shell import read_again
+from colo_evictor.stored import BudgetLoaded, BudgetRow, EvictorRowsLoaded
 from tests.support.builders import a_batch_workload, a_node, a_placement, a_sample, decided
 
 NODES = {partition_of(name, 2): name for name in ("n1", "n2", "n3", "n4", "n5", "n6")}
@@ -93,6 +94,17 @@ def pressed(instances: Sequence[Instance], until_s: int) -> None:
                 instance.full(name, second * 1_000)
         for instance in instances:
             instance.write(second * 1_000)
+
+
+def test_the_gate_that_is_closed_is_named() -> None:
+    core = EvictorCore(EvictorPolicy(), partitions=2)
+    assert core.problem() == "", "without a share there is nothing to evict"
+    core.handle(PartitionsHeld(fences=((0, 1),)), 0)
+    assert core.problem() == "nothing is evicted on nodes that came here before their victims and cool-downs are read"
+    core.handle(EvictorRowsLoaded(rows=(), partitions=(0,)), 0)
+    assert core.problem() == "nothing is evicted before the budget of the cluster is read"
+    core.handle(BudgetLoaded(version=0, row=BudgetRow()), 0)
+    assert core.problem() == ""
 
 
 def test_each_evicts_on_its_own_nodes_alone() -> None:
