@@ -140,8 +140,9 @@ class NatsConnection:
         await self._on_connected()
 
     async def _follow_identity(self, path: Path) -> None:
-        """Connect again when the file of the credentials has changed and the server knows the new ones; until then the connection that
-        was made with those before goes on.
+        """Connect again when the file of the credentials has changed and the server knows the new ones.
+
+        Until then the connection that was made with those before goes on.
         """
         known, is_new, is_told = _changed_at(path), False, False
         while True:
