@@ -144,12 +144,12 @@ class NatsConnection:
 
         Until then the connection that was made with those before goes on.
         """
-        known, is_new, is_told = _changed_at(path), False, False
+        known, is_new, is_logged = _changed_at(path), False, False
         while True:
             await asyncio.sleep(_IDENTITY_LOOK_S)
             now = _changed_at(path)
             if now not in (known, 0):
-                known, is_new, is_told = now, True, False
+                known, is_new, is_logged = now, True, False
             # One that connects reads the file in any case.
             if not is_new or not self.client.is_connected:
                 continue
@@ -157,9 +157,9 @@ class NatsConnection:
                 self._log.info("credentials-changed", file=str(path))
                 await self.client.force_reconnect()
                 is_new = False
-            elif not is_told:
+            elif not is_logged:
                 self._log.info("credentials-not-known-yet", file=str(path), effect="those before are used on")
-                is_told = True
+                is_logged = True
 
     async def _is_let_in(self) -> bool:
         """Whether the server takes what the file has now."""
