@@ -24,6 +24,7 @@ IMPURE: Final = {
     "device_fence": "attaches programs to cgroups",
     "files": "reads or writes files of the machine",
     "group_dirs": "reads and removes cgroup directories",
+    "group_signals": "signals processes",
     "new_group": "reads which files cgroups beside a new one have",
     "http": "answers HTTP",
     "journal": "keeps the old values of kernel files on disk",

@@ -23,6 +23,7 @@ from colo_executor.cgroup_hierarchy import CONTROLLERS, CgroupError, CgroupHiera
 from colo_executor.device_access import access_writes
 from colo_executor.device_fence import DeviceFence
 from colo_executor.group_dirs import DIR_FLAGS, exists_at, groups_in, read_at, remove_below, tree_of
+from colo_executor.group_signals import send
 from colo_executor.knobs import FENCE, PERIOD_US, UNLIMITED, Knob, agrees, file_of, page_bytes_of, text_of, value_of
 from colo_executor.new_group import knobs_of_new_group
 from colo_executor.order import KnobWrite
@@ -444,9 +445,7 @@ class CgroupTree:
 
     def terminate(self, group: str) -> None:
         """SIGTERM to every process of the group."""
-        for pid in self.pids(group):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
+        send(signal.SIGTERM, self.pids(group), lambda: self.pids(group))
 
     def freeze(self, group: str, *, is_frozen: bool) -> None:
         """Take all CPU from the group's processes, or give it back. Where the kernel has no freezer: SIGSTOP or SIGCONT to each.
@@ -462,9 +461,7 @@ class CgroupTree:
             pids = set(self.pids(group))
             if pids <= sent:
                 return
-            for pid in sorted(pids - sent):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGSTOP if is_frozen else signal.SIGCONT)
+            send(signal.SIGSTOP if is_frozen else signal.SIGCONT, pids - sent, lambda: self.pids(group))
             sent |= pids
 
     def kill(self, group: str) -> bool:
@@ -487,9 +484,7 @@ class CgroupTree:
         if self.version == 2:
             with contextlib.suppress(CgroupError, FileNotFoundError):
                 self._write(self.hierarchy.mounts["cpu"], group, "cgroup.kill", "1", None)
-        for pid in sorted(pids):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        send(signal.SIGKILL, pids, lambda: self._pids_anywhere(group))
         return False
 
     def _is_frozen(self, group: str) -> bool:

@@ -6,12 +6,12 @@ attempt hears it twice. So it is in a PID namespace of the attempt's own, whose 
 """
 
 import asyncio
-import contextlib
 import os
 import signal
 from collections.abc import Callable
 from typing import Final
 
+from colo_executor.group_signals import send
 from colo_executor.process.namespaces import makes_namespaces
 
 __all__ = ["Terminating", "command_of"]
@@ -48,8 +48,7 @@ class Terminating:
         while found := await asyncio.to_thread(pids):
             command = command_of(self._proc_root, shell, found)
             if command is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(command, signal.SIGTERM)
+                await asyncio.to_thread(send, signal.SIGTERM, (command,), pids)
                 return
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
