@@ -357,6 +357,17 @@ async def test_a_stream_without_a_position_shows_what_comes_and_only_what_is_wan
         assert (kind, after > position) == ("JobStateChanged", True)
 
 
+async def test_a_reader_that_goes_away_is_no_error(colo: RunningColo) -> None:
+    log = colo.process("gateway").log
+    for _ in range(3):
+        async with colo.http.get(f"{colo.api}/v1/stream", headers={"Last-Event-ID": "0"}) as reply:
+            await reply.content.readline()
+            reply.close()
+        # Something to tell it.
+        await colo.reaches(await colo.submit(JOB), "Completed")
+    assert not [line for line in log.read_text().splitlines() if '"level":"error"' in line]
+
+
 # ---------------------------------------------------------------- documents and health
 
 
