@@ -65,6 +65,16 @@ class JournalFile:
         """Whether entries are in memory only, because the disk takes nothing; `refusal` says why."""
         return bool(self.refusal)
 
+    def remarks(self) -> list[str]:
+        """What was not as it should be: damaged lines at the start, a disk that takes nothing."""
+        found = []
+        if self.damaged_lines:
+            kept = f"; the damaged file is kept as {self.put_aside}" if self.put_aside else ""
+            found.append(f"the journal had {self.damaged_lines} damaged lines{kept}")
+        if self.refusal:
+            found.append(f"the journal cannot be written: {self.refusal}")
+        return found
+
     def append(self, *entries: Entry) -> None:
         """Write the entries and wait until the disk has them. Raises OSError, and keeps nothing of them, when it refuses."""
         with self._mutex:

@@ -105,7 +105,8 @@ def test_what_was_refused_is_tried_again_after_the_executor_is_gone(tmp_path: Pa
     executor.wait()
     executor.stdout.close()
     # Late after 500 ms, and refused a few times since then.
-    time.sleep(1.0)
+    over_s = time.monotonic() + 1.0
+    eventually_blocking(lambda: time.monotonic() > over_s, "a few looks")
     assert start_ticks("/proc", pid) is not None
     quota.rmdir()
     quota.write_text("max 100000\n")

@@ -1,17 +1,37 @@
 """The output of replicas: bounded in size, so that a replica that talks too much fills no disk."""
 
+import asyncio
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-__all__ = ["OUTPUTS", "rotate", "rotate_all"]
+import structlog
+
+__all__ = ["OUTPUTS", "keep_bounded", "rotate", "rotate_all"]
 
 OUTPUTS: Final = ("stdout", "stderr")
 _READ: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+_EVERY_S: Final = 1.0
 _CHUNK_BYTES: Final = 1 << 20
+
+
+async def keep_bounded(directories: Callable[[], list[Path]], most_bytes: int) -> None:
+    """Keep the outputs in these directories within their bound, once a second, until cancelled; what the disk refuses is logged."""
+    log = structlog.get_logger("executor")
+    refused: dict[str, str] = {}
+    while True:
+        await asyncio.sleep(_EVERY_S)
+        # All in one thread: a hop for each costs more than the look.
+        done, found = await asyncio.to_thread(rotate_all, directories(), most_bytes)
+        for directory in done:
+            log.info("output-rotated", directory=directory)
+        for directory, refusal in found.items():
+            if refused.get(directory) != refusal:
+                log.warning("output-not-rotated", directory=directory, detail=refusal)
+        refused = found
 
 
 def rotate_all(directories: Iterable[Path], most_bytes: int) -> tuple[list[str], dict[str, str]]:

@@ -75,7 +75,7 @@ from colo_executor.process.launch import (
 from colo_executor.process.machine import account_of_name, boot_id, is_same_process, online_cpus, start_ticks
 from colo_executor.process.namespaces import namespaces_prefix
 from colo_executor.process.online import OnlineTier
-from colo_executor.process.output import rotate_all
+from colo_executor.process.output import keep_bounded
 from colo_executor.process.reconcile import changed_values
 from colo_executor.process.run_as import NO_NEW_PRIVS, UserIds, account_of, prefix_of
 from colo_executor.process.settings import ProcessPolicy
@@ -88,7 +88,6 @@ from colo_executor.process.unmanaged import UnmanagedTier
 __all__ = ["ProcessRuntime"]
 
 _REMARKS_MOST: Final = 20
-_ROTATE_S: Final = 1.0
 _BLOCKED_MOST: Final = 2
 """So many launches may keep a thread waiting for the kernel: kills, stops and the journal need the others."""
 _NO_CPUS: Final = CpuSet()
@@ -210,7 +209,8 @@ class ProcessRuntime:
             found.append(self._adopt(running, entry, None))
         await asyncio.to_thread(self._online.settle)
         self._background = [
-            asyncio.get_running_loop().create_task(each) for each in (self._clear_left(), self._rotate())
+            asyncio.get_running_loop().create_task(each)
+            for each in (self._clear_left(), keep_bounded(self._output_dirs, self._policy.output_most_bytes))
         ]
         return Adopted(
             replicas=tuple(found),
@@ -218,7 +218,7 @@ class ProcessRuntime:
             ended=tuple(entry.fact for entry in state.ended.values()),
             revision=state.restricted.revision,
             restrictions=state.restricted.restrictions,
-            remarks=tuple([*self._journal_remarks(), *remarks][:_REMARKS_MOST]),
+            remarks=tuple([*self._journal.remarks(), *remarks][:_REMARKS_MOST]),
         )
 
     def _kept_before(self) -> KeptCpus:
@@ -276,15 +276,6 @@ class ProcessRuntime:
         for name in self._online.tree.children(""):
             yield self._online.tree, name, name
 
-    def _journal_remarks(self) -> list[str]:
-        remarks = []
-        if self._journal.damaged_lines:
-            kept = f"; the damaged file is kept as {self._journal.put_aside}" if self._journal.put_aside else ""
-            remarks.append(f"the journal had {self._journal.damaged_lines} damaged lines{kept}")
-        if self._journal.is_behind:
-            remarks.append(f"the journal cannot be written: {self._journal.refusal}")
-        return remarks
-
     async def _clear_left(self) -> None:
         """End what an earlier executor was killing when it died."""
         wait_s = 0.001
@@ -334,20 +325,6 @@ class ProcessRuntime:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         self._background = []
-
-    async def _rotate(self) -> None:
-        """Keep the outputs within their bound, once a second."""
-        refused: dict[str, str] = {}
-        while True:
-            await asyncio.sleep(_ROTATE_S)
-            # All in one thread: a hop for each costs more than the look.
-            done, found = await asyncio.to_thread(rotate_all, self._output_dirs(), self._policy.output_most_bytes)
-            for directory in done:
-                self._log.info("output-rotated", directory=directory)
-            for directory, refusal in found.items():
-                if refused.get(directory) != refusal:
-                    self._log.warning("output-not-rotated", directory=directory, detail=refusal)
-            refused = found
 
     def _output_dirs(self) -> list[Path]:
         return [attempt_dir(self._output_dir, token) for token in tuple(self._running)]
