@@ -8,10 +8,11 @@ from cyclopts import Parameter
 from msgspec import structs
 
 from colo_cli.failure import Failure
+from colo_cli.file_lock import alone_in
 from colo_cli.output import Output, print_data, print_table
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["add_node", "init", "kubernetes", "list_", "permissions", "revoke", "rotate"]
+__all__ = ["add_node", "add_role", "init", "kubernetes", "list_", "permissions", "revoke", "rotate"]
 
 Directory = Annotated[str, Parameter(name=["--directory", "-d"])]
 
@@ -31,11 +32,12 @@ def init(*, directory: Directory = _DIRECTORY) -> int:
     from colo_cli import credentials_store as store
     from colo_cli.bus_rights import ROLES
 
-    path = Path(directory)
-    if (path / store.USERS_FILE).exists():
-        raise Failure(f"directory: has users already; `rotate` gives them new keys (got {directory})", 2)
-    users = [store.with_new_secrets(path, store.new_user(role)) for role in ROLES]
-    store.write_users(path, users)
+    path = store.made(Path(directory))
+    with alone_in(path):
+        if (path / store.USERS_FILE).exists():
+            raise Failure(f"directory: has users already; `rotate` gives them new keys (got {directory})", 2)
+        users = [store.with_new_secrets(path, store.new_user(role)) for role in ROLES]
+        store.write_users(path, users)
     print(f"{len(users)} users are in {path}")
     print(f"in nats.conf:   include ./{store.NATS_FILE}   (a path from the folder of nats.conf)")
     print(f"in redis.conf:  aclfile {path / store.REDIS_FILE}")
@@ -55,19 +57,55 @@ def add_node(*node: str, directory: Directory = _DIRECTORY) -> int:
     if not node:
         raise Failure("give the name of at least one node", 2)
     path = Path(directory)
-    users = store.read_users(path)
-    known = {user.name for user in users}
     try:
         wanted = [store.new_user(role, name) for name in dict.fromkeys(node) for role in NODE_ROLES]
     except InvalidInput as error:
         raise Failure(str(error), 2) from error
-    twice = [user.node for user in wanted if user.name in known]
-    if twice:
-        raise Failure(f"node: has its users already, and nothing was changed; `rotate` gives new keys (got {twice[0]})")
-    added = [store.with_new_secrets(path, user) for user in wanted]
-    store.write_users(path, [*users, *added])
+    with alone_in(path):
+        users = store.read_users(path)
+        known = {user.name for user in users}
+        twice = [user.node for user in wanted if user.name in known]
+        if twice:
+            raise Failure(
+                f"node: has its users already, and nothing was changed; `rotate` gives new keys (got {twice[0]})"
+            )
+        added = [store.with_new_secrets(path, user) for user in wanted]
+        store.write_users(path, [*users, *added])
     for user in added:
         print(f"{user.name}: copy {path / f'{user.name}.nkey'} to {user.node} for its {user.role} (nats_nkey_file)")
+    print(_RELOAD, file=sys.stderr)
+    return 0
+
+
+def add_role(*role: str, directory: Directory = _DIRECTORY) -> int:
+    """Make the users of roles that have none: those of a later version, and those that were revoked.
+
+    Args:
+        role: Names of roles; without one all that have no user.
+        directory: Where everything is kept.
+    """
+    from colo_cli import credentials_store as store
+    from colo_cli.bus_rights import ROLES
+
+    path = Path(directory)
+    for name in role:
+        if name not in ROLES:
+            raise Failure(f"role: must be one of {', '.join(ROLES)} (got {name})", 2)
+    with alone_in(path):
+        users = store.read_users(path)
+        known = {user.name for user in users}
+        twice = [name for name in role if name in known]
+        if twice:
+            raise Failure(
+                f"role: has its user already, and nothing was changed; `rotate` gives new keys (got {twice[0]})"
+            )
+        wanted = dict.fromkeys(role) if role else [name for name in ROLES if name not in known]
+        added = [store.with_new_secrets(path, store.new_user(name)) for name in wanted]
+        store.write_users(path, [*users, *added])
+    for made in added:
+        print(f"{made.name}: {path / f'{made.name}.nkey'} (nats_nkey_file)")
+    if not added:
+        print("every role has its user")
     print(_RELOAD, file=sys.stderr)
     return 0
 
@@ -86,29 +124,31 @@ def rotate(*user: str, finish: bool = False, directory: Directory = _DIRECTORY) 
     from colo_cli import credentials_store as store
 
     path = Path(directory)
-    users = store.read_users(path)
-    chosen = store.chosen_of(users, user) if user else {each.name for each in users}
-    for each in users:
-        if each.name in chosen and not finish and len(each.keys) >= _KEYS_MOST:
-            raise Failure(
-                f"user: is being rotated; `--finish` ends that first, and nothing was changed (got {each.name})"
-            )
-    changed = []
-    for each in users:
-        if each.name not in chosen:
-            changed.append(each)
-        elif finish:
-            changed.append(structs.replace(each, keys=each.keys[-1:], passwords=each.passwords[-1:]))
-        else:
-            changed.append(store.with_new_secrets(path, each))
-    store.write_users(path, changed)
-    print(f"{len(chosen)} users have {'only their newest' if finish else 'a new and an old'} key")
+    with alone_in(path):
+        users = store.read_users(path)
+        chosen = store.chosen_of(users, user) if user else {each.name for each in users}
+        for each in users:
+            if each.name in chosen and not finish and len(each.keys) >= _KEYS_MOST:
+                raise Failure(
+                    f"user: is being rotated; `--finish` ends that first, and nothing was changed (got {each.name})"
+                )
+        changed = []
+        for each in users:
+            if each.name not in chosen:
+                changed.append(each)
+            elif finish:
+                changed.append(structs.replace(each, keys=each.keys[-1:], passwords=each.passwords[-1:]))
+            else:
+                changed.append(store.with_new_secrets(path, each))
+        store.write_users(path, changed)
+    who = "1 user has" if len(chosen) == 1 else f"{len(chosen)} users have"
+    print(f"{who} {'the newest key alone' if finish else 'a new and an old key'}")
     print(_RELOAD, file=sys.stderr)
     return 0
 
 
 def revoke(*user: str, directory: Directory = _DIRECTORY) -> int:
-    """Let users in no longer; a reload of the servers ends their connections.
+    """Let users in no longer; a reload of the servers ends their connections. `add-role` and `add-node` make new ones.
 
     Args:
         user: Names of users, or of nodes, which mean both users of the node.
@@ -119,12 +159,14 @@ def revoke(*user: str, directory: Directory = _DIRECTORY) -> int:
     from colo_cli import credentials_store as store
 
     path = Path(directory)
-    users = store.read_users(path)
-    chosen = store.chosen_of(users, user)
-    store.write_users(path, [each for each in users if each.name not in chosen])
+    with alone_in(path):
+        users = store.read_users(path)
+        chosen = store.chosen_of(users, user)
+        store.write_users(path, [each for each in users if each.name not in chosen])
+        for name in sorted(chosen):
+            for kind in ("nkey", "redis-password"):
+                (path / f"{name}.{kind}").unlink(missing_ok=True)
     for name in sorted(chosen):
-        for kind in ("nkey", "redis-password"):
-            (path / f"{name}.{kind}").unlink(missing_ok=True)
         print(f"{name} is revoked")
     print(_RELOAD, file=sys.stderr)
     return 0

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from msgspec import structs
 
 from colo_cli.failure import Failure
+from colo_cli.file_lock import alone_in
 from colo_cli.output import Output, print_data, print_table
 from colo_common.model.duration import parse_duration_ms, span_text
 from colo_common.model.invalid import InvalidInput
@@ -51,7 +52,6 @@ def add(
         file: The file of tokens of the gateways (COLO_TOKENS_FILE, else /etc/colo/tokens.json).
     """
     path = _path(file)
-    rows = _rows(path) if path.exists() else ()
     now_ms = _now_ms()
     try:
         lasts_ms = parse_duration_ms(expires, "expires", max_ms=_FOR_MOST_MS) if expires else 0
@@ -69,9 +69,13 @@ def add(
         check_row(row)
     except InvalidInput as error:
         raise Failure(str(error), 2) from error
-    if any(each.id == row.id for each in rows):
+    with alone_in(path.parent):
+        rows = _rows(path) if path.exists() else ()
+        is_taken = any(each.id == row.id for each in rows)
+        if not is_taken:
+            _write(path, (*rows, row))
+    if is_taken:
         return add(name, role=role, tenant=tenant, queue=queue, expires=expires, file=file)
-    _write(path, (*rows, row))
     print(f"token {row.id} for {name} is in {path}; this is shown once:", file=sys.stderr)
     print(token)
     return 0
@@ -107,16 +111,17 @@ def revoke(*token: str, file: File = "") -> int:
     if not token:
         raise Failure("give the id or name of at least one token; colo admin tokens list shows them", 2)
     path = _path(file)
-    rows = _rows(path)
     now_ms = _now_ms()
     changed: dict[str, TokenRow] = {}
-    for given in token:
-        found = [row for row in rows if given in (row.id, row.name)]
-        if not found:
-            raise Failure(f"token: there is none of this id or name, and nothing was revoked (got {given})")
-        for row in found:
-            changed[row.id] = row if row.revoked_at_ms else structs.replace(row, revoked_at_ms=now_ms)
-    _write(path, [changed.get(row.id, row) for row in rows])
+    with alone_in(path.parent):
+        rows = _rows(path)
+        for given in token:
+            found = [row for row in rows if given in (row.id, row.name)]
+            if not found:
+                raise Failure(f"token: there is none of this id or name, and nothing was revoked (got {given})")
+            for row in found:
+                changed[row.id] = row if row.revoked_at_ms else structs.replace(row, revoked_at_ms=now_ms)
+        _write(path, [changed.get(row.id, row) for row in rows])
     for row in changed.values():
         print(f"{row.id} of {row.name} is revoked")
     return 0

@@ -20,6 +20,7 @@ __all__ = [
     "REDIS_FILE",
     "USERS_FILE",
     "chosen_of",
+    "made",
     "new_user",
     "read_users",
     "with_new_secrets",
@@ -35,6 +36,15 @@ _SEED_BYTES: Final = 32
 def new_user(role: str, node: str = "") -> BusUser:
     """A user without keys. Raises InvalidInput for what cannot be a node's name."""
     return BusUser(name=user_of(role, node), role=role, node=node)
+
+
+def made(folder: Path) -> Path:
+    """The folder, which only its owner can read when it was not there. Raises Failure."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise Failure(f"directory: must be writable ({error})", 2) from error
+    return folder
 
 
 def read_users(folder: Path) -> list[BusUser]:

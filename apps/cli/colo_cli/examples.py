@@ -9,6 +9,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "": "colo lab",
     "admin check": "colo admin check --nats-url nats://10.0.0.1:4222",
     "admin credentials add-node": "colo admin credentials add-node node-1 node-2",
+    "admin credentials add-role": "colo admin credentials add-role evictor",
     "admin credentials init": "colo admin credentials init --directory /etc/colo/credentials",
     "admin credentials kubernetes": "colo admin credentials kubernetes --namespace colo | kubectl apply -f -",
     "admin credentials list": "colo admin credentials list",

@@ -149,6 +149,7 @@ _verbs(
     credentials,
     ("init", "Make a user for each role, and the files that the servers read."),
     ("add-node", "Make the users of nodes."),
+    ("add-role", "Make the users of roles that have none."),
     ("rotate", "Give users new keys; the old ones hold until --finish."),
     ("revoke", "Let users or nodes in no longer."),
     ("list", "The users."),
