@@ -23,7 +23,7 @@ _LOOK_S: Final = 1.0
 _FORMS: Final = ("fact", "line")
 
 
-class _Gone(Exception):
+class _Disconnected(Exception):
     """The reader went away, or its connection takes nothing any more."""
 
 
@@ -63,7 +63,7 @@ async def stream_events(
             }
         )
         await response.prepare(request)
-        with suppress(_Gone):
+        with suppress(_Disconnected):
             write = _writer(request, response, streams.write_s)
             if has_gap:
                 await write(f"event: gap\ndata: {event_log.first_position() or shown + 1}\n\n".encode())
@@ -99,18 +99,18 @@ async def stream_events(
 
 
 def _writer(request: web.Request, response: web.StreamResponse, write_s: float) -> Callable[[bytes], Awaitable[None]]:
-    """Writes to the reader; raises _Gone when it went away, or, with the connection closed, when it takes nothing for `write_s`."""
+    """Writes to the reader; raises _Disconnected when it went away, or, with the connection closed, when it takes nothing for `write_s`."""
 
     async def write(data: bytes) -> None:
         try:
             async with asyncio.timeout(write_s):
                 await response.write(data)
         except ConnectionResetError as error:
-            raise _Gone from error
+            raise _Disconnected from error
         except TimeoutError as error:
             if request.transport is not None:
                 request.transport.abort()
-            raise _Gone from error
+            raise _Disconnected from error
 
     return write
 
