@@ -2,7 +2,7 @@
 # Makes certificates and a user for each role at the first start, each into a volume that only its reader mounts. A later start changes
 # nothing, except that it adds this machine as a node under a new name.
 #
-#   docker compose run --rm secrets list|rotate|revoke|add-node ...     the commands of `colo admin credentials`
+#   docker compose run --rm secrets list|rotate|revoke|add-role ...     the commands of `colo admin credentials`
 #   docker compose run --rm secrets show listener                       the key of a user, for a program of your own
 #
 # For new ones of everything: `docker compose down`, remove the volumes colo_secrets-*, `docker compose up`.

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The lab in containers where there is no registry: an engine from Debian's packages, images made of what is at hand (the base by
-# mmdebstrap, the servers from Debian and from the wheel of nats-server), Compose built once from its Go module. Everything is kept in
-# COLO_COMPOSE_CACHE (~/.cache/colo-compose), so that a second run takes two minutes. Needs Debian and root; what cannot be had is
-# said as NOT PROVED HERE, and ends with 0: that is no fault of the change.
+# mmdebstrap, the servers from Debian and from the wheel of nats-server), Compose and Jaeger built once from their Go modules. Everything
+# is kept in COLO_COMPOSE_CACHE (~/.cache/colo-compose), so that a second run takes two minutes. Needs Debian and root; what cannot be had
+# is said as NOT PROVED HERE, and ends with 0: that is no fault of the change. Without Jaeger everything else is still proved.
 #
 # An engine that DOCKER_HOST names is used; else one is started for this run, which ends with it and changes no firewall.
 set -euo pipefail
@@ -10,6 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 cache=${COLO_COMPOSE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/colo-compose}
 compose_version=v2.40.3
+jaeger_version=$(grep -oE 'jaegertracing/all-in-one:[0-9.]+' compose/compose.yaml | grep -oE '[0-9.]+$')
 python=${PYTHON:-python}
 export DOCKER=${DOCKER:-/usr/bin/docker} DOCKER_BUILDKIT=1 DEBIAN_FRONTEND=noninteractive
 mkdir -p "$cache"
@@ -36,16 +37,21 @@ if [ ${#missing[@]} -gt 0 ]; then
         || not_proved "Debian's packages cannot be had: ${missing[*]}"
 fi
 
+# A program from its Go module, built unless it is there.
+built() { # MODULE@VERSION PACKAGE PROGRAM
+    local module
+    [ ! -x "$3" ] || return 0
+    command -v go > /dev/null || return 1
+    module=$(go mod download -json "$1" 2> /dev/null | jq -r .Dir) || return 1
+    GOTOOLCHAIN=local GOFLAGS=-p=1 CGO_ENABLED=0 nice go build -C "$module" -mod=readonly -trimpath -ldflags='-s -w' \
+        -o "$3.new" "$2" > "$3.log" 2>&1 || return 1
+    mv "$3.new" "$3"
+}
+
 part "Compose"
 if ! "$DOCKER" compose version > /dev/null 2>&1; then
     plugin="$cache/docker-compose-$compose_version"
-    if [ ! -x "$plugin" ]; then
-        command -v go > /dev/null || not_proved "there is no Compose v2, and no Go to build it with"
-        module=$(go mod download -json "github.com/docker/compose/v2@$compose_version" | jq -r .Dir) || not_proved "Compose cannot be had"
-        GOTOOLCHAIN=local GOFLAGS=-p=1 CGO_ENABLED=0 nice go build -C "$module" -mod=readonly -trimpath -ldflags='-s -w' \
-            -o "$plugin.new" ./cmd || not_proved "Compose cannot be built"
-        mv "$plugin.new" "$plugin"
-    fi
+    built "github.com/docker/compose/v2@$compose_version" ./cmd "$plugin" || not_proved "there is no Compose v2, and it cannot be built"
     mkdir -p ~/.docker/cli-plugins
     cp "$plugin" ~/.docker/cli-plugins/docker-compose
 fi
@@ -114,6 +120,15 @@ if ! has colo-local/redis; then
 fi
 has colo-local/nats || image_of colo-local/nats '["nats-server"]' "$("$python" -c \
     'from colo_cli.servers import find_nats_server; print(find_nats_server())')"
+jaeger="$cache/jaeger-$jaeger_version"
+if ! has colo-local/traces; then
+    part "Jaeger"
+    if built "github.com/jaegertracing/jaeger@v$jaeger_version" ./cmd/all-in-one "$jaeger"; then
+        image_of colo-local/traces '["'"$(basename "$jaeger")"'"]' "$jaeger"
+    else
+        printf 'NOT PROVED HERE: traces of the lab in Jaeger: it cannot be built\n'
+    fi
+fi
 has colo-local/prometheus || image_of colo-local/prometheus '["prometheus"]' "$(command -v prometheus)"
 
 part "the image of colo"
@@ -122,5 +137,5 @@ part "the image of colo"
 
 part "the suite"
 export COLO_IMAGE=colo-local/colo:latest NATS_IMAGE=colo-local/nats:latest REDIS_IMAGE=colo-local/redis:latest \
-    PROMETHEUS_IMAGE=colo-local/prometheus:latest GRAFANA_IMAGE=not-here:latest TRACES_IMAGE=not-here:latest
+    PROMETHEUS_IMAGE=colo-local/prometheus:latest GRAFANA_IMAGE=not-here:latest TRACES_IMAGE=colo-local/traces:latest
 "$python" -m pytest -n 0 -q -s -m compose tests/compose

@@ -29,6 +29,7 @@ FILES = Path(__file__).parents[2] / "k8s" / "colo" / "files"
 RULES = [
     rule for group in yaml.safe_load((FILES / "rules" / "colo.yaml").read_text())["groups"] for rule in group["rules"]
 ]
+PLACEMENT = {"colo-jobs submit", "colo-scheduler decide", "colo-scheduler commit", "colo-sim apply"}
 IDLE_MIB = 80
 IMAGE_MB = 250
 
@@ -66,6 +67,22 @@ def test_every_figure_of_the_dashboards_has_data(containers: Containers):
         eventually_blocking(lambda: not empty(), "every query has data", limit_s=150)
     assert empty() == []
     print(f"\n{len(queries())} queries of four dashboards have data")
+
+
+def test_a_placement_is_one_trace_in_jaeger(containers: Containers):
+    if "traces" not in containers.services():
+        pytest.skip("NOT PROVED: there is no image of Jaeger (TRACES_IMAGE)")
+
+    def whole() -> set[str]:
+        """The parts of a placement that Jaeger lists under the link of the dashboards."""
+        traces = containers.get("TRACES_PORT", "/api/traces", service="colo-jobs", lookback="1h", limit="100")["data"]
+        parts = [
+            {f"{each['processes'][span['processID']]['serviceName']} {span['operationName']}" for span in each["spans"]}
+            for each in traces
+        ]
+        return next((found for found in parts if found >= PLACEMENT), set())
+
+    assert eventually_blocking(lambda: answered(whole), "Jaeger has every span of a placement", limit_s=60)
 
 
 def test_every_rule_is_evaluated_and_no_alert_fires(containers: Containers):
@@ -194,13 +211,28 @@ def test_nobody_has_the_key_of_another_and_nothing_was_refused(containers: Conta
     assert not [line for line in logged.splitlines() if "ermissions" in line and "_inbox." not in line.lower()][:3]
 
 
+def test_redis_has_after_a_restart_what_it_had(containers: Containers):
+    def jobs() -> set[str]:
+        words = ("exec", "-T", "redis", "sh", "/etc/redis/admin.sh", "--raw", "HKEYS", "colo:v1:job")
+        return set(containers.compose(*words).split())
+
+    before = jobs()
+    assert before
+    containers.compose("restart", "--timeout", "10", "redis")
+    assert eventually_blocking(lambda: answered(lambda: all_ready(containers)), "every service is ready", limit_s=90)
+    assert before <= jobs()
+    assert "NOPERM" not in containers.compose("logs", "--no-log-prefix", "redis"), "it refused what its file has"
+
+
+def all_ready(lab: Containers) -> bool:
+    """Whether every instance of every service is ready."""
+    services = lab.get("API_PORT", "/v1/services")["services"]
+    return bool(services) and all(each["is_ready"] for each in services)
+
+
 def test_all_keys_and_passwords_are_rotated_without_a_stop(containers: Containers):
     def keys() -> dict[str, str]:
         return {name: containers.compose("exec", "-T", name, "cat", "/etc/colo/nkey").split()[0] for name in CONTROL}
-
-    def all_ready() -> bool:
-        services = containers.get("API_PORT", "/v1/services")["services"]
-        return bool(services) and all(each["is_ready"] for each in services)
 
     def read_again() -> None:
         containers.compose("kill", "-s", "HUP", "nats")
@@ -211,13 +243,17 @@ def test_all_keys_and_passwords_are_rotated_without_a_stop(containers: Container
         containers.compose("run", "--rm", "--no-deps", "secrets", *words)
         read_again()
         # Connections are made anew with what the files have now.
-        assert eventually_blocking(lambda: answered(all_ready), "every service is ready", limit_s=90)
+        assert eventually_blocking(
+            lambda: answered(lambda: all_ready(containers)), "every service is ready", limit_s=90
+        )
     after = keys()
     assert not set(before.values()) & set(after.values())
     # Who still had an old password would not be let in any more.
     clients = ("exec", "-T", "redis", "sh", "/etc/redis/admin.sh", "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     assert int(containers.compose(*clients)) > 0
-    assert eventually_blocking(lambda: answered(all_ready), "every service is ready again", limit_s=90)
+    assert eventually_blocking(
+        lambda: answered(lambda: all_ready(containers)), "every service is ready again", limit_s=90
+    )
 
 
 def test_log_lines_are_json(containers: Containers):

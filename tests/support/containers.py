@@ -33,7 +33,9 @@ class Containers:
         names = ("API_PORT", "NATS_PORT", "PROMETHEUS_PORT", "GRAFANA_PORT", "TRACES_PORT")
         self.ports = dict(zip(names, free_ports(len(names)), strict=True))
         ports = {name: str(port) for name, port in self.ports.items()}
-        self.environment = {**os.environ, **ports, "COLO_OTLP_ENDPOINT": ""}
+        self.environment = {**os.environ, **ports}
+        if "traces" not in self.services():
+            self.environment["COLO_OTLP_ENDPOINT"] = ""
         self.first_placement_s = 0.0
 
     def docker(self, *words: str, limit_s: float = 60) -> str:
