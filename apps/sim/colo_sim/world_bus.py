@@ -53,6 +53,10 @@ class SimStream:
         self._stored[self.last_seq] = now_ms, message.msg_id
         return self.last_seq
 
+    def age_ms(self, seq: int, now_ms: int) -> int:
+        """How long ago the message was stored, at least 1."""
+        return max(now_ms - self._stored[seq][0], 1)
+
     def lose_since(self, since_ms: int) -> set[int]:
         """Lose the messages that were stored since then, and the knowledge of their ids; returns their numbers, used no more."""
         lost = {seq for seq, (at_ms, _) in self._stored.items() if at_ms >= since_ms}
@@ -80,6 +84,8 @@ class Consumer:
         self._chance = chance
         self._due_ms = 0
         self._unsent: dict[int, None] = {}
+        # What the stream had before there was this consumer is replayed, and says how old it is.
+        self._live_from = stream.last_seq + 1
 
     def attach(self, reader: Reader) -> None:
         """Add a reader. Messages in flight to an earlier reader are redelivered after the acknowledgement time."""
@@ -157,7 +163,9 @@ class Consumer:
         if reader not in self.readers or not reader.boot.link.passes_in or seq not in self.unacked:
             return
         self.unacked[seq] += 1
-        reader.deliver(message, self.unacked[seq], self, seq)
+        is_replayed = self.source.last_per_subject and seq < self._live_from
+        age_ms = self.stream.age_ms(seq, self._event_queue.now_ms) if is_replayed else 0
+        reader.deliver(message, self.unacked[seq], self, seq, age_ms)
 
 
 class WorldBus:

@@ -31,8 +31,10 @@ class Reader:
         self._arrived: deque[Delivery] = deque()
         self._filled = asyncio.Event()
 
-    def deliver(self, message: Outgoing, deliveries: int, consumer: Acknowledged | None, seq: int) -> None:
-        """Add an arrived message. `consumer` None: a live message, which is not acknowledged."""
+    def deliver(
+        self, message: Outgoing, deliveries: int, consumer: Acknowledged | None, seq: int, age_ms: int = 0
+    ) -> None:
+        """Add an arrived message. `consumer` None: a live message, which is not acknowledged. `age_ms`: see Delivery."""
         delivery = Delivery(
             message.subject,
             message.data,
@@ -41,6 +43,7 @@ class Reader:
             stream=self.source.stream,
             stream_seq=seq,
             settle=None if consumer is None else partial(self._settle, consumer, seq),
+            age_ms=age_ms,
         )
         self._arrived.append(delivery)
         self._filled.set()

@@ -126,12 +126,17 @@ def on_refused(txn: JobTransaction, index: int, fact: PlacementRefused) -> None:
 
 
 def on_node_lost(txn: JobTransaction, index: int) -> None:
-    """Apply the loss of the replica's node: a replica that has not started is requeued, a running one waits for the lost time."""
+    """Apply the loss of the replica's node: a replica that has not started is requeued, a running one waits for the lost time.
+
+    The one that is requeued avoids the node as after a refusal: a scheduler that has not heard of the loss would choose it again,
+    and again, as fast as both can answer.
+    """
     replica = txn.job.records[index]
     match replica.state:
         case "Assigned":
             _fence(txn, index)
             if txn.fire_replica(index, "node_lost", reason=Reason.NODE_LOST):
+                _avoid(txn, replica, replica.node)
                 _next_attempt(txn, index)
         case "Starting" | "Running":
             if txn.fire_replica(index, "node_lost", reason=Reason.NODE_LOST):

@@ -17,9 +17,9 @@ _AVOIDED_MAX: Final = 16
 class RetryPolicy(Struct, frozen=True, kw_only=True):
     """A failure waits `backoff_ms`, doubled for each further one, at most `backoff_max_ms`.
 
-    A node that refused, evicted or could not start a replica is left out for `avoid_ms`, doubled for each further time at most up
-    to `avoid_max_ms`; each `avoid_max_ms` without such an end takes one of these times back. A replica whose node is lost waits
-    `lost_after_ms` before it is requeued.
+    A node that refused, evicted or could not start a replica, or was lost before it started, is left out for `avoid_ms`, doubled
+    for each further time at most up to `avoid_max_ms`; each `avoid_max_ms` without such an end takes one of these times back. A
+    replica whose node is lost while it runs waits `lost_after_ms` before it is requeued.
     """
 
     backoff_ms: int = 1_000
@@ -30,7 +30,7 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
 
 
 class Strike(Struct, frozen=True, array_like=True, gc=False):
-    """How often a node refused, evicted or could not start a replica, and when it did so last (Unix ms)."""
+    """How often a node refused, evicted, could not start or lost a replica, and when it did so last (Unix ms)."""
 
     node: str
     times: int

@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from colo_common.events.job import PlacementsRequested
 from colo_common.events.node import FreshnessChanged
+from colo_common.events.replayed import Replayed
 from colo_common.model.freshness import Freshness
 from colo_scheduler.policy import SchedulerPolicy
 from tests.support.builders import a_node
@@ -67,6 +68,19 @@ def test_a_node_is_fresh_with_the_number_that_says_so_and_not_before() -> None:
     assert ("j/t/0", 1) in bench.core.commits.held
     bench.say(freshness(Freshness.STALE, 2))
     assert places(bench, 1), "the other stream was slower"
+
+
+def test_a_lost_node_stays_lost_whichever_subject_a_start_hears_first() -> None:
+    number = replace(an_allocatable("n1", ROOM, at_ms=NOW_MS), boot_id="o1", seq=900)
+    # Another instance of overcommit had the node when it fell silent; no number came after that.
+    lost = replace(freshness(Freshness.LOST, 5), boot_id="o2")
+    for facts in ((lost, number), (number, lost)):
+        bench = a_bench()
+        for fact in facts:
+            bench.say(Replayed(fact=fact, age_ms=80_000 if fact is number else 20_000))
+        assert not places(bench, 0)
+        bench.say(replace(number, boot_id="o2", seq=6))
+        assert ("j/t/0", 1) in bench.core.commits.held, "it is back"
 
 
 def test_no_more_is_believed_of_a_promise_than_the_machine_has() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from colo_common.model.invalid import InvariantBroken
 from colo_sim.moves import BACK_WITHIN_MS, ReplicaMoves
 
 
@@ -32,3 +33,13 @@ def test_one_that_comes_back_much_later_has_not_wavered() -> None:
     for node, at_ms in (("A", 0), ("B", 1_000), ("A", BACK_WITHIN_MS + 1)):
         moves.placed("j/t/0", node, at_ms)
     assert (moves.count, moves.back) == (2, 0)
+
+
+def test_one_that_is_placed_without_end_is_found_also_on_one_node() -> None:
+    moves = ReplicaMoves()
+    for number in range(20):
+        moves.placed("j/t/0", "A", number * 36)
+        moves.placed("slow/t/0", "A", number * 3_000)
+    moves.placed("slow/t/0", "A", 60_001)
+    with pytest.raises(InvariantBroken, match="again and again"):
+        moves.placed("j/t/0", "A", 60_000)

@@ -20,6 +20,7 @@ from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.placement import Attempt, ZoneShare
 from colo_common.model.qos import QosClass
 from colo_common.model.restriction import Restrictions
+from colo_scheduler.cluster.arrival import is_overtaken
 from colo_scheduler.cluster.batch_capacity import BatchCapacity
 from colo_scheduler.cluster.holding import Holding
 from colo_scheduler.cluster.inventory import NodeInventory, batch_capacity, reserved_shares
@@ -281,7 +282,7 @@ class Cluster:
             return False
         before, room, was_fresh = node.allocatable, node.room, self._facts.fresh[node.row]
         node.allocatable = fact
-        if node.freshness_of is None or not is_older(fact, node.freshness_of):
+        if node.freshness_of is None or not is_overtaken(fact, node.freshness_of):
             node.freshness, node.freshness_at_ms, node.freshness_of = fact.freshness, fact.at_ms, fact
         self.signals.hear(node.row, fact)
         is_promise_new = before is None or before.zones != fact.zones
@@ -313,7 +314,7 @@ class Cluster:
         then the node is warming.
         """
         node = self.node(fact.node)
-        if node.freshness_of is not None and is_older(fact, node.freshness_of):
+        if node.freshness_of is not None and is_overtaken(fact, node.freshness_of):
             return False
         if not (fact.freshness.may_grow and node.freshness.may_grow):
             node.freshness = Freshness.WARMING if fact.freshness.may_grow else fact.freshness
