@@ -9,7 +9,8 @@ import pytest
 from msgspec import Struct, structs
 
 from colo_common.adapters.leases_memory import MemoryLeases
-from colo_common.events.effects import Effect, Publish
+from colo_common.adapters.store_memory import MemoryStore
+from colo_common.events.effects import Effect, Publish, Write
 from colo_common.events.eviction import EvictReplica
 from colo_common.events.job import QueueChanged, ReplicasWithdrawn
 from colo_common.events.wire import encode_reply
@@ -305,6 +306,19 @@ def test_orders_name_the_fence_of_the_term() -> None:
             await asyncio.sleep(1)
         (ordered,) = two.world.facts(EvictReplica)
         assert ordered.generation == two.one.keeper.held[0][1]
+
+    run_virtual(story())
+
+
+def test_what_a_process_notes_of_itself_is_written_before_it_holds_anything_and_its_work_is_not() -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        keeper = LeaseKeeper(MemoryLeases(), "one", 1)
+        held = HeldStore(store, "told", keeper)
+        await held.write([Write(kind="running-told", id="one", value=b"[]", expect=0)])
+        assert len(await store.load("running-told")) == 1
+        with pytest.raises(Fenced):
+            await held.write([Write(kind="job", id="j", value=b"v", expect=0)])
 
     run_virtual(story())
 

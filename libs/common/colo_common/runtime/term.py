@@ -19,6 +19,7 @@ from colo_common.ports import Bus, Clock, Fenced, FencedStore, PortError, Row, S
 from colo_common.runtime.lease_keeper import LeaseKeeper
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
 from colo_common.runtime.status import StatusAnswer
+from colo_common.runtime.trials import trials_kind
 
 __all__ = ["HeldStore", "ServiceTerm"]
 
@@ -33,6 +34,7 @@ class HeldStore:
 
     With one partition every write names it, and raises Fenced. Where the work is shared, the rows of `kinds` belong to the
     partition of their id, and a write of a row that another instance holds by now is a StoreConflict: its own stay writable.
+    What a process notes of itself (`trials_kind`) is no work of the service, and is written whatever it holds.
     """
 
     def __init__(self, store: FencedStore, service: str, leases: LeaseKeeper, kinds: Collection[str] = ()) -> None:
@@ -40,6 +42,7 @@ class HeldStore:
         self._service = service
         self._leases = leases
         self._kinds = frozenset(kinds)
+        self._own_kind = trials_kind(service)
 
     async def get(self, kind: str, id_: str) -> Row | None:
         """See Store.get."""
@@ -51,6 +54,9 @@ class HeldStore:
 
     async def write(self, writes: Sequence[Write]) -> None:
         """See Store.write."""
+        if all(write.kind == self._own_kind for write in writes):
+            await self._store.write(writes)
+            return
         if self._leases.partitions > 1:
             await self._write_shared(writes)
             return

@@ -15,12 +15,17 @@ from msgspec import Struct
 from colo_common.events.effects import Write
 from colo_common.ports import Delivery, Store, StoreConflict
 
-__all__ = ["TRIES_MOST", "Trials"]
+__all__ = ["TRIES_MOST", "Trials", "trials_kind"]
 
 #: A message that ended the process this many times, while it was handled alone or by an error that came from it, is given up.
 TRIES_MOST: Final = 3
 _KEPT_MOST: Final = 100
 _Place = tuple[str, int]
+
+
+def trials_kind(service: str) -> str:
+    """The kind of the rows that a service's running processes note their trials in."""
+    return f"running-{service}"
 
 
 class Tried(Struct, frozen=True, kw_only=True):
@@ -36,7 +41,7 @@ class Trials:
 
     def __init__(self, store: Store, service: str, boot_id: str) -> None:
         self._store = store
-        self._kind = f"running-{service}"
+        self._kind = trials_kind(service)
         self._id = boot_id
         self._version = 0
         self._tries: OrderedDict[_Place, int] = OrderedDict()
