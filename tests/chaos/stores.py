@@ -125,7 +125,7 @@ class Clusters:
         self.proxied: Mapping[str, tuple[str, ...]] = {"nats": ("nats-1", "nats-2", "nats-3")}
         self.nats_url = self._nats.url
         self.redis_url = self._redis.url
-        self.environment: Mapping[str, str] = {"COLO_STREAM_REPLICAS": str(_REPLICAS), "COLO_REDIS_MIN_REPLICAS": "1"}
+        self.environment: Mapping[str, str] = {"COLO_STREAM_REPLICAS": str(_REPLICAS)}
 
     def port_of(self, name: str) -> int:
         """Where the server listens."""

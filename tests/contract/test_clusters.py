@@ -51,8 +51,6 @@ def words(cluster: NatsCluster, sentinel: RedisSentinel) -> tuple[str, ...]:
         sentinel.url,
         "--stream-replicas",
         "3",
-        "--redis-min-replicas",
-        "1",
     )
 
 

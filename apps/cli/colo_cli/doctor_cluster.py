@@ -12,7 +12,7 @@ from colo_common.adapters.nats_check import check_nats
 from colo_common.adapters.redis_check import check_redis
 from colo_common.adapters.server_check import ServerCheck
 from colo_common.model.invalid import InvalidInput
-from colo_common.runtime.access import nats_access_of, redis_access_of, stream_wish_of
+from colo_common.runtime.access import nats_access_of, redis_access_of, redis_replicas_of, stream_wish_of
 
 __all__ = ["cluster_checks"]
 
@@ -24,7 +24,7 @@ def cluster_checks(settings: Sequence[str], monitors: Sequence[str], output: For
     async def look() -> list[ServerCheck]:
         of_nats, of_redis = await asyncio.gather(
             check_nats(nats_access_of(common), stream_wish_of(common), monitors),
-            check_redis(redis_access_of(common), min_replicas=common.redis_min_replicas),
+            check_redis(redis_access_of(common), min_replicas=redis_replicas_of(common)),
         )
         return [*of_nats, *of_redis]
 

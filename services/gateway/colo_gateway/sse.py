@@ -99,7 +99,7 @@ async def stream_events(
 
 
 def _writer(request: web.Request, response: web.StreamResponse, write_s: float) -> Callable[[bytes], Awaitable[None]]:
-    """Writes to the reader. Raises _Disconnected when it went away, or takes nothing for `write_s`; then its connection is closed."""
+    """Writes to a reader. Raises _Disconnected when it went away or takes nothing for `write_s`: its connection is then closed."""
 
     async def write(data: bytes) -> None:
         try:

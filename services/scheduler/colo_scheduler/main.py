@@ -105,7 +105,7 @@ async def build(process: ServiceProcess, settings: SchedulerSettings) -> None:
 
     service, shell = scheduler_service(
         _by_clock(settings.policy, process.common.clock_speed),
-        RedisLedger(process.redis, min_replicas=process.common.redis_min_replicas),
+        RedisLedger(process.redis, min_replicas=process.min_replicas),
         process.bus,
         process.clock,
         store=process.store,

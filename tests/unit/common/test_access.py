@@ -13,6 +13,8 @@ from colo_common.adapters.nats_access import NatsAccess
 from colo_common.adapters.redis_access import RedisAccess, SentinelAddress
 from colo_common.adapters.redis_client import redis_client
 from colo_common.model.invalid import InvalidInput
+from colo_common.runtime.access import redis_replicas_of
+from colo_common.runtime.settings import Common, load
 
 MISSING = "/nowhere/file"
 
@@ -83,3 +85,21 @@ def test_a_primary_that_sentinels_name(tmp_path: Path, caplog: pytest.LogCapture
         provider.get_credentials()
     assert "s%2Fs" not in access.shown
     assert RedisAccess(url="unix:///run/redis.sock?db=0").sentinel() is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, 0),
+        ({"COLO_REDIS_URL": "rediss://redis:6379/0"}, 0),
+        ({"COLO_REDIS_URL": "redis+sentinel://a,b/primary"}, 1),
+        ({"COLO_REDIS_URL": "rediss+sentinel://a:26380/primary?db=2"}, 1),
+        ({"COLO_REDIS_URL": "redis+sentinel://a/primary", "COLO_REDIS_MIN_REPLICAS": "0"}, 0),
+        ({"COLO_REDIS_URL": "redis+sentinel://a/primary", "COLO_REDIS_MIN_REPLICAS": "2"}, 2),
+        ({"COLO_REDIS_MIN_REPLICAS": "1"}, 1),
+    ],
+)
+def test_behind_sentinels_a_write_needs_a_replica_unless_somebody_says_otherwise(
+    environ: dict[str, str], expected: int
+) -> None:
+    assert redis_replicas_of(load(Common, "jobs", (), environ)) == expected

@@ -11,7 +11,7 @@ from colo_common.runtime.settings import Common
 if TYPE_CHECKING:
     from colo_common.adapters.redis_access import RedisAccess
 
-__all__ = ["check_reach", "nats_access_of", "redis_access_of", "stream_wish_of"]
+__all__ = ["check_reach", "nats_access_of", "redis_access_of", "redis_replicas_of", "stream_wish_of"]
 
 
 def check_reach(common: Common) -> None:
@@ -68,3 +68,14 @@ def redis_access_of(common: Common) -> "RedisAccess":
         password_file=common.redis_password_file,
         sentinel_password_file=common.redis_sentinel_password_file,
     )
+
+
+def redis_replicas_of(common: Common) -> int:
+    """How many replicas must have a write before it counts. Raises InvalidInput for a bad address.
+
+    Behind sentinels it is one where nothing is set: a primary that is cut off from them while it still reaches its clients takes
+    writes and leases that the next primary never sees, and with one replica none of those counts.
+    """
+    if common.redis_min_replicas is not None:
+        return common.redis_min_replicas
+    return 0 if redis_access_of(common).sentinel() is None else 1

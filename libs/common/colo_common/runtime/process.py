@@ -33,7 +33,7 @@ from colo_common.ports import (
     Unavailable,
 )
 from colo_common.runtime import logs
-from colo_common.runtime.access import check_reach, nats_access_of, redis_access_of, stream_wish_of
+from colo_common.runtime.access import check_reach, nats_access_of, redis_access_of, redis_replicas_of, stream_wish_of
 from colo_common.runtime.build import build_version
 from colo_common.runtime.lease_keeper import LeaseKeeper
 from colo_common.runtime.metrics import Metrics
@@ -109,13 +109,17 @@ class ServiceProcess:
         return self._redis
 
     @property
+    def min_replicas(self) -> int:
+        """How many replicas of Redis must have a write before it counts. Raises InvalidInput for a bad address."""
+        return redis_replicas_of(self.common)
+
+    @property
     def store(self) -> Store:
         """The store of the process, made at its first use."""
         if self._store is None:
             from colo_common.adapters.store_redis import RedisStore
 
-            common = self.common
-            store = RedisStore(self.redis, min_replicas=common.redis_min_replicas, must_append=common.redis_must_append)
+            store = RedisStore(self.redis, min_replicas=self.min_replicas, must_append=self.common.redis_must_append)
             self._store = store if self._leases is None else HeldStore(store, self.name, self._leases, self._row_kinds)
             self._closers.append(store.close)
         return self._store
@@ -131,7 +135,7 @@ class ServiceProcess:
             return None
         from colo_common.adapters.leases_redis import RedisLeases, lease_prefix
 
-        leases = RedisLeases(self.redis, prefix=lease_prefix(self.name), min_replicas=self.common.redis_min_replicas)
+        leases = RedisLeases(self.redis, prefix=lease_prefix(self.name), min_replicas=self.min_replicas)
         self._closers.append(leases.close)
         keeper = self._leases = LeaseKeeper(leases, token_hex(6), partitions, ttl_ms, stays_when_away=True)
         if partitions > 1:

@@ -35,7 +35,8 @@ class Common(Struct, frozen=True, kw_only=True):
     first line. `stream_replicas` servers keep each stream (1, 3 or 5), in `stream_disk_bytes` of disk for
     all of them (0: as stated by `colo admin`); with `redis_must_append` a Redis without an
     append-only file is a reason not to be ready, and a write of it counts when `redis_min_replicas` replicas
-    have it as well. `insecure_servers` lets servers of other machines be used without credentials.
+    have it as well (None: one behind sentinels, else none). `insecure_servers` lets servers of other machines be used without
+    credentials.
     """
 
     nats_url: str = "nats://127.0.0.1:4222"
@@ -57,7 +58,7 @@ class Common(Struct, frozen=True, kw_only=True):
     redis_sentinel_password_file: str = ""
     redis_must_append: bool = False
     insecure_servers: bool = False
-    redis_min_replicas: Annotated[int, msgspec.Meta(ge=0, le=5)] = 0
+    redis_min_replicas: Annotated[int, msgspec.Meta(ge=0, le=5)] | None = None
     http_host: str = "127.0.0.1"
     http_port: int = 0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
