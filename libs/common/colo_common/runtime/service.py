@@ -59,6 +59,13 @@ class Service:
     messages are kept, lossy telemetry is dropped.
     """
 
+    # How an instance begins.
+    _failure: BaseException | None = None
+    _in_hand: Sequence[Item] = ()
+    _identity = ""
+    _loaded = _overdue = False
+    _end_s = 0.0
+
     def __init__(
         self,
         *,
@@ -139,11 +146,6 @@ class Service:
         self._sender.letter = stamp.poison_letter
         self._tasks: set[asyncio.Task[None]] = set()
         self._listeners: list[asyncio.Task[None]] = []
-        self._failure: BaseException | None = None
-        self._in_hand: Sequence[Item] = ()
-        self._identity = ""
-        self._loaded = self._overdue = False
-        self._end_s = 0.0
 
     async def inject(self, event: Struct) -> None:
         """Hand an event of the service's own to the core; waits while the inbox is full."""
