@@ -22,6 +22,7 @@ QUICK: Final[dict[str, tuple[str, ...]]] = {
     "collector_service": ("--seconds", "3"),
     "end_to_end": ("--quick",),
     "executor": ("--rounds", "3"),
+    "executor_service": ("--workloads", "25", "--seconds", "5"),
     "idle": ("--quick",),
     "instances": ("--quick",),
     "jobs": ("--total", "1500"),
@@ -37,8 +38,8 @@ QUICK: Final[dict[str, tuple[str, ...]]] = {
 #: How people call a benchmark besides.
 SHORT: Final = {"e2e": "end_to_end"}
 #: What is measured with a benchmark, although its name is another one: what reading costs, and what the service does.
-WITH: Final = {"collector": ("collector_service",)}
-NEEDS_ROOT: Final = ("executor", "online", "reflex")
+WITH: Final = {"collector": ("collector_service",), "executor": ("executor_service",)}
+NEEDS_ROOT: Final = ("executor", "executor_service", "online", "reflex")
 
 
 def names() -> list[str]:
