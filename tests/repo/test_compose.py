@@ -64,6 +64,10 @@ def test_the_profiles_are_the_three_that_the_readme_names():
     profiles = {profile for each in CONTAINERS.values() for profile in each.get("profiles", ())}
     assert profiles == {"minimal", "observe", "real"}
     assert "COMPOSE_PROFILES=observe" in (FOLDER / ".env").read_text()
+    # `down` leaves what is of other profiles than those that are named, or than that one.
+    removal = re.search(r"after `real` `docker compose (.*?) down -v`", (FOLDER / "README.md").read_text())
+    named = set(re.findall(r"--profile ([a-z]+)", removal[1]))
+    assert all(named & set(each["profiles"]) for each in CONTAINERS.values() if "profiles" in each)
 
 
 def test_no_secret_is_in_the_folder():
