@@ -18,21 +18,32 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from colo_common.events.enforcement import KnobValue
+from colo_common.model.invalid import InvalidInput
 from colo_common.model.linux_capability import CAP_SYS_ADMIN, has_capability
 from colo_executor.cgroup_hierarchy import CONTROLLERS, CgroupError, CgroupHierarchy, find_hierarchy
-from colo_executor.device_access import access_writes
 from colo_executor.device_fence import DeviceFence
 from colo_executor.group_dirs import DIR_FLAGS, exists_at, groups_in, read_at, remove_below, tree_of
 from colo_executor.group_signals import send
-from colo_executor.knobs import FENCE, PERIOD_US, UNLIMITED, Knob, agrees, file_of, page_bytes_of, text_of, value_of
+from colo_executor.knobs import (
+    FENCE,
+    PERIOD_US,
+    UNLIMITED,
+    Knob,
+    agrees,
+    file_of,
+    page_bytes_of,
+    text_of,
+    value_of,
+    writes_of,
+)
 from colo_executor.new_group import knobs_of_new_group
 from colo_executor.order import KnobWrite
+from colo_executor.refusal import what_refusal_means
 
 __all__ = ["CgroupError", "CgroupTree", "Drifted"]
 
 _T = TypeVar("_T")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,230}")
-_SELF_FREEZING: Final = "freezer.self_freezing"
 _RETRY_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 
 
@@ -249,17 +260,21 @@ class CgroupTree:
             return tuple(sorted({size for size in found if size is not None}))
 
     def write(self, write: KnobWrite) -> KnobValue:
-        """Write a knob and read it back. Raises CgroupError when the kernel refuses it or shows something else."""
+        """Write a knob and read it back.
+
+        Raises CgroupError when the value is outside the knob's range, when the kernel refuses it, or shows something else.
+        """
         place = file_of(write.knob, self.version, write.page_bytes)
         if place is None or place[0] not in self.hierarchy.mounts:
             raise CgroupError(f"cgroup v{self.version} here has no file for {write.knob.value}")
-        mount, text = self.hierarchy.mounts[place[0]], text_of(write.knob, self.version, write.value)
+        mount = self.hierarchy.mounts[place[0]]
         path = self._shown(mount, write.path, place[1])
+        text = self._text_of(write, path)
         before = self._read(mount, write.path, place[1])
         if agrees(write.knob, self.version, text, before):
             self.keep(write)
             return KnobValue(path=path, value=before, before=before)
-        for name, part in _writes_of(write.knob, place[1], text, before):
+        for name, part in writes_of(write.knob, place[1], text, before):
             # Only replicas have rules of devices, and of those no old value is put back.
             self._write(mount, write.path, name, part, before if write.knob is not Knob.DEVICES else None)
         shown = self._read(mount, write.path, place[1])
@@ -273,13 +288,20 @@ class CgroupTree:
         place = file_of(write.knob, self.version, write.page_bytes)
         if place is None or place[0] not in self.hierarchy.mounts:
             raise CgroupError(f"cgroup v{self.version} here has no file for {write.knob.value}")
-        mount, text = self.hierarchy.mounts[place[0]], text_of(write.knob, self.version, write.value)
+        mount = self.hierarchy.mounts[place[0]]
+        text = self._text_of(write, self._shown(mount, write.path, place[1]))
         before = ""
         with contextlib.suppress(FileNotFoundError):
             before = self._read(mount, write.path, place[1])
             if agrees(write.knob, self.version, text, before):
                 text = before
         return KnobValue(path=self._shown(mount, write.path, place[1]), value=text, before=before)
+
+    def _text_of(self, write: KnobWrite, path: str) -> str:
+        try:
+            return text_of(write.knob, self.version, write.value)
+        except InvalidInput as error:
+            raise CgroupError(f"{path} is not written: {error}") from error
 
     def keep(self, write: KnobWrite) -> None:
         """Let `drifted` compare the file with this value from now on. The newest value of a file counts, until `remove`."""
@@ -659,16 +681,10 @@ class CgroupTree:
         except OSError as error:
             if error.errno == errno.ENODEV:
                 # The group was removed after its file was opened.
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
+                raise FileNotFoundError(errno.ENOENT, "the group was removed meanwhile", path) from error
             name = errno.errorcode.get(error.errno or 0, "error")
-            raise CgroupError(f"{path}: {what} refused with {name} ({error.strerror})") from error
-
-
-def _writes_of(knob: Knob, name: str, text: str, before: str) -> tuple[tuple[str, str], ...]:
-    """File and text of each write that sets the knob: one, but for rules of devices under v1."""
-    if name == _SELF_FREEZING:
-        return (("freezer.state", "FROZEN" if text == "1" else "THAWED"),)
-    return access_writes(before, text) if knob is Knob.DEVICES and name != FENCE else ((name, text),)
+            means = what_refusal_means(os.path.basename(path), name, what)
+            raise CgroupError(f"{path}: {what} refused with {name} ({error.strerror}): {means}") from error
 
 
 def _has_sys_admin() -> bool:

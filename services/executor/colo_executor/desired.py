@@ -10,6 +10,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand
+from colo_executor.knob_table import KNOB_FILES
 from colo_executor.knobs import PERIOD_US, UNLIMITED, WEIGHT_LEAST, Knob, quota_us, weight_v1
 from colo_executor.order import KnobWrite
 
@@ -18,6 +19,7 @@ __all__ = [
     "MID_FACTOR",
     "DesiredPolicy",
     "MachineFacts",
+    "check_desired",
     "exclusive_batch_cpus",
     "given_batch_cpus",
     "huge_page_knobs",
@@ -52,6 +54,13 @@ class DesiredPolicy(Struct, frozen=True, kw_only=True):
     cap_at_request: bool = False
     pids_most: int = 4_096
     huge_pages_only_asked: bool = True
+
+
+def check_desired(policy: DesiredPolicy, field: str) -> None:
+    """Raise InvalidInput for the first value that the kernel would refuse for every replica."""
+    most = KNOB_FILES[Knob.PIDS_LIMIT].most
+    if not 1 <= policy.pids_most <= most:
+        raise InvalidInput(f"{field}_pids_most", f"must be from 1 to {most}", policy.pids_most)
 
 
 class MachineFacts(Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.model.withheld import withheld_cpus
 from colo_common.runtime.settings import Common
 from colo_executor.core import ExecutorPolicy
+from colo_executor.desired import check_desired
 from colo_executor.freeze import FreezePolicy
 from colo_executor.knobs import quota_us
 from colo_executor.lease import LeasePolicy
@@ -83,6 +84,7 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
         if hygiene.open_files_most < 64 or hygiene.core_bytes_most < 0:
             rule = "must be at least 64, and process_hygiene_core_bytes_most at least 0"
             raise InvalidInput("process_hygiene_open_files_most", rule, hygiene.open_files_most)
+        check_desired(self.process.desired, "process_desired")
         check_patterns(self.process.device_files, "process_device_files")
         check_users(self.process.users, account_of_name)
         check_unmanaged(self.process.unmanaged, self.process.subtree, "process_unmanaged")

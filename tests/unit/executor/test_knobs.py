@@ -1,9 +1,18 @@
 """Kernel files, what is written to them, and what counts as the same when it is read back."""
 
+from pathlib import Path
+
 import pytest
 
 from colo_common.model.invalid import InvalidInput
-from colo_executor.knobs import UNLIMITED, Knob, agrees, file_of, quota_us, text_of, weight_v1, weight_v2
+from colo_executor.cgroup import CgroupError, CgroupTree
+from colo_executor.desired import DesiredPolicy
+from colo_executor.knob_table import KNOB_FILES, FoundBy
+from colo_executor.knobs import UNLIMITED, Knob, agrees, file_of, quota_us, text_of, value_of, weight_v1, weight_v2
+from colo_executor.order import KnobWrite
+from colo_executor.process.settings import ProcessPolicy
+from colo_executor.settings import ExecutorSettings
+from tests.support.cgroup2_files import Cgroup2Files
 
 
 @pytest.mark.parametrize(
@@ -65,3 +74,74 @@ def test_a_value_of_the_wrong_kind_is_refused(knob, value):
     with pytest.raises(InvalidInput) as refused:
         text_of(knob, 1, value)
     assert refused.value.field == knob.value
+
+
+NUMBERS = [knob for knob in Knob if KNOB_FILES[knob].is_number]
+VERSIONS = [(knob, version) for knob in NUMBERS for version in (1, 2) if file_of(knob, version, 2 << 20)]
+
+
+def test_every_knob_has_a_row_with_a_unit_a_range_and_how_it_is_found():
+    assert set(KNOB_FILES) == set(Knob)
+    for knob, row in KNOB_FILES.items():
+        assert row.v1 or row.v2, knob
+        assert (row.least < row.most) is row.is_number, knob
+        assert bool(row.v1_word) <= bool(row.v1), knob
+        assert bool(row.v2_word) <= bool(row.v2), knob
+        assert (row.found_by is FoundBy.FILE) is (row.since is not None or not row.v2), knob
+
+
+@pytest.mark.parametrize(("knob", "version"), VERSIONS)
+def test_the_ends_of_the_range_are_written_and_what_lies_beyond_is_refused(knob, version):
+    row = KNOB_FILES[knob]
+    for value in (row.least, row.most, *([UNLIMITED] if row.word(version) else [])):
+        text_of(knob, version, value)
+    beyond = [row.most + 1, row.least - 1 if row.least - 1 != UNLIMITED else UNLIMITED - 1]
+    for value in (*beyond, *([] if row.word(version) else [UNLIMITED]), 1 << 80):
+        with pytest.raises(InvalidInput) as refused:
+            text_of(knob, version, value)
+        assert refused.value.field == knob.value
+        assert "must be" in refused.value.rule
+
+
+def test_the_rule_names_the_range_the_unit_and_the_word_for_no_limit():
+    def rule(knob, value):
+        with pytest.raises(InvalidInput) as refused:
+            text_of(knob, 2, value)
+        return refused.value.rule
+
+    assert rule(Knob.PIDS_LIMIT, -2) == "must be from 0 to 4194304 (processes), or -1 for no limit"
+    assert rule(Knob.CPU_WEIGHT, 1) == "must be from 2 to 262144 (v1 shares)"
+    assert rule(Knob.FROZEN, 2) == "must be 0 or 1"
+
+
+def test_a_number_beyond_the_range_never_reaches_the_kernel_and_the_file_is_named(tmp_path: Path, monkeypatch):
+    files = Cgroup2Files(tmp_path, monkeypatch)
+    tree = CgroupTree(str(files.root), "colo")
+    tree.make("")
+    files.writes.clear()
+    for act in (tree.write, tree.observed):
+        with pytest.raises(CgroupError, match="colo/pids.max is not written: pids-limit: must be from 0 to 4194304"):
+            act(KnobWrite(path="", knob=Knob.PIDS_LIMIT, value=1 << 40))
+    assert files.writes == []
+    assert tree.drifted() == (), "and it is not kept"
+
+
+def test_an_idle_groups_weight_reads_as_the_least():
+    assert value_of(Knob.CPU_WEIGHT, 2, "0") == value_of(Knob.CPU_WEIGHT, 2, "1") == 2
+
+
+@pytest.mark.parametrize("most", [0, (4 << 20) + 1])
+def test_a_limit_of_processes_that_the_kernel_would_refuse_is_refused_at_the_start(most):
+    policy = ProcessPolicy(desired=DesiredPolicy(pids_most=most))
+    with pytest.raises(InvalidInput, match=r"process_desired_pids_most: must be from 1 to 4194304"):
+        ExecutorSettings(process=policy).validate()
+
+
+def test_the_readme_lists_every_file_with_its_unit():
+    readme = (Path(__file__).parents[3] / "services/executor/README.md").read_text()
+    rows = [line for line in readme.splitlines() if line.startswith("| ") and "`" in line]
+    for row in KNOB_FILES.values():
+        names = [name.replace("{size}", "SIZE") for name in (row.v1, row.v2) if name]
+        assert any(all(f"`{name}`" in line for name in names) and row.unit.value in line for line in rows), (
+            f"{names} in {row.unit.value}"
+        )

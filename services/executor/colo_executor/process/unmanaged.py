@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from colo_common.events.enforcement import KnobValue
 from colo_common.model.invalid import InvalidInput
 from colo_executor.cgroup import CgroupError, CgroupTree
-from colo_executor.knobs import Knob, agrees, text_of
+from colo_executor.knobs import Knob, holds
 from colo_executor.local import Drift
 from colo_executor.order import KnobWrite, ordered_writes
 from colo_executor.process.reconcile import values_of
@@ -108,8 +108,7 @@ class UnmanagedTier:
                     only_unit[knob] = target.pop(knob)
                     continue
                 raise CgroupError(f"cgroup v{tree.version} has no file for {knob.value} there")
-            wrote, shown = (text_of(knob, tree.version, one) for one in (value, have[knob]))
-            if agrees(knob, tree.version, wrote, shown):
+            if holds(knob, tree.version, value, have[knob]):
                 # Rounded by the kernel, or as it should be.
                 target[knob] = have[knob]
         if target.get(Knob.MEMORY_LIMIT) != have.get(Knob.MEMORY_LIMIT) and Knob.MEMORY_LIMIT in target:
