@@ -57,6 +57,11 @@ class SimStream:
         """How long ago the message was stored, at least 1."""
         return max(now_ms - self._stored[seq][0], 1)
 
+    def empty(self) -> None:
+        """Lose everything but the number of the last message."""
+        for messages in (self.messages, self.newest, self._stored, self._ids):
+            messages.clear()
+
     def lose_since(self, since_ms: int) -> set[int]:
         """Lose the messages that were stored since then, and the knowledge of their ids; returns their numbers, used no more."""
         lost = {seq for seq, (at_ms, _) in self._stored.items() if at_ms >= since_ms}
@@ -134,6 +139,11 @@ class Consumer:
         for reader in finders:
             self._event_queue.after(_FOUND_OUT_MS, reader.find_missed, why)
         return len(finders)
+
+    def empty(self) -> None:
+        """Forget every message that was not acknowledged: the stream has none any more."""
+        self.unacked.clear()
+        self._unsent.clear()
 
     def _send(self, seq: int) -> None:
         readers = [reader for reader in self.readers if reader.boot.link.passes_in]
@@ -270,6 +280,13 @@ class WorldBus:
             for consumer in self._consumers[name]:
                 found += consumer.lose(lost, f"{name} lost {len(lost)} messages")
         return count, found
+
+    def empty(self) -> None:
+        """Lose every message of every stream. Nobody finds out: who had heard of them finds no gap."""
+        for name, stream in self.streams.items():
+            stream.empty()
+            for consumer in self._consumers[name]:
+                consumer.empty()
 
     def undelivered(self) -> Mapping[str, int]:
         """The number of unacknowledged messages of each named consumer, where there are any."""

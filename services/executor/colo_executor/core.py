@@ -44,6 +44,7 @@ from colo_executor.local import (
 from colo_executor.located_devices import DeviceAddress, located_devices
 from colo_executor.online import is_online, not_admitted
 from colo_executor.suspension import Suspension
+from colo_executor.unconfirmed import Unconfirmed
 
 __all__ = ["Executor", "ExecutorEvent", "ExecutorPolicy"]
 
@@ -71,7 +72,8 @@ class ExecutorPolicy(Struct, frozen=True, kw_only=True):
     """Limits of the core. A ceiling is published when it differs by `publish_band_pct`, at most once in `publish_interval_ms`.
 
     A command whose time is within `command_lease_ms` of now renews the lease. `ended_kept` ended attempts are remembered; those
-    that ended within `retell_ms` before a restart are published again.
+    that ended within `retell_ms` before a restart are published again. A replica that no order named for `unconfirmed_ms` is said
+    to run once more (0: never).
     """
 
     replicas_most: int = 1_000
@@ -81,6 +83,7 @@ class ExecutorPolicy(Struct, frozen=True, kw_only=True):
     publish_interval_ms: int = 1_000
     command_lease_ms: int = 15_000
     retell_ms: int = 600_000
+    unconfirmed_ms: int = 1_500_000
 
 
 class Executor:
@@ -108,6 +111,7 @@ class Executor:
         self._devices: tuple[DeviceAddress, ...] = ()
         self.ended = Ended(policy.ended_kept)
         self.suspension = Suspension(node)
+        self._unconfirmed = Unconfirmed(policy.unconfirmed_ms)
         self._drifts = DriftReporter(node)
         self._publisher = CeilingPublisher(
             node, band_pct=policy.publish_band_pct, interval_ms=policy.publish_interval_ms
@@ -156,19 +160,25 @@ class Executor:
             case ReplicasSuspended():
                 return self.suspension.done(event, now_ms)
             case Wake():
-                suspension = self.suspension.wake(self.active, now_ms)
-                return [*suspension, *self._kill_due(now_ms), *self._publisher.publish_due(self._has_batch(), now_ms)]
+                return [
+                    *self.suspension.wake(self.active, now_ms),
+                    *self._kill_due(now_ms),
+                    *self._publisher.publish_due(self._has_batch(), now_ms),
+                    *(self._started(self.active[name], again=True) for name in self._unconfirmed.due(now_ms)),
+                ]
             case _:
                 assert_never(event)
 
     def deadline_ms(self) -> int | None:
-        """The time of the next SIGKILL, the next fact about the ceiling, or the end of a restriction."""
+        """The time of the next SIGKILL, the next fact about the ceiling or an unconfirmed replica, or the end of a restriction."""
         due = [attempt.next_kill_ms for attempt in self.active.values() if attempt.next_kill_ms is not None]
         publish_ms = self._publisher.due_ms(self._has_batch())
         if publish_ms is not None:
             due.append(publish_ms)
         if (suspension_ms := self.suspension.deadline_ms()) is not None:
             due.append(suspension_ms)
+        if (unconfirmed_ms := self._unconfirmed.deadline_ms()) is not None:
+            due.append(unconfirmed_ms)
         return min(due, default=None)
 
     def check(self) -> None:
@@ -249,7 +259,9 @@ class Executor:
         waiting = self.waiting.get(placement.replica)
         # An attempt that is here stays, even when this copy of its order contradicts the first one.
         if active is not None and active.placement.attempt == placement.attempt:
-            return [] if active.phase is AttemptPhase.LAUNCHING else [self._started(active)]
+            if active.phase is AttemptPhase.RUNNING:
+                self._unconfirmed.confirm(placement.replica, now_ms)
+            return [] if active.phase is AttemptPhase.LAUNCHING else [self._started(active, again=True)]
         if waiting is not None and waiting.attempt == placement.attempt:
             return []
         refusal = refusal_of(placement, self.node)
@@ -317,6 +329,7 @@ class Executor:
         if active.phase is AttemptPhase.LAUNCHING:
             self.active[replica] = replace(active, stop=intent)
             return []
+        self._unconfirmed.forget(replica)
         next_kill_ms = intent.kill_at_ms if active.kills == 0 else active.next_kill_ms
         self.active[replica] = replace(active, phase=AttemptPhase.STOPPING, stop=intent, next_kill_ms=next_kill_ms)
         number = active.placement.attempt
@@ -347,6 +360,7 @@ class Executor:
             active, phase=AttemptPhase.RUNNING, since_ms=now_ms, pid=event.pid, knobs=event.knobs, stop=None
         )
         self.active[event.replica] = active
+        self._unconfirmed.confirm(event.replica, now_ms)
         effects: list[Effect] = [self._started(active)]
         if intent is not None:
             return effects + self._stop_active(event.replica, active, intent)
@@ -365,6 +379,7 @@ class Executor:
         if active is None or active.placement.attempt != event.attempt:
             return []
         del self.active[event.replica]
+        self._unconfirmed.forget(event.replica)
         self.suspension.exited(event.replica, event.attempt)
         cause, stop = self._cause(event, active), active.stop
         fact = ReplicaEnded(
@@ -411,7 +426,8 @@ class Executor:
             )
             self.active[placement.replica] = active
             if found.alive:
-                effects.append(self._started(active))
+                self._unconfirmed.confirm(placement.replica, now_ms)
+                effects.append(self._started(active, again=True))
             if found.stop is not None:
                 # A wall clock that was set back since the stop would leave it to run for as long.
                 latest_ms = now_ms + (found.stop.grace_ms or self.policy.grace_most_ms)
@@ -427,7 +443,7 @@ class Executor:
 
     # ------------------------------------------------------------ facts
 
-    def _started(self, active: ReplicaAttempt) -> Publish:
+    def _started(self, active: ReplicaAttempt, *, again: bool = False) -> Publish:
         placement = active.placement
         fact = ReplicaStarted(
             at_ms=active.since_ms,
@@ -438,6 +454,7 @@ class Executor:
             pid=active.pid,
             knobs=active.knobs,
             traceparent=placement.traceparent,
+            again=again,
         )
         key = attempt_key(placement.replica, placement.attempt)
         return Publish(fact=fact, id=f"executor:started:{self.node}:{key}", traceparent=placement.traceparent)

@@ -69,6 +69,9 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
             raise InvalidInput("watchdog_ms", rule, self.watchdog_ms)
         if not 100 <= self.reconcile_ms <= 3_600_000:
             raise InvalidInput("reconcile_ms", "must be from 100 to 3600000", self.reconcile_ms)
+        if self.orders.unconfirmed_ms and not 60_000 <= self.orders.unconfirmed_ms <= 86_400_000:
+            rule = "must be 0, or from 60000 to 86400000"
+            raise InvalidInput("orders_unconfirmed_ms", rule, self.orders.unconfirmed_ms)
         if not 0 < self.process.window_ms <= 10_000:
             raise InvalidInput("process_window_ms", "must be from 1 to 10000", self.process.window_ms)
         if not 4_096 <= self.process.output_most_bytes <= 1 << 40:

@@ -60,13 +60,16 @@ def on_placed(txn: JobTransaction, index: int, attempt: int, node: str, zones: t
 
 
 def on_started(txn: JobTransaction, index: int, fact: ReplicaStarted) -> None:
-    """Apply the start of an attempt. A node that started an attempt which is over or stopping is ordered to stop it."""
+    """Apply the start of an attempt. A node that started an attempt which is over or stopping is ordered to stop it.
+
+    A start that is told for the first time may only be late: what has ended is stopped where it is said to run again.
+    """
     replica = txn.job.records[index]
     if replica.state == "Assigned" and fact.attempt == replica.attempt:
         _run(txn, index, fact)
         return
-    is_stopping = fact.attempt == replica.attempt and replica.state == "Stopping"
-    if _is_over(replica, fact.attempt) or is_stopping:
+    should_not_run = replica.state == "Stopping" or (fact.again and _has_ended(replica))
+    if _is_over(replica, fact.attempt) or (fact.attempt == replica.attempt and should_not_run):
         txn.counters.late += 1
         trigger = f"started:{fact.boot_id}:{fact.seq}"
         txn.stop(index, fact.node, fact.attempt, _why_over(replica, fact.attempt), trigger)
@@ -179,7 +182,7 @@ def on_still_running(txn: JobTransaction, index: int, attempt: int, node: str, t
     replica = txn.job.records[index]
     if attempt > replica.attempt:
         txn.counters.future += 1
-    elif attempt < replica.attempt or replica.state in ("Stopping", "Backoff") or replica.state in REPLICA.terminal:
+    elif attempt < replica.attempt or replica.state == "Stopping" or _has_ended(replica):
         txn.stop(index, node, attempt, _why_over(replica, attempt), trigger)
     elif replica.state == "Unknown":
         _come_back(txn, index)
@@ -328,6 +331,11 @@ def _arm(txn: JobTransaction, index: int, wait_ms: int | None) -> None:
 def _is_over(replica: ReplicaRecord, attempt: int) -> bool:
     """Whether the attempt must not run: there is a newer one, or the replica was stopped."""
     return attempt < replica.attempt or (attempt == replica.attempt and replica.state == "Stopped")
+
+
+def _has_ended(replica: ReplicaRecord) -> bool:
+    """Whether the present attempt runs nowhere, as far as is known."""
+    return replica.state == "Backoff" or replica.state in REPLICA.terminal
 
 
 def _why_over(replica: ReplicaRecord, attempt: int) -> Reason:

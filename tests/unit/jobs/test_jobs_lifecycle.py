@@ -3,6 +3,7 @@
 from typing import TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from colo_common.events.fact import Fact
 from colo_common.events.job import (
@@ -479,3 +480,20 @@ def test_a_job_under_an_id_that_was_used_before_asks_for_a_newer_attempt(world: 
     assert requests_of(world.feed(rejected)) == []
     world.restart()
     assert [world.replica(f"j1/main/{index}").attempt for index in (0, 1)] == [4, 1]
+
+
+@pytest.mark.parametrize(("code", "state"), [(0, "Succeeded"), (1, "Backoff")])
+def test_what_has_ended_is_stopped_where_it_is_said_to_run_again_and_a_late_start_is_late(
+    world: JobsWorld, code: int, state: str
+) -> None:
+    world.submit(a_spec(a_task(replicas=2, max_retry=3)))
+    world.run("j1/main/0")
+    start = world.started("j1/main/0")
+    assert world.feed(replace(start, again=True)) == []
+    world.feed(world.ended("j1/main/0", code=code))
+    assert world.replica("j1/main/0").state == state
+    assert stops_of(world.feed(start)) == []
+    assert stops_of(world.feed(replace(start, again=True))) == [("n1", "j1/main/0", 1)]
+    assert world.replica("j1/main/0").state == state
+    # Of a job that nobody knows.
+    assert stops_of(world.feed(replace(start, replica="other/main/0", again=True))) == [("n1", "other/main/0", 1)]

@@ -28,7 +28,11 @@ class KnobValue(Struct, frozen=True, kw_only=True):
 
 
 class ReplicaStarted(Fact, frozen=True, kw_only=True):
-    """The replica's process runs in its own control group, whose values were read back."""
+    """The replica's process runs in its own control group, whose values were read back.
+
+    `again`: it was started before and still runs: it was ordered once more, an executor found it at its start, or no order named it
+    for long.
+    """
 
     node: NodeName
     replica: ReplicaName
@@ -37,6 +41,7 @@ class ReplicaStarted(Fact, frozen=True, kw_only=True):
     pid: Number = 0
     knobs: tuple[KnobValue, ...] = ()
     traceparent: str = ""
+    again: bool = False
 
 
 class ReplicaEnded(Fact, frozen=True, kw_only=True):

@@ -1,0 +1,113 @@
+"""Both stores are emptied, or restored as they were a while ago, while no node restarts: nothing runs on that nobody knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from msgspec.structs import replace
+
+from colo_common.model.placement import Attempt
+from colo_common.ports import Row
+from colo_executor.core import ExecutorPolicy
+from colo_scheduler.ledger.memory import MemoryLedger
+from colo_sim.faults import NO_NETWORK_FAULTS, FaultPlan
+from colo_sim.world import World, WorldSettings
+from colo_sim.world_client import JobPlan
+
+pytestmark = pytest.mark.sim
+
+MINUTE_MS = 60_000
+NO_FAULTS = FaultPlan(network_faults=NO_NETWORK_FAULTS, quiet_after_ms=0, weights=())
+SETTINGS = WorldSettings(
+    seed=5, nodes=3, jobs=6, online_jobs=4, jobs_within_ms=2 * MINUTE_MS, skew_most_ms=0, spikes=0, faults=NO_FAULTS
+)
+#: Until a replica that nobody orders is said to run, the order to stop it arrives, and its grace is over.
+STOPPED_MS = ExecutorPolicy().unconfirmed_ms + 2 * MINUTE_MS
+
+
+def for_hours(plan: JobPlan) -> JobPlan:
+    """The job with work for hours, and never cancelled."""
+    tasks = tuple(
+        replace(t, run=replace(t.run, work_mcpu_ms=t.request.cpu_mcpu * 600 * MINUTE_MS)) for t in plan.spec.tasks
+    )
+    return replace(plan, spec=replace(plan.spec, tasks=tasks), cancel_after_ms=None)
+
+
+@contextmanager
+def a_world() -> Iterator[World]:
+    """A world of work that lasts for hours, until the end of the block."""
+    with World(SETTINGS) as world:
+        world.client.plans = tuple(for_hours(plan) for plan in world.client.plans)
+        yield world
+        assert {node.executor.boots for node in world.nodes.values()} == {1}
+
+
+def running(world: World) -> set[Attempt]:
+    """What the machines run, whatever anybody believes."""
+    return {(one.replica, one.attempt) for node in world.nodes.values() for one in node.advance().replicas}
+
+
+def known(world: World) -> set[Attempt]:
+    """What jobs knows to be on a node."""
+    return {
+        (job.name(index), record.attempt)
+        for job in world.jobs_core.index.jobs.values()
+        for index, record in job.replicas()
+        if record.node
+    }
+
+
+def lose_all(world: World, rows: dict[str, dict[str, Row]], holds: object) -> None:
+    """Every service dies, and Redis is as it was with these rows and holds; the streams are empty."""
+    for process in world.services:
+        process.crash()
+    world.store.lose_since(rows)
+    world.ledger.truth.lose_since(holds)
+    world.bus.empty()
+    for process in world.services:
+        process.start()
+
+
+def test_what_runs_after_a_total_loss_is_stopped_by_the_node_that_never_restarted() -> None:
+    with a_world() as world:
+        world.run_until(3 * MINUTE_MS)
+        before = running(world)
+        assert len(before) > 10
+        lose_all(world, {}, MemoryLedger().state())
+        world.run_until(4 * MINUTE_MS)
+        assert (running(world), known(world)) == (before, set())
+        world.run_until(3 * MINUTE_MS + STOPPED_MS)
+        assert running(world) == known(world) == set()
+
+
+def test_what_a_restored_store_knows_runs_on_and_what_came_after_it_is_stopped() -> None:
+    with a_world() as world:
+        world.run_until(MINUTE_MS)
+        rows, holds = world.store.rows(), world.ledger.truth.state()
+        kept = running(world)
+        world.run_until(3 * MINUTE_MS)
+        later = running(world) - kept
+        lose_all(world, rows, holds)
+        world.run_until(3 * MINUTE_MS + STOPPED_MS)
+        assert running(world) == known(world) >= kept
+        assert not running(world) & later
+        assert any(replica.startswith("online-") for replica, _ in kept)
+
+
+@pytest.mark.parametrize("dies", ["nobody", "scheduler"])
+def test_what_a_living_jobs_service_knows_runs_on(dies: str) -> None:
+    with a_world() as world:
+        world.run_until(3 * MINUTE_MS)
+        before = running(world)
+        dead = [process for process in world.services if process.key == dies]
+        for process in dead:
+            process.crash()
+        world.store.lose_since({})
+        world.ledger.truth.lose_since(MemoryLedger().state())
+        world.bus.empty()
+        for process in dead:
+            process.start()
+        world.run_until(3 * MINUTE_MS + STOPPED_MS)
+        assert running(world) == known(world) == before
