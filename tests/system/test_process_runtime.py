@@ -349,6 +349,9 @@ async def test_after_kill_9_what_runs_is_adopted_and_what_ended_unseen_is_told_w
     go.touch()
     ended = Path(policy.state_dir) / "attempts" / "job.main.1@1" / "status"
     eventually_blocking(lambda: ended.read_text() == "7\n", "the replica to end while no executor lives")
+    # The shell that wrote it ends a moment later.
+    group = CgroupTree(ROOT, policy.subtree)
+    eventually_blocking(lambda: not group.pids("batch/job.main.1@1"), "its last process to end")
     runtime = ProcessRuntime(policy)
     try:
         adopted = await runtime.adopt(1)
