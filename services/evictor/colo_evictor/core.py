@@ -31,6 +31,7 @@ from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.partition import Partitions, PartitionsHeld, partition_of
 from colo_common.model.placement import attempt_key
 from colo_common.model.reasons import EndCause
+from colo_common.model.received_fences import ReceivedFences
 from colo_common.model.restriction import Restrictions
 from colo_evictor.budget import WINDOW_MS, Budget
 from colo_evictor.drains import Drain, drain_of, rank_leaving
@@ -129,6 +130,7 @@ class EvictorCore:
         self._forget_ms = forget_node_ms
         # The time since which a node is lost, or is known only from placements; the longest first.
         self._lost_since: OrderedDict[str, int] = OrderedDict()
+        self._fences = ReceivedFences()
         self.restrictions = Restrictions()
         self._drain_at_ms: int | None = None
         self._now_ms = 0
@@ -171,13 +173,8 @@ class EvictorCore:
                     node.withdrawn_ms = now_ms
                 return self._drain(event.node, now_ms)
             case FreshnessChanged():
-                node = self._node(event.node)
-                if event.freshness is not Freshness.FRESH:
-                    node.signals.clear()
-                if event.freshness is not Freshness.LOST:
-                    self._lost_since.pop(event.node, None)
-                elif event.node in self.nodes and event.node not in self._lost_since:
-                    self._lost_since[event.node] = now_ms
+                if self._fences.admits(event.node, event.fence, now_ms):
+                    self._freshness(event, now_ms)
                 return []
             case HoldsListed():
                 return self._listed(event, now_ms)
@@ -234,6 +231,15 @@ class EvictorCore:
                 if node is not None and len(node.terminating) > 1:
                     raise InvariantBroken("a node has more than one victim on its way out", node=name)
             yield _PIECE
+
+    def _freshness(self, event: FreshnessChanged, now_ms: int) -> None:
+        node = self._node(event.node)
+        if event.freshness is not Freshness.FRESH:
+            node.signals.clear()
+        if event.freshness is not Freshness.LOST:
+            self._lost_since.pop(event.node, None)
+        elif event.node in self.nodes and event.node not in self._lost_since:
+            self._lost_since[event.node] = now_ms
 
     def _sample_came(self, event: NodeUsageSampled | Undecoded, now_ms: int) -> list[Effect]:
         """Decode and take a sample of an own node. Of another one the newest is kept as it came."""

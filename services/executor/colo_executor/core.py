@@ -16,6 +16,7 @@ from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.reasons import EndCause, Reason
+from colo_common.model.received_fences import ReceivedFences
 from colo_common.model.slo import worst_online_violation
 from colo_executor.attempt import KILL_RETRY_MS, KILLS_MOST, AttemptPhase, ReplicaAttempt, job_of, refusal_of, signal_of
 from colo_executor.ceiling_publisher import CeilingPublisher
@@ -107,6 +108,7 @@ class Executor:
         self.active: dict[str, ReplicaAttempt] = {}
         self.waiting: dict[str, Placement] = {}
         self._generations: dict[type[Fact], int] = {}
+        self._fences = ReceivedFences()
         self._kept: KeptCpus | None = None
         self._devices: tuple[DeviceAddress, ...] = ()
         self.ended = Ended(policy.ended_kept)
@@ -135,7 +137,8 @@ class Executor:
                 intent = self._intent(EndCause.EVICTED, event.reason, event.grace_ms, now_ms, event.eviction)
                 return effects + self._stop(event.replica, event.attempt, intent, now_ms)
             case LeaseRenewed():
-                return [RenewLease(lease_ms=event.lease_ms)] if event.node == self.node else []
+                is_believed = event.node == self.node and self._fences.admits(event.node, event.fence, now_ms)
+                return [RenewLease(lease_ms=event.lease_ms)] if is_believed else []
             case NodeUsageSampled():
                 return self._sampled(event)
             case ReplicaLaunched():

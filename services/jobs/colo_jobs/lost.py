@@ -7,6 +7,7 @@ from msgspec import Struct
 from colo_common.events.fact import is_older
 from colo_common.events.node import FreshnessChanged
 from colo_common.model.freshness import FORGET_NODE_MS, Freshness
+from colo_common.model.received_fences import ReceivedFences
 
 __all__ = ["LostNodes"]
 
@@ -26,13 +27,16 @@ class LostNodes:
 
     def __init__(self, forget_ms: int = FORGET_NODE_MS) -> None:
         self._nodes: dict[str, _Change] = {}
+        self._fences = ReceivedFences()
         self._forget_ms = forget_ms
 
     def __len__(self) -> int:
         return len(self._nodes)
 
     def record(self, event: FreshnessChanged, now_ms: int) -> bool:
-        """Record a change of freshness; False when a newer one of the node is known already."""
+        """Record a change of freshness; False when a newer one of the node is known, or its publisher was replaced there."""
+        if not self._fences.admits(event.node, event.fence, now_ms):
+            return False
         last = self._nodes.pop(event.node, None)
         if last is not None and is_older(event, last.fact):
             self._nodes[event.node] = last

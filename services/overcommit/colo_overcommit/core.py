@@ -33,10 +33,12 @@ from colo_common.model.freshness import FORGET_NODE_MS, Freshness, freshness_of
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.partition import Partitions, PartitionsHeld, partition_of
 from colo_common.model.placement import Placement, attempt_key
+from colo_common.model.received_fences import ReceivedFences
 from colo_common.model.restriction import Restrictions, restriction_text
 from colo_overcommit.allocatable import Limit, ZoneInputs, allocatable_of_zone, with_reclaim
 from colo_overcommit.check_published import check_published
 from colo_overcommit.dropped import Dropped
+from colo_overcommit.events import Event
 from colo_overcommit.explain import explain
 from colo_overcommit.external import bounds_with, unexpired, with_external
 from colo_overcommit.fleet_guard import NO_GUARD, BusReachable, FleetGuard, GuardPolicy
@@ -62,28 +64,6 @@ from colo_overcommit.watch import Watch
 
 __all__ = ["Event", "OvercommitCore"]
 
-Event = (
-    NodeTopologyReported
-    | NodeUsageSampled
-    | Undecoded
-    | PlacementsDecided
-    | PlacementsReleased
-    | ReservationChanged
-    | HoldsReply
-    | HoldsListed
-    | RestrictionsChanged
-    | PolicyChanged
-    | EvictionRequested
-    | EvictionFinished
-    | AllocatableChanged
-    | FreshnessChanged
-    | PartitionsHeld
-    | HistoriesLoaded
-    | ExternalCapacityChanged
-    | RequestReceived
-    | BusReachable
-    | Wake
-)
 _NODES_MAX = 50_000
 # About 3 ms; a node of many zones counts as several.
 _CHECKED_AT_ONCE = 300
@@ -116,6 +96,7 @@ class OvercommitCore:
         self.followed = FollowedPolicy(policy)
         self.nodes: dict[str, KnownNode] = {}
         self.dropped = Dropped()
+        self._fences = ReceivedFences()
         self.restrictions = Restrictions()
         self._histories = StoredHistories(self.dropped)
         self._take_back = TakeBack()
@@ -416,7 +397,7 @@ class OvercommitCore:
 
     def _take_published(self, event: AllocatableChanged, now_ms: int) -> None:
         """Take over the number of a node that another instance, or an earlier start, published."""
-        known = self._known(event.node) if self.partitions.count else None
+        known = self._published_of(event, now_ms)
         if known is None or (self.partitions.owns(event.node) and known.published is not None):
             return
         last = known.published
@@ -425,9 +406,18 @@ class OvercommitCore:
         known.published = event
         known.is_changed = False
 
+    def _published_of(self, event: AllocatableChanged | FreshnessChanged, now_ms: int) -> KnownNode | None:
+        """The node of which another instance, or this one, said that; None where it counts no more, or nobody shares the work."""
+        known = self._known(event.node) if self.partitions.count else None
+        if known is None or self._fences.admits(event.node, event.fence, now_ms):
+            return known
+        # The last number of the node that the bus keeps may be of an instance that was replaced here: the next sample publishes.
+        known.is_changed = known.is_changed or event.fence < self.partitions.fence_of(event.node)
+        return None
+
     def _take_freshness(self, event: FreshnessChanged, now_ms: int) -> None:
         """Take over the state of a node that another instance, or an earlier start, published."""
-        known = self._known(event.node) if self.partitions.count else None
+        known = self._published_of(event, now_ms)
         if known is None or (self.partitions.owns(event.node) and known.sample is not None):
             return
         known.freshness = event.freshness

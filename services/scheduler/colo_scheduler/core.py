@@ -28,6 +28,7 @@ from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.freshness import FORGET_NODE_MS
 from colo_common.model.partition import Partitions, PartitionsHeld
 from colo_common.model.placement import Attempt
+from colo_common.model.received_fences import ReceivedFences
 from colo_scheduler.audit import StateAudit
 from colo_scheduler.cluster.arrival import arrived
 from colo_scheduler.cluster.cluster import Cluster, View
@@ -109,6 +110,7 @@ class SchedulerCore:
         self._evictions = EvictionHistory(self.cluster, self.commits.held, self._over)
         self._holds_listing = HoldsListing(self.commits, is_shared=shards > 0)
         self._forgetting = Forgetting(forget_node_ms, self.cluster, self.commits, self.counts)
+        self._fences = ReceivedFences()
         self._releasing: dict[Attempt, None] = {}
         self._confirming: dict[Attempt, None] = {}
         self._ledger_retry = LedgerRetry(self.policy, self.counts)
@@ -276,8 +278,10 @@ class SchedulerCore:
         self._audit.check()
 
     def _hear_of(self, fact: AllocatableChanged | FreshnessChanged, now_ms: int) -> None:
-        """Take what overcommit says of a node, which is as old as its `at_ms`."""
-        if isinstance(fact, AllocatableChanged):
+        """Take what overcommit says of a node, which is as old as its `at_ms`; nothing of an instance that was replaced."""
+        if not self._fences.admits(fact.node, fact.fence, now_ms):
+            received = False
+        elif isinstance(fact, AllocatableChanged):
             received = self.cluster.on_allocatable(fact)
         else:
             received = self.cluster.on_freshness(fact)

@@ -62,3 +62,13 @@ def test_what_is_placed_there_keeps_a_node() -> None:
     core.handle(PlacementsReleased(nodes=(NodeRelease(node="n1", attempts=(("j/t/0", 1),)),)), 2 * HOUR_MS)
     at(core, 4 * HOUR_MS)
     assert core.nodes == {}
+
+
+def test_an_instance_of_overcommit_that_was_replaced_loses_no_node() -> None:
+    core = a_core()
+    for state, fence in ((Freshness.FRESH, 8), (Freshness.LOST, 5)):
+        fact = FreshnessChanged(
+            node="n1", freshness=state, previous=Freshness.FRESH, sample_seq=1, age_ms=0, at_ms=10, fence=fence
+        )
+        core.handle(fact, 10)
+    assert core.deadline_ms() is None

@@ -3,6 +3,7 @@
 import pytest
 
 from colo_common.events.job import StopReplicas
+from colo_common.events.node import LeaseRenewed
 from colo_common.model.reasons import EndCause, Reason
 from colo_executor.core import Executor, ExecutorPolicy
 from colo_executor.lease import Lease, LeasePhase, LeasePolicy, expired_at, renewed
@@ -30,6 +31,19 @@ POLICY = ExecutorPolicy(command_lease_ms=15_000)
 def test_only_an_order_of_now_renews_the_lease(at_ms: int, renews: bool) -> None:
     order = StopReplicas(at_ms=at_ms, node="n1", generation=1, stops=())
     assert Executor("n1", POLICY).handle(order, NOW_MS) == ([RenewLease()] if renews else [])
+
+
+def test_a_lease_of_an_instance_that_was_replaced_is_none() -> None:
+    executor = Executor("n1", POLICY)
+
+    def renewed_by(fence: int, node: str = "n1") -> bool:
+        lease = LeaseRenewed(node=node, sample_seq=1, batch_cpu_mcpu=1_000, lease_ms=15_000, fence=fence)
+        return executor.handle(lease, NOW_MS) == [RenewLease(lease_ms=15_000)]
+
+    assert [renewed_by(fence) for fence in (5, 8, 5, 8, 0)] == [True, True, False, True, True]
+    # Of another node nothing is learned.
+    assert not renewed_by(9, "n2")
+    assert renewed_by(8)
 
 
 @pytest.mark.parametrize(("asked_ms", "length_ms"), [(0, 1_000), (1_500, 1_500), (2_000, 2_000), (90_000, 2_000)])

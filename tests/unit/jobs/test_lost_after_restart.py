@@ -42,3 +42,27 @@ def test_nodes_whose_freshness_is_old_are_forgotten() -> None:
     assert len(lost) == 2
     assert lost.is_lost("n9")
     assert not lost.is_lost("n0")
+
+
+def test_an_instance_of_overcommit_that_was_replaced_loses_no_node() -> None:
+    def reported(state: Freshness, boot: str, fence: int) -> FreshnessChanged:
+        return FreshnessChanged(
+            node="n1",
+            freshness=state,
+            previous=Freshness.STALE,
+            sample_seq=1,
+            age_ms=0,
+            boot_id=boot,
+            seq=1,
+            fence=fence,
+        )
+
+    lost = LostNodes()
+    assert lost.record(reported(Freshness.FRESH, "new", 8), 1_000)
+    assert not lost.record(reported(Freshness.LOST, "old", 5), 2_000)
+    assert not lost.is_lost("n1")
+    # The next holder may find it lost, and so may one that is alone by its settings.
+    assert lost.record(reported(Freshness.LOST, "newer", 9), 3_000)
+    assert lost.is_lost("n1")
+    assert lost.record(reported(Freshness.FRESH, "alone", 0), 4_000)
+    assert not lost.is_lost("n1")

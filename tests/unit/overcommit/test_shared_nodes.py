@@ -196,6 +196,30 @@ def test_what_was_lost_while_nobody_held_it_is_said_by_the_next_holder() -> None
     ]
 
 
+def test_a_number_of_an_instance_that_was_replaced_is_not_taken_over_and_is_published_over() -> None:
+    two = Two()
+    for second in range(4):
+        two.sample(second)
+    old, holder = two.cores
+    assert facts(holder, PartitionsHeld(fences=((0, 3), (1, 1))), 4_000) == []
+    node = NODES[0]
+    last = holder.nodes[node].published
+    assert last is not None
+    # The one that has lost the store goes on for a while, and its number is what the bus keeps last.
+    two.hear(structs.replace(last, boot_id="new", fence=3), 4_100)
+    late = structs.replace(last, batch_cpu_mcpu=last.batch_cpu_mcpu + 1_000, boot_id="old", fence=2)
+    assert facts(holder, late, 4_200) == []
+    assert holder.nodes[node].published == last
+    second = as_it_came(a_sample(node, seq=9, zones=((4000, 8), (4000, 8)), at_ms=5_000))
+    published = facts(holder, second, 5_000)
+    assert kinds(published) == {AllocatableChanged, LeaseRenewed}
+    # One that does not hold the node takes over the number of the holder and no other.
+    assert old.nodes[node].published is not None
+    facts(old, PartitionsHeld(fences=()), 5_000)
+    facts(old, late, 5_100)
+    assert old.nodes[node].published.batch_cpu_mcpu == last.batch_cpu_mcpu
+
+
 def test_what_is_given_up_is_not_acted_on_any_more() -> None:
     two = Two()
     for second in range(4):

@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from colo_common.events.fact import Fact
+from colo_common.events.fact import Fact, FencedFact
 from colo_common.model.constraints import Taint
 from colo_common.model.freshness import Freshness
 from colo_common.model.node_rules import UNRULED, NodeRules
@@ -456,7 +456,7 @@ class PromiseRisk(Struct, frozen=True, kw_only=True):
     memory: ResourceRisk
 
 
-class AllocatableChanged(Fact, frozen=True, kw_only=True):
+class AllocatableChanged(FencedFact, frozen=True, kw_only=True):
     """The allocatable of batch work on a node; node values are the sums of the zones. All numbers come from sample `sample_seq`.
 
     It is never below what running batch replicas hold. The bus keeps the last one of each node. `load` is the node's usage in this
@@ -466,7 +466,6 @@ class AllocatableChanged(Fact, frozen=True, kw_only=True):
     not fresh.
     """
 
-    node: NodeName
     sample_seq: Number
     sampled_at_ms: Ms
     freshness: Freshness
@@ -482,19 +481,17 @@ class AllocatableChanged(Fact, frozen=True, kw_only=True):
     mid: tuple[ZoneMid, ...] = ()
 
 
-class LeaseRenewed(Fact, frozen=True, kw_only=True):
+class LeaseRenewed(FencedFact, frozen=True, kw_only=True):
     """The control plane received sample `sample_seq` of the node, so batch work may go on for `lease_ms` from now. Lossy."""
 
-    node: NodeName
     sample_seq: Number
     batch_cpu_mcpu: Mcpu
     lease_ms: Ms
 
 
-class FreshnessChanged(Fact, frozen=True, kw_only=True):
+class FreshnessChanged(FencedFact, frozen=True, kw_only=True):
     """The freshness of a node's samples changed. The jobs service requeues the replicas of a `lost` node."""
 
-    node: NodeName
     freshness: Freshness
     previous: Freshness
     sample_seq: Number

@@ -8,7 +8,7 @@ from msgspec import ValidationError, msgpack, structs
 
 from colo_common.events.effects import Publish
 from colo_common.events.eviction import EvictReplica
-from colo_common.events.fact import Fact
+from colo_common.events.fact import Fact, FencedFact
 from colo_common.events.job import StopReplicas
 from colo_common.events.registry import event_of, subject_of
 from colo_common.events.service import DeadLettered
@@ -24,6 +24,8 @@ _HEADERS_KEPT: Final = 32
 _HEADERS_BYTES_MOST: Final = 16_384
 # In base64, with headers and the envelope, it fits in a message of the server's default limit of 1 MiB.
 _DATA_BYTES_MOST: Final = 512 * 1024
+# The fence of who does not hold the node any more: below every other, and not 0, which is that of an instance that is alone.
+_REPLACED: Final = 1
 
 # Subject, body, id and traceparent. The headers are computed from these, so that no row stores them.
 _Kept = tuple[str, bytes, str, str]
@@ -44,7 +46,9 @@ class Stamp:
     """Gives each message of one start of one service its number and times."""
 
     def __init__(self, service: str, boot_id: str, clock: Clock, fence: Callable[[str], int] | None = None) -> None:
-        """`fence`: under which orders to a node are given; their `generation` names it, and nodes refuse orders of older ones."""
+        """`fence`: under which the service acts on a node, 0 where it does not hold it. Orders to the node name it as their
+        `generation`, and the node refuses those of older ones; so does `fence` of what is said of the node.
+        """
         self._fence = fence
         self._service = service
         self.boot_id = boot_id
@@ -65,10 +69,16 @@ class Stamp:
             seq=self._seq,
             sent_us=self._clock.wall_us(),
         )
+        id_ = publish.id
         if self._fence is not None and kind.is_order:
-            fact = structs.replace(fact, generation=self._fence(_node_of(fact)))
+            fact = structs.replace(fact, generation=self._fence(_node_of(fact)) or _REPLACED)
+        elif self._fence is not None and isinstance(fact, FencedFact):
+            fence = self._fence(fact.node) or _REPLACED
+            fact = structs.replace(fact, fence=fence)
+            # What two holders say of one sample are two messages, of which the stream must not drop the newer one.
+            id_ = f"{id_}:{fence}" if id_ else ""
         # Every durable message has an id, so that the stream drops it when it is sent again from the outbox or after a lost answer.
-        msg_id = _header_text(publish.id) or (f"{self._service}:{self.boot_id}:{self._seq}" if kind.durable else "")
+        msg_id = _header_text(id_) or (f"{self._service}:{self.boot_id}:{self._seq}" if kind.durable else "")
         return Outgoing(
             subject=kind.subject or subject_of(fact),
             data=encode(fact),

@@ -4,7 +4,7 @@ from typing import Final, TypeVar
 
 from msgspec import structs
 
-from colo_common.events.fact import Fact, is_older
+from colo_common.events.fact import Fact, FencedFact, is_older
 
 __all__ = ["arrived", "is_overtaken"]
 
@@ -22,10 +22,13 @@ def arrived(fact: F, now_ms: int) -> F:
     return fact if now_ms - fact.at_ms > _SURELY_OLD_MS else structs.replace(fact, at_ms=now_ms)
 
 
-def is_overtaken(fact: Fact, than: Fact) -> bool:
+def is_overtaken(fact: FencedFact, than: FencedFact) -> bool:
     """Whether `fact` was published before `than`, where both have the moments of `arrived` or of a replay as their times.
 
     Of one start of a service its numbers say so. Facts of different starts and of different subjects arrive in any order, because
-    each subject is replayed by itself: then the moments do, and of two equal ones the later arrival is the newer.
+    each subject is replayed by itself: then the moments do, and of two equal ones the later arrival is the newer. Before all that
+    their fences do, where both have one and these differ.
     """
+    if 0 < fact.fence != than.fence > 0:
+        return fact.fence < than.fence
     return is_older(fact, than) if fact.boot_id == than.boot_id else fact.at_ms < than.at_ms

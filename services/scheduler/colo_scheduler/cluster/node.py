@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from colo_common.events.fact import Fact
+from colo_common.events.fact import Fact, FencedFact
 from colo_common.events.node import AllocatableChanged, NodeTopologyReported, ZoneAllocatable, ZoneMid
 from colo_common.model.colocation import admits_batch, admits_online
 from colo_common.model.constraints import Taint, Toleration
@@ -87,7 +87,7 @@ class Node:
         self.allocatable: AllocatableChanged | None = None
         self.freshness = Freshness.UNKNOWN
         self.freshness_at_ms = 0
-        self.freshness_of: Fact | None = None
+        self.freshness_of: FencedFact | None = None
         self.zone_ids: tuple[int, ...] = ()
         self.sockets: tuple[int, ...] = ()
         self.holds: dict[Attempt, tuple[ZoneShare, ...]] = {}
