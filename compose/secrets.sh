@@ -44,6 +44,9 @@ give_all() {
         mv /secrets/redis/admin-password /secrets/redis/admin-password-before
     fi
     put $users/admin.redis-password /secrets/redis/admin-password
+    # The last step: everybody has what these users say.
+    cp $users/users.json /secrets/all/given.new
+    mv /secrets/all/given.new /secrets/all/given
 }
 
 certificates() {
@@ -87,6 +90,9 @@ start() {
         give_all
         echo "$node" > /secrets/all/node
         echo "secrets: made for the machine $node"
+    elif ! cmp -s $users/users.json /secrets/all/given; then
+        give_all
+        echo "secrets: given out, since a change of them was broken off"
     else
         echo "secrets: they are there already"
     fi

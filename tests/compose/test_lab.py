@@ -256,6 +256,15 @@ def test_all_keys_and_passwords_are_rotated_without_a_stop(containers: Container
     )
 
 
+def test_a_change_of_credentials_that_was_broken_off_is_given_out_at_the_next_start(containers: Containers):
+    run = ("run", "--rm", "--no-deps")
+    broken = "rm /secrets/all/given /secrets/feed/nkey"
+    containers.compose(*run, "--entrypoint", "sh", "secrets", "-c", broken)
+    assert "broken off" in containers.compose(*run, "secrets")
+    assert containers.compose("exec", "-T", "feed", "cat", "/etc/colo/nkey").split()[1] == "feed"
+    assert "they are there already" in containers.compose(*run, "secrets")
+
+
 def test_log_lines_are_json(containers: Containers):
     for name in ("jobs", "scheduler", "gateway", "sim"):
         text = containers.compose("logs", "--no-log-prefix", name)
