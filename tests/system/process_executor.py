@@ -1,7 +1,8 @@
 """A process runtime in a process of its own, to be killed: `python -m tests.system.process_executor STATE SUBTREE MODE COMMAND...`.
 
 It starts one replica for each command (a shell script), says `started`, and waits for ever. MODE `gate` dies at the moment at which
-the first replica's gate would open.
+the first replica's gate would open. MODE `watched` writes a ceiling of 1.5 CPUs and beats for a watchdog, which gives batch work a
+floor of 0.2 CPUs half a second after the last beat.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from colo_executor.local import ReplicaLaunched, SignalReplica, StopIntent
 from colo_executor.process import launch
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
+from colo_executor.process.watched import Watched
 from tests.support.builders import a_placement
 
 
@@ -30,8 +32,16 @@ async def main(state_dir: str, subtree: str, mode: str, *scripts: str) -> None:
     if mode == "stop":
         intent = StopIntent(cause="stopped", reason="cancelled", kill_at_ms=12_345, grace_ms=600_000)
         await runtime.signal(SignalReplica(replica="job/main/0", attempt=1, signal="term", intent=intent))
+    watched = None
+    if mode == "watched":
+        runtime.set_ceiling(1_500)
+        watched = Watched(runtime.quota_path, 20_000, 500, runtime.frozen_path, runtime.take_watchdog)
     print("started", flush=True)  # noqa: T201
-    await asyncio.Event().wait()
+    forever = asyncio.get_running_loop().create_future()
+    while watched is not None:
+        watched.beat()
+        await asyncio.wait((forever,), timeout=0.02)
+    await forever
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
@@ -41,7 +43,7 @@ def executor_service(
     metrics: Metrics,
     span: SpanSink = no_span,
     seed: int | None = None,
-    beat: Callable[[], None] = lambda: None,
+    watched: Watched | None = None,
 ) -> tuple[Service, ExecutorShell]:
     """The service of one node and its shell. The caller must also run the shell's reflex, `run_teller` and `run_reconcile`."""
     only_observes = settings.rules.only_observes
@@ -55,9 +57,15 @@ def executor_service(
         span=span,
         reconcile_ms=settings.reconcile_ms,
         observes=(*settings.observe, OBSERVE_NODE) if only_observes else settings.observe,
-        beat=beat,
+        beat=_nothing if watched is None else watched.beat,
         yields=core.suspension.is_held,
     )
+
+    async def restore() -> Sequence[Struct]:
+        if watched is not None:
+            watched.start_no_more()
+        return await shell.restore()
+
     service = Service(
         name=NAME,
         core=core,
@@ -66,7 +74,7 @@ def executor_service(
         subscriptions=executor_hears(node),
         perform=shell.perform,
         load=shell.load,
-        leave=shell.restore if settings.on_exit == "restore" else shell.leave,
+        leave=restore if settings.on_exit == "restore" else shell.leave,
         metrics=metrics,
         seed=seed,
         # An executor answers no requests, so service discovery need not list thousands of them.
@@ -100,15 +108,15 @@ async def build(process: ServiceProcess, settings: ExecutorSettings) -> None:
     watched = None
     if settings.watchdog_ms:
         floor_us = settings.floor_us(len(online_cpus(settings.process.sys_root)) * 1_000)
-        watched = Watched(runtime.quota_path, floor_us, settings.watchdog_ms, runtime.frozen_path)
+        watched = Watched(
+            runtime.quota_path, floor_us, settings.watchdog_ms, runtime.frozen_path, runtime.take_watchdog
+        )
         process.background(watched.look_after())
         process.at_close(watched.leave)
-    _add(process, settings, runtime, (lambda: None) if watched is None else watched.beat)
+    _add(process, settings, runtime, watched)
 
 
-def _add(
-    process: ServiceProcess, settings: ExecutorSettings, runtime: Runtime, beat: Callable[[], None] = lambda: None
-) -> None:
+def _add(process: ServiceProcess, settings: ExecutorSettings, runtime: Runtime, watched: Watched | None = None) -> None:
     service, shell = executor_service(
         settings.node or node_name(socket.gethostname()),
         runtime,
@@ -117,12 +125,16 @@ def _add(
         settings,
         metrics=process.metrics,
         span=process.telemetry.span,
-        beat=beat,
+        watched=watched,
     )
     process.add(service)
     process.background(shell.run_reflex())
     process.background(shell.run_teller(service.inject))
     process.background(shell.run_reconcile(service.inject))
+
+
+def _nothing() -> None:
+    """Beat for no watchdog."""
 
 
 def open_runtime(settings: ExecutorSettings) -> ProcessRuntime:

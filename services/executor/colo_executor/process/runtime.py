@@ -5,7 +5,6 @@ import contextlib
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -15,10 +14,9 @@ from msgspec.structs import replace
 from colo_common.events.enforcement import KnobValue, PlacementRefused
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.placement import Placement, attempt_key, replica_token
-from colo_common.model.qos import QosClass
+from colo_common.model.placement import Placement, replica_token
 from colo_common.model.reasons import Reason
-from colo_executor.cgroup import CgroupError, CgroupTree
+from colo_executor.cgroup import CgroupError
 from colo_executor.desired import BATCH
 from colo_executor.inventory import ShareRefused, check_shares
 from colo_executor.journal import JournalFile
@@ -61,7 +59,7 @@ from colo_executor.process.boot_time import by_this_clock, with_boot_time
 from colo_executor.process.core_cookies import CoreCookies
 from colo_executor.process.ending import Ending, RunningAttempt
 from colo_executor.process.fast import FastReader
-from colo_executor.process.found import class_of, first_process, placement_in
+from colo_executor.process.found import first_process
 from colo_executor.process.hygiene import settle
 from colo_executor.process.kill_tier import SUFFIX
 from colo_executor.process.launch import (
@@ -81,9 +79,11 @@ from colo_executor.process.run_as import NO_NEW_PRIVS, UserIds, account_of, pref
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.sibling_cgroups import SiblingCgroups
 from colo_executor.process.stall_reader import StallReader, unified_root
+from colo_executor.process.strangers import strangers
 from colo_executor.process.terminating import Terminating, command_of
 from colo_executor.process.tier import Tier, group_of
 from colo_executor.process.unmanaged import UnmanagedTier
+from colo_executor.process.watchdog_group import WATCHDOG_SUFFIX
 
 __all__ = ["ProcessRuntime"]
 
@@ -107,6 +107,7 @@ class ProcessRuntime:
         self._output_dir = Path(policy.output_dir or policy.state_dir)
         self._journal = JournalFile(self._state_dir)
         try:
+            self._journal.note(Booted(boot_id=boot_id(policy.proc_root)))
             self._tier = Tier(policy, self._journal)
             self._tier.tree.check_writable()
             self._online = OnlineTier(self._tier, policy.desired, is_on=admits_online, kept=KeptCpus(withheld=withheld))
@@ -185,12 +186,12 @@ class ProcessRuntime:
         """
         state = self._journal.state
         homes = {key: self._home_of(entry.placement, entry.pid) for key, entry in state.launched.items()}
-        strangers, remarks = await asyncio.to_thread(self._look)
-        unknown = [running for running in strangers if running.token not in {home.token for home in homes.values()}]
+        found_here, remarks = await asyncio.to_thread(strangers, state, self._tier.tree, self._online.tree)
+        unknown = [running for running in found_here if running.token not in {home.token for home in homes.values()}]
         for running in (*homes.values(), *unknown):
             self._tier_of(running.placement).reserve_adopted(running.token, running.placement)
         self._online.kept_before(self._kept_before())
-        await asyncio.to_thread(self._prepare, boot_id(self._policy.proc_root))
+        await asyncio.to_thread(self._prepare)
         found = []
         for key, running in homes.items():
             entry = state.launched[key]
@@ -247,34 +248,6 @@ class ProcessRuntime:
         return AdoptedReplica(
             placement=running.placement, pid=running.pid, launched_at_ms=entry.at_ms, alive=is_alive, stop=stop
         )
-
-    def _look(self) -> tuple[list[RunningAttempt], list[str]]:
-        """The attempts whose groups the kernel has and the journal lacks, and a sentence for each group that was not expected."""
-        journal, runs, remarks = self._journal.state, [], []
-        for tree, group, name in self._groups():
-            qos_token = (QosClass.BE, name) if tree is self._tier.tree else class_of(name)
-            placement = None if qos_token is None else placement_in(tree, group, qos_token[1], qos_token[0])
-            if qos_token is None or placement is None:
-                remarks.append(f"the control group {tree.name}/{group} is no replica of colo and is left alone")
-                continue
-            key = attempt_key(placement.replica, placement.attempt)
-            if key in journal.launched:
-                continue
-            if key in journal.ended and (is_online(placement) or not tree.remove_now(group)):
-                remarks.append(
-                    f"{key} has ended by the journal, and its control group {tree.name}/{group} is still there"
-                )
-                continue
-            if key not in journal.ended:
-                remarks.append(f"{key} was not in the journal and is adopted by its control group {tree.name}/{group}")
-                runs.append(RunningAttempt(placement=placement, token=qos_token[1], tree=tree, group=group, pid=0))
-        return runs, remarks
-
-    def _groups(self) -> Iterator[tuple[CgroupTree, str, str]]:
-        for name in self._tier.tree.children(BATCH):
-            yield self._tier.tree, group_of(name), name
-        for name in self._online.tree.children(""):
-            yield self._online.tree, name, name
 
     async def _clear_left(self) -> None:
         """End what an earlier executor was killing when it died."""
@@ -460,6 +433,20 @@ class ProcessRuntime:
         """The file with the quota of batch work."""
         return self._tier.tree.quota_path(BATCH)
 
+    def take_watchdog(self, pid: int) -> str:
+        """Move the watchdog into a control group of its own, and end those of earlier executors.
+
+        Returns "", or why it stays in the executor's groups. After `restore` it does, because no group is made any more.
+        """
+        with self._reconciling:
+            if self._is_over:
+                return ""
+            try:
+                self._tier.take_watchdog(pid)
+            except (CgroupError, OSError) as error:
+                return str(error)
+        return ""
+
     async def reconcile(self, *, observes: bool = False) -> Drift | None:
         """Read every kept file and put back the values that another program changed; None when nothing changed.
 
@@ -536,8 +523,7 @@ class ProcessRuntime:
             return self._online.drop(running.token, running.placement)
         return self._tier.drop(running.token)
 
-    def _prepare(self, boot: str) -> None:
-        self._journal.note(Booted(boot_id=boot))
+    def _prepare(self) -> None:
         self._tier.prepare(self._online.batch_cpus)
         machine = self._tier.machine
         if machine is not None and Knob.DEVICES not in machine.has and self._policy.devices == "given":
@@ -547,7 +533,7 @@ class ProcessRuntime:
                 self._log.info("unmanaged-groups", paths=[knob.path for knob in kept.knobs], failed=list(kept.failed))
         tree = self._tier.tree
         unified = unified_root(tree.root)
-        own = (tree.name, f"{tree.name}{SUFFIX}")
+        own = (tree.name, f"{tree.name}{SUFFIX}", f"{tree.name}{WATCHDOG_SUFFIX}")
         self._fast = FastReader(
             total_path=tree.usage_path("/"),
             batch_path=tree.usage_path("batch"),

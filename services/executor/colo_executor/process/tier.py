@@ -41,6 +41,7 @@ from colo_executor.process.machine import cpu_rows, huge_pages_asked, machine_of
 from colo_executor.process.reconcile import put_back, values_of
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.systemd_units import units_of_this_machine
+from colo_executor.process.watchdog_group import WATCHDOG_SUFFIX, WatchdogGroup
 from colo_executor.suppress_cpus import narrowed
 from colo_executor.unit_properties import unit_property_at
 
@@ -83,6 +84,7 @@ class Tier:
         self.online_tree = self.open(f"{policy.subtree}{ONLINE_SUFFIX}")
         self.units = units_of_this_machine(policy.cgroup_root, self._note_old_value)
         self._kill_tier = KillTier(self.open(f"{policy.subtree}{SUFFIX}", CONTROLLERS))
+        self._watchdog = WatchdogGroup(self.open(f"{policy.subtree}{WATCHDOG_SUFFIX}"), policy.sys_root)
 
     def open(self, name: str, controllers: Mapping[int, Sequence[str]] | None = None) -> CgroupTree:
         """The tree of the top group of that name: of what is changed there the journal keeps the old values."""
@@ -181,6 +183,7 @@ class Tier:
             (self.tree, self.tree.exists(BATCH)),
             (self.online_tree, any(class_of(name) for name in self.online_tree.children(""))),
             (self._kill_tier.tree, self._kill_tier.tree.exists("")),
+            (self._watchdog.tree, self._watchdog.tree.exists("")),
         ):
             for path in tree.own_group("") if is_ours else ():
                 self._note_created(path)
@@ -302,6 +305,13 @@ class Tier:
     def kill_now(self, token: str) -> bool:
         """Whether the attempt has no process left; else every one gets SIGKILL where it can die also on a busy machine."""
         return self._kill_tier.kill_now(self.tree, group_of(token), token)
+
+    def take_watchdog(self, pid: int) -> None:
+        """Move the watchdog of this executor into its group, and end those of earlier ones."""
+        # Ours by its name, whatever the journal has lost.
+        for path in self._watchdog.tree.own_group(""):
+            self._note_created(path)
+        self._watchdog.take(pid)
 
     def clear_left(self) -> bool:
         """End what an earlier executor was killing; False when something is still there."""
@@ -507,8 +517,7 @@ class Tier:
         for path, value in reversed(list(self._journal.state.pre_images.items())):
             if unit_property_at(path) is not None:
                 continue
-            is_own = any(tree.holds(path) for tree in (self.tree, self.online_tree, self._kill_tier.tree))
-            if is_own or path in managed or not self.tree.top_of(path):
+            if any(tree.holds(path) for tree in self._trees()) or path in managed or not self.tree.top_of(path):
                 continue
             try:
                 tree = self._tree_of(path)
@@ -571,6 +580,9 @@ class Tier:
         for tree, group in groups:
             if not tree.remove(group):
                 failures.append(f"{group} could not be removed")
+        # The last thing that is ended: until here it gives batch work the floor when this process dies.
+        if not self._watchdog.end():
+            failures.append("the watchdog of the executor did not die")
         for path in reversed(self._journal.state.created):
             if not self._tree_of(path).remove_path(path):
                 failures.append(f"{path} could not be removed")
@@ -625,8 +637,11 @@ class Tier:
         except OSError as error:
             raise CgroupError(f"{path} is not changed: its old value cannot be kept, {error}") from error
 
+    def _trees(self) -> tuple[CgroupTree, ...]:
+        return self.online_tree, self._kill_tier.tree, self._watchdog.tree, self.tree
+
     def _tree_of(self, path: str) -> CgroupTree:
-        for tree in (self.online_tree, self._kill_tier.tree, self.tree):
+        for tree in self._trees():
             if tree.holds(path):
                 return tree
         top = self.tree.top_of(path)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -23,13 +24,24 @@ _PROGRAM: Final = watchdog.__file__
 class Watched:
     """One watchdog process. `beat` is cheap; `look_after` starts another one when it ended, and `leave` ends it. Where none can be
     started that is logged, and tried again.
+
+    `take` moves a new one, by its pid, out of the executor's control groups, and returns "" or why it could not: in a container the
+    end of these groups would be its end, too.
     """
 
-    def __init__(self, quota_path: str, floor_us: int, after_ms: int, frozen_path: str = "") -> None:
+    def __init__(
+        self,
+        quota_path: str,
+        floor_us: int,
+        after_ms: int,
+        frozen_path: str = "",
+        take: Callable[[int], str] = lambda pid: "",
+    ) -> None:
         self._fd = os.memfd_create("colo-beat", os.MFD_CLOEXEC)
         os.ftruncate(self._fd, watchdog.BEAT_BYTES)
         self._beat = mmap.mmap(self._fd, watchdog.BEAT_BYTES)
         self._arguments = (str(os.getpid()), quota_path, str(floor_us), str(after_ms), frozen_path)
+        self._take = take
         self._log = structlog.get_logger("executor")
         self._process: subprocess.Popen[bytes] | None = None
         self._is_over = False
@@ -57,12 +69,22 @@ class Watched:
                 [sys.executable, "-I", "-S", _PROGRAM, str(self._fd), *self._arguments],
                 pass_fds=(self._fd,),
                 stdin=subprocess.DEVNULL,
+                # It outlives a container, whose runtime would wait for these to be closed.
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
                 start_new_session=True,
                 cwd="/",
                 env={},
             )
         except OSError as error:
             self._log.warning("no-watchdog", error=str(error))
+            return
+        if refusal := self._take(self._process.pid):
+            self._log.warning("watchdog-not-apart", detail=refusal)
+
+    def start_no_more(self) -> None:
+        """Let the present one watch on, and start no other: the machine is about to be put back, which ends it."""
+        self._is_over = True
 
     def beat(self) -> None:
         """Say that the reflex runs."""
