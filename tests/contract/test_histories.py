@@ -15,7 +15,7 @@ from colo_common.ports import Unavailable
 from colo_overcommit.core import OvercommitCore
 from colo_overcommit.estimators.steps import STEP_MS
 from colo_overcommit.histories import ROW_KIND
-from colo_overcommit.history_store import keep_histories, load_histories
+from colo_overcommit.history_store import HistoryRows
 from colo_overcommit.policy import OvercommitPolicy
 from tests.support.builders import a_node, a_sample
 from tests.support.manual_clock import ManualClock
@@ -47,7 +47,7 @@ async def test_another_instance_promises_what_the_one_before_it_promised(store: 
         last = sampled(core, node, step, 2_000 + step % 7 * 500) or last
     assert last is not None
     clock.advance(39 * STEP_MS)
-    keeper = asyncio.create_task(keep_histories(core, store, clock, STEP_MS))
+    keeper = asyncio.create_task(HistoryRows(store).keep(core, clock, STEP_MS))
     try:
         await eventually(lambda: store.get(ROW_KIND, node), "the row of the node")
     finally:
@@ -56,7 +56,7 @@ async def test_another_instance_promises_what_the_one_before_it_promised(store: 
     assert not core.due_histories(clock.now_ms(), 0, 10), "what was stored is not due again before the next step"
 
     successor = OvercommitCore(POLICY)
-    for event in await load_histories(store):
+    for event in await HistoryRows(store).load():
         successor.handle(event, clock.now_ms())  # type: ignore[arg-type]
     successor.handle(a_node(node), clock.now_ms())
     # A collector's samples go on; two of them make the node fresh.
@@ -95,7 +95,7 @@ async def test_a_store_that_is_away_is_tried_again_and_holds_nothing_up(store: R
         sampled(core, node, step, 4_000)
     clock.advance(2 * STEP_MS)
     away = Away()
-    keeper = asyncio.create_task(keep_histories(core, away, clock, STEP_MS))  # type: ignore[arg-type]
+    keeper = asyncio.create_task(HistoryRows(away).keep(core, clock, STEP_MS))  # type: ignore[arg-type]
     try:
         await eventually(lambda: store.get(ROW_KIND, node), "the row of the node")
     finally:

@@ -8,7 +8,7 @@ from colo_common.runtime.process import ServiceProcess, run
 from colo_overcommit.core import OvercommitCore
 from colo_overcommit.fleet_metrics import FleetMetrics
 from colo_overcommit.histories import ROW_KIND
-from colo_overcommit.history_store import keep_histories
+from colo_overcommit.history_store import HistoryRows
 from colo_overcommit.settings import OvercommitSettings
 from colo_overcommit.shell import overcommit_service, watch_bus
 
@@ -23,6 +23,7 @@ async def build(process: ServiceProcess, settings: OvercommitSettings) -> None:
     core = OvercommitCore(settings.policy(), settings.forget_node_ms, settings.guard(), partitions)
     # An instance that is alone needs no store, unless its own settings have something to remember.
     has_history = settings.history_ms > 0 and (leases is not None or core.policy.learns)
+    histories = HistoryRows(process.store) if has_history else None
     service = overcommit_service(
         core,
         process.bus,
@@ -33,10 +34,10 @@ async def build(process: ServiceProcess, settings: OvercommitSettings) -> None:
         leases=leases,
         has_risk=core.policy.risk.is_on,
         is_shared=is_shared,
-        histories=process.store if has_history else None,
+        histories=histories,
     )
-    if has_history:
-        process.background(keep_histories(core, process.store, process.clock, settings.history_ms))
+    if histories is not None:
+        process.background(histories.keep(core, process.clock, settings.history_ms))
     process.add(service)
     process.share(service)
     process.background(watch_bus(process.bus, service))

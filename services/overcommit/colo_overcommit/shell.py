@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Final
 
 import structlog
@@ -19,14 +18,14 @@ from colo_common.events.requests import ExplainAllocatable, ListNodes
 from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.invalid import InvariantBroken
-from colo_common.ports import Bus, Clock, PortError, Store
+from colo_common.ports import Bus, Clock, PortError
 from colo_common.runtime.core import Core, Subscription
 from colo_common.runtime.lease_keeper import LeaseKeeper
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
 from colo_overcommit.fleet_guard import BusReachable
 from colo_overcommit.histories import LoadHistories
-from colo_overcommit.history_store import load_histories
+from colo_overcommit.history_store import HistoryRows
 
 __all__ = ["ANSWERS", "HEARS", "HEARS_RISK", "HEARS_SHARED", "overcommit_service", "watch_bus"]
 
@@ -80,12 +79,12 @@ def overcommit_service(
     leases: LeaseKeeper | None = None,
     has_risk: bool = False,
     is_shared: bool = False,
-    histories: Store | None = None,
+    histories: HistoryRows | None = None,
 ) -> Service:
     """The service on the given ports; `list_holds` and `watch_bus` belong beside it. `has_risk`: its policy has risk control on.
 
-    `is_shared`: several instances hold a part of the nodes each. `histories` has what instances learned, and which message ended
-    one of them.
+    `is_shared`: several instances hold a part of the nodes each. In the store of `histories` is also which message
+    ended an instance.
     """
 
     async def perform(effect: Effect) -> Sequence[Struct]:
@@ -94,7 +93,7 @@ def overcommit_service(
         if histories is None:
             return ()
         try:
-            return await load_histories(histories, effect.partitions)
+            return await histories.load(effect.partitions)
         except PortError as error:
             structlog.get_logger("overcommit").warning("histories-not-loaded", error=str(error))
             return ()
@@ -115,9 +114,9 @@ def overcommit_service(
         more_problems=more_problems,
         leases=leases,
         ends_with_lease=leases is not None,
-        load=None if histories is None else partial(load_histories, histories),
+        load=None if histories is None else histories.load,
         perform=perform,
-        trials=histories,
+        trials=None if histories is None else histories.store,
     )
 
 

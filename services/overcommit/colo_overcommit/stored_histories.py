@@ -76,7 +76,7 @@ class StoredHistories:
         self, nodes: Mapping[str, KnownNode], owns: Callable[[str], bool], now_ms: int, every_ms: int, most: int
     ) -> dict[str, bytes | None]:
         """Node -> the row to store now, None to delete it. A row that is too large is counted, and tried again at the next step."""
-        found: dict[str, bytes | None] = dict.fromkeys(list(self._expired)[:most])
+        found: dict[str, bytes | None] = dict.fromkeys([name for name in self._expired if owns(name)][:most])
         for name, history in _due(nodes, owns, now_ms, every_ms, most):
             value = encode_history(history)
             if value is None:
@@ -105,7 +105,9 @@ def _due(
     """The histories, at most `most`, of own nodes that have learned a step since they were stored `every_ms` ago or earlier."""
     found = 0
     for name, known in nodes.items():
-        if known.learned_ms // STEP_MS <= known.stored_step or 0 <= now_ms - known.stored_ms < every_ms:
+        # Another step, not a later one: the clock of a machine that was ahead may be set back.
+        has_learned = known.learned_ms > 0 and known.learned_ms // STEP_MS != known.stored_step
+        if not has_learned or 0 <= now_ms - known.stored_ms < every_ms:
             continue
         if not owns(name):
             continue
