@@ -137,6 +137,30 @@ def test_every_write_is_one_that_the_kernel_accepts_and_the_target_is_reached(ha
     assert kernel.values == target
 
 
+LIMITS = st.one_of(st.just(UNLIMITED), st.integers(0, 1 << 40))
+
+
+@st.composite
+def memory_limits(draw):
+    """Limits of memory, and of memory and swap together, as v1 holds them: the second is never below the first."""
+    limit, together = sorted((draw(LIMITS), draw(LIMITS)), key=_amount)
+    return {Knob.MEMORY_LIMIT: limit, Knob.MEMORY_SWAP_LIMIT: together}
+
+
+def _amount(limit: int) -> int:
+    return 1 << 62 if limit == UNLIMITED else limit
+
+
+@examples(0.5)
+@given(memory_limits(), memory_limits())
+def test_memory_is_never_limited_above_memory_and_swap_together(have, target) -> None:
+    values = dict(have)
+    for write in ordered_writes({"": have}, {"": target}):
+        values[write.knob] = write.value
+        assert _amount(values[Knob.MEMORY_LIMIT]) <= _amount(values[Knob.MEMORY_SWAP_LIMIT]), "EINVAL"
+    assert values == target
+
+
 @examples(0.5)
 @given(trees(), trees())
 def test_a_burst_that_nobody_asked_about_low_priority_to_the_quota(have, target) -> None:

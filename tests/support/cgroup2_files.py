@@ -21,6 +21,7 @@ _FILES = {
     "cpuset.cpus": "\n",
     "cpuset.mems": "\n",
     "memory.max": "max\n",
+    "memory.swap.max": "max\n",
     "memory.oom.group": "0\n",
     "memory.events": "oom_kill 0\n",
     "pids.max": "max\n",

@@ -385,7 +385,8 @@ class MachineTree:
             # v2 has these in child groups only.
             files |= {f"{CGROUP_ROOT}/system.slice/{name}": "0\n" for name in ("cpu.idle", "cpu.max.burst", "cpu.max")}
             files |= {
-                f"{CGROUP_ROOT}/system.slice/memory.{name}": "max\n" for name in ("high", "min", "low", "reclaim")
+                f"{CGROUP_ROOT}/system.slice/memory.{name}": "max\n"
+                for name in ("high", "min", "low", "reclaim", "swap.max")
             }
             files[f"{CGROUP_ROOT}/system.slice/cgroup.procs"] = ""
         else:

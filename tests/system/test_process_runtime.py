@@ -433,6 +433,8 @@ async def test_what_somebody_else_changed_is_put_back_and_nothing_is_written_oth
         (Knob.CPU_IDLE, "", 0),
         (Knob.CPU_QUOTA, "batch", -1),
         (Knob.CPU_WEIGHT, "batch/job.main.0@1", 512),
+        # v1 keeps the limit of memory below that of memory and swap, where it counts swap.
+        *([(Knob.MEMORY_SWAP_LIMIT, "batch/job.main.0@1", 2 << 30)] if Knob.MEMORY_SWAP_LIMIT in tree.has() else []),
         (Knob.MEMORY_LIMIT, "batch/job.main.0@1", 1 << 30),
     ):
         belongs = tree.value(knob, group)
@@ -446,6 +448,31 @@ async def test_what_somebody_else_changed_is_put_back_and_nothing_is_written_oth
         assert (Path(ROOT) / path).read_text().strip() == belongs
     assert await runtime.reconcile() is None
     assert launched.pid in tree.pids("batch/job.main.0@1")
+
+
+async def test_batch_work_does_not_swap_unless_it_may(policy):
+    for desired, swap_bytes in ((DesiredPolicy(), 0), (DesiredPolicy(swap_most_bytes=64 << 20), 64 << 20)):
+        async with adopted(replace(policy, desired=desired)) as runtime:
+            await start(runtime, a_run("sleep 60"))
+            tree = CgroupTree(ROOT, policy.subtree)
+            if not {Knob.MEMORY_SWAP_LIMIT, Knob.SWAP_LIMIT} & tree.has():
+                pytest.skip("this kernel counts no swap")
+            limit = int(tree.value(Knob.MEMORY_LIMIT, "batch/job.main.0@1"))
+            if tree.version == 1:
+                assert int(tree.value(Knob.MEMORY_SWAP_LIMIT, "batch/job.main.0@1")) == limit + swap_bytes
+            else:
+                assert int(tree.value(Knob.SWAP_LIMIT, "batch/job.main.0@1")) == swap_bytes
+            # Both directions of a change of somebody else, which the kernel takes in one order only.
+            if tree.version == 1:
+                for factor in (2, 1 / 2):
+                    both = (Knob.MEMORY_SWAP_LIMIT, Knob.MEMORY_LIMIT)
+                    for knob in both if factor > 1 else reversed(both):
+                        tree.write(KnobWrite(path="batch/job.main.0@1", knob=knob, value=int(limit * factor)))
+                    drift = await runtime.reconcile()
+                    assert drift is not None
+                    assert (len(drift.knobs), drift.failed) == (2, ())
+            assert await runtime.reconcile() is None
+            await runtime.restore()
 
 
 async def test_a_kernel_that_keeps_a_launch_waiting_delays_nothing_and_the_launch_is_undone(

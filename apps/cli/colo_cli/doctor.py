@@ -32,6 +32,7 @@ _MEANING: Final[dict[str, str]] = {
     "memory-min": "online memory is not kept from reclaim",
     "memory-low": "online memory is not preferred in reclaim",
     "memory-reclaim": "batch memory cannot be taken back before the kernel needs it",
+    "memory-swap": "batch work at its memory limit may fill the swap; have none, or boot with swapaccount=1",
     "io-cost": "disks are shared by all",
     "perf": "nothing yet: no cycles are counted",
     "kernel": "the kernel's version is not known",

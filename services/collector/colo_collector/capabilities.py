@@ -92,6 +92,7 @@ def capabilities(probe: Probe) -> tuple[Capability, ...]:
         _devices(probe),
         _triggers(probe),
         _core_scheduling(probe),
+        _swap_limit(probe),
     )
 
 
@@ -99,7 +100,8 @@ _OPEN_TO_ALL: Final = "null zero full random urandom tty ptmx pts, and what is g
 _FREEZE_SINCE: Final = (5, 2)
 _RECLAIM_SINCE: Final = (5, 19)
 _QUOTA_FILES: Final = ("cpu.max", "cpu.cfs_quota_us")
-_MEMORY_FILES: Final = ("memory.high", "memory.min", "memory.low", "memory.reclaim")
+_SWAP_FILES: Final = ("memory.swap.max", "memory.memsw.limit_in_bytes")
+_MEMORY_FILES: Final = ("memory.high", "memory.min", "memory.low", "memory.reclaim", *_SWAP_FILES)
 _BURST_FILES: Final = ("cpu.max.burst", "cpu.cfs_burst_us")
 
 
@@ -323,6 +325,18 @@ def _memory_file(probe: Probe, file: str) -> Capability:
     if file != "memory.reclaim" or (release is not None and release >= _RECLAIM_SINCE):
         return _present(name, "v2; no child group to look in")
     return _skipped(name, "kernel lacks memory.reclaim (5.19 has it)")
+
+
+def _swap_limit(probe: Probe) -> Capability:
+    """Whether swap is counted by group. No release promises it: kernels are built and booted without."""
+    if probe.hierarchy.controller("memory") is None:
+        return _skipped("memory-swap", "no mounted hierarchy has the memory controller")
+    path = _found_at(probe, "memory", _SWAP_FILES)
+    if path is None:
+        return _skipped(
+            "memory-swap", f"kernel lacks {' and '.join(_SWAP_FILES)} (CONFIG_SWAP, before 6.1 swapaccount=1)"
+        )
+    return _present("memory-swap", path)
 
 
 def _io_cost(probe: Probe) -> Capability:

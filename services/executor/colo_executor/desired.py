@@ -46,13 +46,15 @@ class DesiredPolicy(Struct, frozen=True, kw_only=True):
     """`idle`: batch work runs only on CPU time that nothing else uses (cpu.idle); a kernel without it uses the least weight.
 
     `cap_at_request`: a replica may not use more CPU than its request, even when CPU is idle. `pids_most` limits the processes of a
-    replica. `huge_pages_only_asked`: a page size that a replica did not request has the limit 0, because its pages are promised to
+    replica. `swap_most_bytes` is the swap that a batch replica may use beside its limit of memory, UNLIMITED for any amount.
+    `huge_pages_only_asked`: a page size that a replica did not request has the limit 0, because its pages are promised to
     others; False leaves these sizes unlimited.
     """
 
     idle: bool = True
     cap_at_request: bool = False
     pids_most: int = 4_096
+    swap_most_bytes: int = 0
     huge_pages_only_asked: bool = True
 
 
@@ -61,6 +63,10 @@ def check_desired(policy: DesiredPolicy, field: str) -> None:
     most = KNOB_FILES[Knob.PIDS_LIMIT].most
     if not 1 <= policy.pids_most <= most:
         raise InvalidInput(f"{field}_pids_most", f"must be from 1 to {most}", policy.pids_most)
+    most = KNOB_FILES[Knob.SWAP_LIMIT].most
+    if not UNLIMITED <= policy.swap_most_bytes <= most:
+        rule = f"must be from 0 to {most}, or {UNLIMITED} for any amount"
+        raise InvalidInput(f"{field}_swap_most_bytes", rule, policy.swap_most_bytes)
 
 
 class MachineFacts(Struct, frozen=True, kw_only=True):
@@ -113,7 +119,7 @@ def replica_knobs(
         KnobWrite(path=path, knob=Knob.CPUSET_CPUS, value=cpus.format()),
         KnobWrite(path=path, knob=Knob.CPUSET_MEMS, value=mems.format()),
         KnobWrite(path=path, knob=Knob.CPU_WEIGHT, value=replica_weight(placement)),
-        KnobWrite(path=path, knob=Knob.MEMORY_LIMIT, value=most_memory_bytes(placement)),
+        *_memory_knobs(policy, placement, path),
         KnobWrite(path=path, knob=Knob.OOM_GROUP, value=1),
         KnobWrite(path=path, knob=Knob.PIDS_LIMIT, value=policy.pids_most),
         *huge_page_knobs(policy, machine, placement, path),
@@ -123,6 +129,21 @@ def replica_knobs(
         writes.append(KnobWrite(path=path, knob=Knob.CPU_PERIOD, value=PERIOD_US))
         writes.append(KnobWrite(path=path, knob=Knob.CPU_QUOTA, value=quota))
     return tuple(write for write in writes if write.knob in machine.has)
+
+
+def _memory_knobs(policy: DesiredPolicy, placement: Placement, path: str) -> tuple[KnobWrite, ...]:
+    """The limits of memory and swap, in the order in which v1 takes them in a new group.
+
+    Without a limit of swap a replica at its limit of memory fills the disk beneath online work before it is ended. v1 limits
+    memory and swap together.
+    """
+    limit, swap = most_memory_bytes(placement), policy.swap_most_bytes
+    together = UNLIMITED if UNLIMITED in (limit, swap) else min(limit + swap, KNOB_FILES[Knob.MEMORY_SWAP_LIMIT].most)
+    return (
+        KnobWrite(path=path, knob=Knob.MEMORY_LIMIT, value=limit),
+        KnobWrite(path=path, knob=Knob.MEMORY_SWAP_LIMIT, value=together),
+        KnobWrite(path=path, knob=Knob.SWAP_LIMIT, value=swap),
+    )
 
 
 def replica_weight(placement: Placement) -> int:

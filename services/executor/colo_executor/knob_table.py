@@ -59,6 +59,8 @@ class Knob(StrEnum):
     CPUSET_CPUS = "cpuset-cpus"
     CPUSET_MEMS = "cpuset-mems"
     MEMORY_LIMIT = "memory-limit-bytes"
+    MEMORY_SWAP_LIMIT = "memory-swap-limit-bytes"  # v1: memory and swap together
+    SWAP_LIMIT = "swap-limit-bytes"  # v2: swap alone
     OOM_GROUP = "memory-oom-group"  # 0 | 1
     PIDS_LIMIT = "pids-limit"
     FROZEN = "frozen"  # 0 | 1
@@ -165,6 +167,25 @@ KNOB_FILES: Final[Mapping[Knob, KnobFile]] = {
         v1_word="-1",
         v2_word="max",
         since=(4, 5),
+    ),
+    # Both only where the kernel counts swap, which it may be built or booted not to do.
+    Knob.MEMORY_SWAP_LIMIT: KnobFile(
+        controller="memory",
+        v1="memory.memsw.limit_in_bytes",
+        v2="",
+        unit=Unit.BYTES,
+        most=_BYTES_MOST,
+        v1_word="-1",
+        found_by=FoundBy.FILE_ALONE,
+    ),
+    Knob.SWAP_LIMIT: KnobFile(
+        controller="memory",
+        v1="",
+        v2="memory.swap.max",
+        unit=Unit.BYTES,
+        most=_BYTES_MOST,
+        v2_word="max",
+        found_by=FoundBy.FILE_ALONE,
     ),
     Knob.OOM_GROUP: KnobFile(
         controller="memory", v1="", v2="memory.oom.group", unit=Unit.FLAG, least=0, most=1, since=(4, 19)

@@ -1,12 +1,12 @@
 """The order of kernel writes in which the kernel accepts every step.
 
-cgroup v1 refuses a CPU quota whose share of its period is above that of an ancestor, and a CPU set outside the parent's or without
-a child's CPUs; both versions refuse a burst above the quota, and a weight while the group is idle. `ORDER` says so for every knob,
-and `ordered_writes` follows it: growing values from the top down, then shrinking values from the bottom up, a set that moves
-through the union of old and new.
+cgroup v1 refuses a CPU quota whose share of its period is above that of an ancestor, a limit of memory above that of memory and
+swap together, and a CPU set outside the parent's or without a child's CPUs; both versions refuse a burst above the quota, and a
+weight while the group is idle. `ORDER` says so for every knob, and `ordered_writes` follows it: growing values from the top down,
+then shrinking values from the bottom up, a set that moves through the union of old and new.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -59,7 +59,9 @@ ORDER: Final[Mapping[Knob, OrderRule]] = {
     Knob.CPU_PERIOD: OrderRule(in_parent=True, with_=(Knob.CPU_QUOTA,)),
     Knob.CPU_QUOTA: OrderRule(in_parent=True, with_=(Knob.CPU_PERIOD,)),
     Knob.CPU_BURST: OrderRule(below=Knob.CPU_QUOTA),
-    Knob.MEMORY_LIMIT: _FREE,
+    Knob.MEMORY_LIMIT: OrderRule(below=Knob.MEMORY_SWAP_LIMIT),
+    Knob.MEMORY_SWAP_LIMIT: _FREE,
+    Knob.SWAP_LIMIT: _FREE,
     Knob.OOM_GROUP: _FREE,
     Knob.PIDS_LIMIT: _FREE,
     Knob.FROZEN: _FREE,
@@ -116,7 +118,7 @@ def _plain_writes(path: str, have: Values, target: Values) -> Iterable[KnobWrite
     is_lifted = Knob.CPU_IDLE in changed and idle == 0
     if is_lifted:
         yield KnobWrite(path=path, knob=Knob.CPU_IDLE, value=0)
-    for knob in sorted(changed):
+    for knob in _in_bounds(changed, have, target):
         if knob is Knob.CPU_IDLE or (
             ORDER[knob].not_while is Knob.CPU_IDLE and not is_lifted and have.get(Knob.CPU_IDLE)
         ):
@@ -127,6 +129,22 @@ def _plain_writes(path: str, have: Values, target: Values) -> Iterable[KnobWrite
         yield KnobWrite(path=path, knob=Knob.CPU_WEIGHT, value=target[Knob.CPU_WEIGHT])
     if Knob.CPU_IDLE in changed and not is_lifted:
         yield KnobWrite(path=path, knob=Knob.CPU_IDLE, value=idle)
+
+
+def _in_bounds(changed: Sequence[Knob], have: Values, target: Values) -> list[Knob]:
+    """The knobs in order of name, but one that another one bounds after it where it grows, and before it where it shrinks."""
+    order = sorted(changed)
+    for knob in changed:
+        bound = ORDER[knob].below
+        if bound in order:
+            order.remove(knob)
+            grows = _amount(target[knob]) > _amount(have[knob])
+            order.insert(order.index(bound) + int(grows), knob)
+    return order
+
+
+def _amount(value: int | str) -> int:
+    return _INFINITE if value == UNLIMITED else int(value)
 
 
 def _bandwidth(values: Values) -> Bandwidth:

@@ -15,7 +15,7 @@ NAMES = [
     "cpu-idle", "cpu-burst", "cpu-bvt", "cgroup-freezer", "memory-high", "resctrl-l3", "resctrl-mb", "resctrl-monitor",
     "resctrl-l2", "resctrl-cdp", "resctrl-mpam", "numa", "root", "cgroup-write", "online", "kernel", "virtual", "cgroup-driver",
     "cpu-quota", "cpu-uclamp", "memory-min", "memory-low", "memory-reclaim", "io-cost", "schedstat", "perf",
-    "cgroup-devices", "psi-triggers", "core-scheduling",
+    "cgroup-devices", "psi-triggers", "core-scheduling", "memory-swap",
 ]  # fmt: skip
 ALL_WRITABLE = frozenset({"cpu", "cpuset", "memory"})
 
@@ -56,9 +56,9 @@ def test_a_full_machine_lacks_only_what_is_of_vendor_kernels(cgroup: Literal["v1
     bare |= {"cpu-bvt", "virtual", "cpu-uclamp", "perf", "resctrl-l2", "resctrl-cdp", "resctrl-mpam"}
     of_v2 = {"memory-high", "memory-min", "memory-low", "memory-reclaim", "io-cost"}
     expected = {
-        "v1": {"cgroup-freezer", "cgroup-devices", "psi-cgroup", "cgroup-driver", *of_v2},
+        "v1": {"memory-swap", "cgroup-freezer", "cgroup-devices", "psi-cgroup", "cgroup-driver", *of_v2},
         "v2": {"io-cost"},
-        "hybrid": {"cgroup-hugetlb", "cgroup-devices", "cgroup-freezer", "cgroup-driver", *of_v2},
+        "hybrid": {"memory-swap", "cgroup-hugetlb", "cgroup-devices", "cgroup-freezer", "cgroup-driver", *of_v2},
     }
     assert lacking == bare | expected[cgroup]
     assert found["cgroup"] == (True, cgroup)
@@ -79,6 +79,15 @@ def test_a_bare_machine_lists_what_each_capability_would_need() -> None:
     assert found["resctrl-mb"] == (False, "skipped: kernel lacks resctrl (or the CPU lacks it)")
     assert found["root"] == (False, "skipped: this process is not root")
     assert found["cgroup-write"] == (False, "skipped: this process may not write the groups of cpuset memory")
+
+
+def test_swap_is_limited_where_the_kernel_counts_it() -> None:
+    lacks = matrix(MachineSpec(cgroup="v2"), without=("/sys/fs/cgroup/system.slice/memory.swap.max",))["memory-swap"]
+    assert lacks == (
+        False,
+        "skipped: kernel lacks memory.swap.max and memory.memsw.limit_in_bytes (CONFIG_SWAP, before 6.1 swapaccount=1)",
+    )
+    assert matrix(MachineSpec(cgroup="v2"))["memory-swap"] == (True, "/sys/fs/cgroup/system.slice/memory.swap.max")
 
 
 def test_resctrl_that_is_not_mounted_tells_how_to_mount_it() -> None:

@@ -4,9 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from colo_common.model.cpuset import CpuSet
+from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import PriorityBand
-from colo_executor.desired import MID_FACTOR, DesiredPolicy, MachineFacts, replica_knobs, tier_knobs
+from colo_executor.desired import MID_FACTOR, DesiredPolicy, MachineFacts, check_desired, replica_knobs, tier_knobs
 from colo_executor.knobs import UNLIMITED, WEIGHT_MOST, Knob
 from tests.support.builders import GIB, a_placement
 
@@ -60,6 +61,25 @@ def test_a_replica_has_weight_and_memory_of_its_request_and_no_quota():
     assert writes[Knob.CPU_WEIGHT] == 1_024
     assert writes[Knob.MEMORY_LIMIT] == GIB
     assert Knob.CPU_QUOTA not in writes
+
+
+@pytest.mark.parametrize(
+    ("swap", "alone", "together"), [(0, 0, GIB), (GIB, GIB, 2 * GIB), (UNLIMITED, UNLIMITED, UNLIMITED)]
+)
+def test_a_replica_swaps_as_much_as_the_policy_lets_it(swap, alone, together):
+    policy = DesiredPolicy(swap_most_bytes=swap)
+    writes = list(replica_knobs(policy, MACHINE, a_placement(), "batch/x", None))
+    values = {write.knob: write.value for write in writes}
+    assert (values[Knob.SWAP_LIMIT], values[Knob.MEMORY_SWAP_LIMIT]) == (alone, together)
+    order = [write.knob for write in writes]
+    # A new group has no limit, and v1 takes none of memory and swap that is below that of memory.
+    assert order.index(Knob.MEMORY_LIMIT) < order.index(Knob.MEMORY_SWAP_LIMIT)
+
+
+@pytest.mark.parametrize("swap", [-2, 1 << 63])
+def test_a_limit_of_swap_that_is_none_is_refused_at_the_start(swap):
+    with pytest.raises(InvalidInput, match="process_desired_swap_most_bytes: must be from 0 to"):
+        check_desired(DesiredPolicy(swap_most_bytes=swap), "process_desired")
 
 
 def test_work_of_the_mid_tier_outweighs_batch_work_of_its_size_and_no_online_work():

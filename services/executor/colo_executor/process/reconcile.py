@@ -17,6 +17,7 @@ _TOGETHER: Final = (
     (Knob.CPUSET_MEMS,),
     (Knob.CPU_QUOTA, Knob.CPU_PERIOD, Knob.CPU_BURST),
     (Knob.CPU_WEIGHT, Knob.CPU_IDLE),
+    (Knob.MEMORY_LIMIT, Knob.MEMORY_SWAP_LIMIT),
 )
 """Knobs that depend on each other, or on those of the parent and the children of a group: they are put back together."""
 _ORDERED: Final = frozenset(knob for knobs in _TOGETHER for knob in knobs)
@@ -70,7 +71,9 @@ def _write_in_order(tree: CgroupTree, knobs: tuple[Knob, ...], failed: list[str]
             if tree.exists(path):
                 target[path] = {knob: writes[path].value for knob, writes in kept.items() if path in writes}
                 have[path] = values_of(tree, path, knobs)
-        writes = ordered_writes(have, target)
+        # A file that is gone while its group is not counts as not put back.
+        shown = {path: {knob: values[knob] for knob in values if knob in have[path]} for path, values in target.items()}
+        writes = ordered_writes(have, shown)
     except (CgroupError, OSError, InvalidInput, ValueError) as error:
         failed.append(str(error))
         return
