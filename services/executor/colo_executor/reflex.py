@@ -82,9 +82,9 @@ class ReflexPolicy(Struct, frozen=True, kw_only=True):
 
     `rule` `usage` keeps batch work below what online work leaves of the node. `stall` shrinks it only where that relieves online
     work that waits for a CPU. `auto` takes `stall` where the kernel was read back to make batch work give way, by its idle class
-    or by weights, and `usage` elsewhere. Where no wait can be read, `usage` decides in any case. After `blind_ms` without a reading
-    the node's load is unknown and the ceiling goes to the floor. A ceiling that the kernel refused is tried again after
-    `retry_ms`, doubled at each refusal up to `retry_most_ms`.
+    or by weights, and where the waits of all busy online work can be read, and `usage` elsewhere. Where no wait can be read,
+    `usage` decides in any case. After `blind_ms` without a reading the node's load is unknown and the ceiling goes to the floor.
+    A ceiling that the kernel refused is tried again after `retry_ms`, doubled at each refusal up to `retry_most_ms`.
     """
 
     rule: Literal["auto", "usage", "stall"] = "auto"
@@ -239,7 +239,8 @@ class Reflex:
             case "stall":
                 return True
             case "auto":
-                return bool(reading.low_priority)
+                # A busy group whose waits nobody sees would never be protected by the stall rule.
+                return bool(reading.low_priority) and not (reading.stalls and reading.stalls.unseen)
 
     def _read_usage(self, reading: FastReading, now_ms: int, limit: int | None) -> None:
         state = self._state

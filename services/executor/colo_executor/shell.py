@@ -162,6 +162,10 @@ class ExecutorShell:
         ):
             metrics.gauge(name, says).set_function(partial(self._read_value, field))
         metrics.gauge("colo_executor_batch_ceiling_mcpu", "the batch tier's CPU ceiling").set_function(self._ceiling)
+        metrics.gauge(
+            "colo_executor_unseen_groups_count",
+            "busy groups of online work whose waits for a CPU the kernel does not show",
+        ).set_function(lambda: float(len(self._unseen())))
         metrics.gauge("colo_executor_batch_frozen_count", "1 while all batch work is frozen").set_function(self._frozen)
         ways = metrics.gauge(
             "colo_executor_batch_low_priority_count",
@@ -176,6 +180,10 @@ class ExecutorShell:
 
     def _ceiling(self) -> float:
         return 0.0 if self._reflex is None else float(self._reflex.ceiling_mcpu or 0)
+
+    def _unseen(self) -> tuple[str, ...]:
+        stalls = None if self._reading is None else self._reading.stalls
+        return () if stalls is None else stalls.unseen
 
     def _frozen(self) -> float:
         return 0.0 if self._reflex is None else float(self._reflex.is_frozen)
@@ -400,7 +408,9 @@ class ExecutorShell:
         self._check_ceiling(now_ms)
         reading = self._runtime.read_fast(now_ms)
         if reading is not None:
-            self._reading = reading
+            unseen_before, self._reading = self._unseen(), reading
+            if self._unseen() != unseen_before:
+                self._log.warning("waits-unseen", groups=list(self._unseen()[:_NAMED_MOST]))
             self._is_blind = False
             if self._step(reading, now_ms):
                 self._reflex_seconds.observe(time.perf_counter() - started_s)

@@ -1,5 +1,6 @@
 """Conversations with a node's executor: commands and local results in, effects out."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -288,8 +289,11 @@ class Conversation:
         return StopIntent(cause=EndCause.STOPPED, reason=Reason.CANCELLED, kill_at_ms=self.now_ms + 3_000)
 
     def _read(self, args: Args) -> FastReading:
-        """`waits` has for each group of online work the ms that it has waited since it was made; with it batch work gives way."""
-        args.only("online", "system", "batch", "waits", "way", "ending")
+        """`waits` has for each group of online work the ms that it has waited since it was made; with it batch work gives way.
+
+        `unseen` is a busy group whose waits are not shown.
+        """
+        args.only("online", "system", "batch", "waits", "way", "ending", "unseen")
         waits = args.text("waits", "")
         pairs = (part.split(":") for part in waits.split(",") if part)
         return FastReading(
@@ -300,9 +304,14 @@ class Conversation:
             system_used_mcpu=args.number("system", 0),
             low_priority=self._low_priority(args.text("way", "idle" if waits else "")),
             may_freeze=self.has_freezer and args.number("ending", 0) == 0,
-            stalls=OnlineStalls(at_ms=self.now_ms, total_us=tuple((name, int(ms) * 1_000) for name, ms in pairs))
-            if waits
-            else None,
+            stalls=self._stalls(pairs, args.text("unseen", "")) if waits else None,
+        )
+
+    def _stalls(self, waits: Iterable[list[str]], unseen: str) -> OnlineStalls:
+        return OnlineStalls(
+            at_ms=self.now_ms,
+            total_us=tuple((name, int(ms) * 1_000) for name, ms in waits),
+            unseen=(unseen,) if unseen else (),
         )
 
     def _low_priority(self, word: str) -> LowPriority:

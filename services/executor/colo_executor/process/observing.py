@@ -48,7 +48,7 @@ from colo_executor.process.launch import check_run
 from colo_executor.process.machine import cpu_rows, huge_pages_asked, machine_of
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.sibling_cgroups import SiblingCgroups
-from colo_executor.process.stall_reader import StallReader, unified_root
+from colo_executor.process.stall_reader import stall_reader
 from colo_executor.process.tier import ONLINE_SUFFIX, group_of
 from colo_executor.process.unmanaged import UnmanagedTier
 from colo_executor.suppress_cpus import narrowed
@@ -97,7 +97,6 @@ class ObservingRuntime:
 
     def _reader(self) -> FastReader:
         tree, policy = self._tree, self._policy
-        unified = unified_root(tree.root)
         own = (tree.name, f"{tree.name}{SUFFIX}")
         return FastReader(
             total_path=tree.usage_path("/"),
@@ -107,7 +106,7 @@ class ObservingRuntime:
             sys_root=policy.sys_root,
             siblings=SiblingCgroups(tree.root, tree.name) if tree.version == 2 else None,
             closed=lambda: ClosedCpus(CpuSet(), (), self._kept.withheld),
-            stalls=StallReader(unified, own, proc_root=policy.proc_root) if unified else None,
+            stalls=stall_reader(tree, own, policy.proc_root),
         )
 
     @property

@@ -78,7 +78,7 @@ from colo_executor.process.reconcile import changed_values
 from colo_executor.process.run_as import NO_NEW_PRIVS, UserIds, account_of, prefix_of
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.sibling_cgroups import SiblingCgroups
-from colo_executor.process.stall_reader import StallReader, unified_root
+from colo_executor.process.stall_reader import stall_reader
 from colo_executor.process.strangers import strangers
 from colo_executor.process.terminating import Terminating, command_of
 from colo_executor.process.tier import Tier, group_of
@@ -532,7 +532,6 @@ class ProcessRuntime:
             if kept.knobs or kept.failed:
                 self._log.info("unmanaged-groups", paths=[knob.path for knob in kept.knobs], failed=list(kept.failed))
         tree = self._tier.tree
-        unified = unified_root(tree.root)
         own = (tree.name, f"{tree.name}{SUFFIX}", f"{tree.name}{WATCHDOG_SUFFIX}")
         self._fast = FastReader(
             total_path=tree.usage_path("/"),
@@ -544,7 +543,7 @@ class ProcessRuntime:
             siblings=SiblingCgroups(tree.root, tree.name) if tree.version == 2 else None,
             batch_group=tree.cpu_path,
             closed=self._online.closed,
-            stalls=StallReader(unified, own, proc_root=self._policy.proc_root) if unified else None,
+            stalls=stall_reader(tree, own, self._policy.proc_root),
         )
 
     def _terminate(self, running: RunningAttempt) -> bool:

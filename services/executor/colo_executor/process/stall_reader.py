@@ -5,15 +5,16 @@ import os
 from collections.abc import Collection
 from typing import Final
 
+from colo_executor.cgroup import CgroupTree
+from colo_executor.process.online_groups import group_of_this_process, online_groups
+from colo_executor.process.unseen_groups import UnseenGroups
 from colo_executor.stall import OnlineStalls
 
-__all__ = ["StallReader", "unified_root"]
+__all__ = ["StallReader", "stall_reader", "unified_root"]
 
 _GROUPS_MOST: Final = 64
 _EVERY_MS: Final = 100
 _LIST_EVERY_MS: Final = 1_000
-_POD_TREE: Final = ("kubepods", "kubepods.slice")
-_BEST_EFFORT: Final = "besteffort"
 
 
 def unified_root(cgroup_root: str) -> str | None:
@@ -24,18 +25,30 @@ def unified_root(cgroup_root: str) -> str | None:
     return None
 
 
-class StallReader:
-    """Reads `cpu.pressure` of the top-level groups at most every 100 ms; lists the groups again every second.
+def stall_reader(tree: CgroupTree, own: Collection[str], proc_root: str) -> "StallReader | None":
+    """The reader for the machine of this tree, None where no cgroup v2 is mounted. `own` are the top-level groups of batch work."""
+    unified = unified_root(tree.root)
+    if unified is None:
+        return None
+    mounts = tree.hierarchy.mounts
+    unseen = (
+        UnseenGroups(mounts["cpu"], mounts["cpuacct"], unified, own, proc_root=proc_root) if tree.version == 1 else None
+    )
+    return StallReader(unified, own, proc_root=proc_root, unseen=unseen)
 
-    A group that contains this process is replaced by its other children, because this process and what it started are no online
-    work. The tree of Kubernetes pods is replaced by its children without those of class BestEffort. `own` are the top-level groups
-    of batch work. At most 64 groups are read; processes of the root group have no pressure file.
+
+class StallReader:
+    """Reads `cpu.pressure` of the groups of online work at most every 100 ms; lists the groups again every second.
+
+    `own` are the top-level groups of batch work, `unseen` finds online work without a pressure file. At most 64 groups are read;
+    processes of the root group have no pressure file.
     """
 
-    def __init__(self, root: str, own: Collection[str], *, proc_root: str) -> None:
+    def __init__(self, root: str, own: Collection[str], *, proc_root: str, unseen: UnseenGroups | None = None) -> None:
         self._root = root
         self._own = frozenset(own)
         self._proc_root = proc_root
+        self._unseen = unseen
         self._fds: dict[str, int] = {}
         self._throttled_us: dict[str, int] = {}
         self._listed_at_ms: int | None = None
@@ -65,7 +78,8 @@ class StallReader:
                 # A quota stops nobody whose threads did not wait, so a second file is read only of groups that did.
                 self._throttled_us[name] = self._read_throttled_us(name)
         throttled = tuple((name, self._throttled_us[name]) for name, _ in found if self._throttled_us.get(name))
-        found_now = OnlineStalls(at_ms=now_ms, total_us=tuple(found), throttled_us=throttled)
+        unseen = () if self._unseen is None else self._unseen.read(now_ms)
+        found_now = OnlineStalls(at_ms=now_ms, total_us=tuple(found), throttled_us=throttled, unseen=unseen)
         self._last = found_now if self._has_pressure() else None
         return self._last
 
@@ -93,39 +107,14 @@ class StallReader:
         return 0
 
     def _refresh(self) -> None:
-        wanted = set(sorted(self._online_groups())[:_GROUPS_MOST])
+        groups = online_groups(self._root, self._own, group_of_this_process(self._proc_root))
+        wanted = set(sorted(groups)[:_GROUPS_MOST])
         for name in sorted(self._fds.keys() - wanted):
             self._drop(name)
         for name in sorted(wanted - self._fds.keys()):
             with contextlib.suppress(OSError):
                 path = os.path.join(self._root, name, "cpu.pressure")
                 self._fds[name] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def _online_groups(self) -> set[str]:
-        here = self._own_group()
-        found: set[str] = set()
-        waiting = [name for name in self._children("") if name not in self._own]
-        while waiting:
-            name = waiting.pop()
-            if name == here:
-                continue
-            if here.startswith(f"{name}/") or name in _POD_TREE:
-                waiting += [f"{name}/{child}" for child in self._children(name) if _BEST_EFFORT not in child]
-            else:
-                found.add(name)
-        return found
-
-    def _children(self, group: str) -> list[str]:
-        with os.scandir(os.path.join(self._root, group)) as entries:
-            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-
-    def _own_group(self) -> str:
-        """The group of this process below the root; empty when it is the root's or unknown."""
-        with contextlib.suppress(OSError), open(os.path.join(self._proc_root, "self/cgroup"), encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("0::/"):
-                    return line[4:].strip()
-        return ""
 
     def _drop(self, name: str) -> None:
         with contextlib.suppress(OSError):
