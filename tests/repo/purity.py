@@ -39,6 +39,7 @@ IMPURE: Final = {
     "responses": "answers HTTP",
     "sse": "streams events over HTTP",
     "streams": "streams events over HTTP",
+    "trials_file": "reads and writes a file",
     "colo_gateway.api": "answers HTTP",
     "colo_gateway.audit_routes": "answers HTTP",
     "colo_gateway.door.audit": "hands events to the service, and logs",

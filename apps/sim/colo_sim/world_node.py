@@ -15,6 +15,7 @@ from colo_collector.machine import Observation
 from colo_collector.policy import CollectorPolicy
 from colo_collector.readings import Skip, TopologyRead, Unreadable
 from colo_collector.shell import CollectorShell
+from colo_common.adapters.store_memory import MemoryStore
 from colo_common.events.effects import Effect
 from colo_common.model.placement import Attempt, Placement, attempt_key
 from colo_common.runtime.core import Core
@@ -60,7 +61,7 @@ class NodeWatcher(Protocol):
 
 
 class SimNode:
-    """A machine, its operator's labels and its executor's journal, which outlive the node's processes.
+    """A machine, its operator's labels, its executor's journal and trials, which outlive the node's processes.
 
     `is_off`: the node has no power. `is_lost_for_good`: it stays so.
     """
@@ -69,6 +70,8 @@ class SimNode:
         self.name = name
         self.machine = machine
         self.journal = JournalState()
+        #: Where the executor notes which message ends it.
+        self.trials = MemoryStore()
         #: What the control groups of attempts show: it is there however damaged the journal is.
         self.groups: dict[Attempt, Placement] = {}
         self.labels: dict[str, str] = {}
@@ -293,6 +296,7 @@ def executor(
         seed=boot.seed,
         discoverable=False,
         never_waits=True,
+        trials=node.trials,
     )
 
     async def reflex() -> None:

@@ -5,13 +5,14 @@ import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from msgspec import Struct
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_name import node_name
-from colo_common.ports import Bus, Clock, SpanSink
+from colo_common.ports import Bus, Clock, SpanSink, Store
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.process import ServiceProcess, run
 from colo_common.runtime.service import Service
@@ -27,6 +28,7 @@ from colo_executor.runtime import Runtime
 from colo_executor.settings import ExecutorSettings
 from colo_executor.shell import OBSERVE_NODE, ExecutorShell, no_span
 from colo_executor.subscriptions import executor_hears
+from colo_executor.trials_file import TrialsFile
 
 __all__ = ["NAME", "build", "executor_service", "main", "open_runtime", "restore"]
 
@@ -44,8 +46,12 @@ def executor_service(
     span: SpanSink = no_span,
     seed: int | None = None,
     watched: Watched | None = None,
+    trials: Store | None = None,
 ) -> tuple[Service, ExecutorShell]:
-    """The service of one node and its shell. The caller must also run the shell's reflex, `run_teller` and `run_reconcile`."""
+    """The service of one node and its shell. The caller must also run the shell's reflex, `run_teller` and `run_reconcile`.
+
+    `trials`: where it notes which message ends it; None: nowhere, and a message that comes again too often is given up.
+    """
     only_observes = settings.rules.only_observes
     core = Executor(node, settings.orders, colocation_mode=settings.rules.colocation_mode, only_observes=only_observes)
     shell = ExecutorShell(
@@ -81,6 +87,7 @@ def executor_service(
         discoverable=False,
         # The lease and the reflex work without a control plane.
         never_waits=True,
+        trials=trials,
     )
     metrics.gauge("colo_executor_replicas_count", "attempts on this node").set_function(lambda: float(len(core.active)))
     return service, shell
@@ -113,10 +120,16 @@ async def build(process: ServiceProcess, settings: ExecutorSettings) -> None:
         )
         process.background(watched.look_after())
         process.at_close(watched.leave)
-    _add(process, settings, runtime, watched)
+    _add(process, settings, runtime, watched, TrialsFile(Path(settings.process.state_dir) / "trials"))
 
 
-def _add(process: ServiceProcess, settings: ExecutorSettings, runtime: Runtime, watched: Watched | None = None) -> None:
+def _add(
+    process: ServiceProcess,
+    settings: ExecutorSettings,
+    runtime: Runtime,
+    watched: Watched | None = None,
+    trials: Store | None = None,
+) -> None:
     service, shell = executor_service(
         settings.node or node_name(socket.gethostname()),
         runtime,
@@ -126,6 +139,7 @@ def _add(process: ServiceProcess, settings: ExecutorSettings, runtime: Runtime, 
         metrics=process.metrics,
         span=process.telemetry.span,
         watched=watched,
+        trials=trials,
     )
     process.add(service)
     process.background(shell.run_reflex())
