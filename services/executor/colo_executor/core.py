@@ -69,6 +69,9 @@ ExecutorEvent = (
 )
 
 
+_AHEAD_MOST_MS = 86_400_000
+
+
 class ExecutorPolicy(Struct, frozen=True, kw_only=True):
     """Limits of the core. A ceiling is published when it differs by `publish_band_pct`, at most once in `publish_interval_ms`.
 
@@ -109,6 +112,7 @@ class Executor:
         self.waiting: dict[str, Placement] = {}
         self._generations: dict[type[Fact], int] = {}
         self._fences = ReceivedFences()
+        self._renewed_ms = 0
         self._kept: KeptCpus | None = None
         self._devices: tuple[DeviceAddress, ...] = ()
         self.ended = Ended(policy.ended_kept)
@@ -125,20 +129,23 @@ class Executor:
             case ApplyPlacements():
                 return self._command(event, event.node, now_ms) + self._apply_all(event, now_ms)
             case StopReplicas():
-                self._check_generation(event)
+                self._check_generation(event, now_ms)
                 effects = self._command(event, event.node, now_ms)
                 for stop in event.stops:
                     intent = self._intent(EndCause.STOPPED, stop.reason, stop.grace_ms, now_ms)
                     effects += self._stop(stop.replica, stop.attempt, intent, now_ms)
                 return effects
             case EvictReplica():
-                self._check_generation(event)
+                self._check_generation(event, now_ms)
                 effects = self._command(event, event.node, now_ms)
                 intent = self._intent(EndCause.EVICTED, event.reason, event.grace_ms, now_ms, event.eviction)
                 return effects + self._stop(event.replica, event.attempt, intent, now_ms)
             case LeaseRenewed():
                 is_believed = event.node == self.node and self._fences.admits(event.node, event.fence, now_ms)
-                return [RenewLease(lease_ms=event.lease_ms)] if is_believed else []
+                if not is_believed:
+                    return []
+                self._renewed_ms = max(event.at_ms, event.fence)
+                return [RenewLease(lease_ms=event.lease_ms)]
             case NodeUsageSampled():
                 return self._sampled(event)
             case ReplicaLaunched():
@@ -230,16 +237,21 @@ class Executor:
         is_of_now = abs(now_ms - fact.at_ms) < self.policy.command_lease_ms
         return [RenewLease()] if is_of_now else []
 
-    def _check_generation(self, order: StopReplicas | EvictReplica) -> None:
+    def _check_generation(self, order: StopReplicas | EvictReplica, now_ms: int) -> None:
         """Refuse an order of an earlier term than the newest one that gave orders of its kind since this executor started.
 
-        An order without a term (0) is of an instance that is alone by its settings, whatever ran before it.
+        An order without a term (0) is of an instance that is alone by its settings, whatever ran before it. A term is numbered by
+        the time at which it began: one of the future is forged, and would outrank every order that follows.
         """
         newest = self._generations.get(type(order), 0)
         if order.node != self.node:
             return  # which is refused as a whole
         if 0 < order.generation < newest:
             raise InvalidInput("generation", f"must be at least {newest}: its sender was replaced", order.generation)
+        # Where the clock of this machine is years behind, the last lease says what time it is elsewhere.
+        latest = max(now_ms, self._renewed_ms) + _AHEAD_MOST_MS
+        if order.generation > latest:
+            raise InvalidInput("generation", f"must be at most {latest}, a day from now", order.generation)
         self._generations[type(order)] = max(order.generation, newest)
 
     def _intent(self, cause: EndCause, reason: Reason, grace_ms: int, now_ms: int, eviction: str = "") -> StopIntent:

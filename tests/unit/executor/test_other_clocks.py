@@ -2,8 +2,10 @@
 
 import pytest
 
+from colo_common.events.eviction import EvictReplica
 from colo_common.events.job import StopReplicas
 from colo_common.events.node import LeaseRenewed
+from colo_common.model.invalid import InvalidInput
 from colo_common.model.reasons import EndCause, Reason
 from colo_executor.core import Executor, ExecutorPolicy
 from colo_executor.lease import Lease, LeasePhase, LeasePolicy, expired_at, renewed
@@ -13,6 +15,7 @@ from colo_executor.reflex import Reflex, ReflexPolicy
 from tests.support.builders import a_placement
 
 NOW_MS = 1_000_000_000
+DAY_MS = 86_400_000
 POLICY = ExecutorPolicy(command_lease_ms=15_000)
 
 
@@ -44,6 +47,45 @@ def test_a_lease_of_an_instance_that_was_replaced_is_none() -> None:
     # Of another node nothing is learned.
     assert not renewed_by(9, "n2")
     assert renewed_by(8)
+
+
+def an_order(generation: int, kind: type = StopReplicas) -> StopReplicas | EvictReplica:
+    if kind is StopReplicas:
+        return StopReplicas(node="n1", generation=generation, stops=())
+    return EvictReplica(
+        node="n1",
+        generation=generation,
+        eviction="e1",
+        replica="job/main/0",
+        attempt=1,
+        grace_ms=0,
+        reason=Reason.MEMORY_WATERMARK,
+    )
+
+
+@pytest.mark.parametrize("kind", [StopReplicas, EvictReplica])
+def test_a_term_of_the_future_is_refused_and_the_orders_of_today_are_carried_out(kind: type) -> None:
+    executor = Executor("n1", POLICY)
+    for forged in (NOW_MS + DAY_MS + 1, 10**15):
+        sentence = rf"generation: must be at most {NOW_MS + DAY_MS}, a day from now \(got {forged}\)"
+        with pytest.raises(InvalidInput, match=sentence):
+            executor.handle(an_order(forged, kind), NOW_MS)
+    executor.handle(an_order(NOW_MS, kind), NOW_MS)
+    # The clock of the store is a little ahead.
+    executor.handle(an_order(NOW_MS + DAY_MS, kind), NOW_MS)
+    with pytest.raises(InvalidInput, match="generation: must be at least"):
+        executor.handle(an_order(NOW_MS + DAY_MS - 1, kind), NOW_MS)
+
+
+@pytest.mark.parametrize(("at_ms", "fence"), [(50_000 * NOW_MS, 0), (1, 50_000 * NOW_MS)])
+def test_a_node_whose_clock_is_years_behind_learns_from_its_lease_what_time_it_is(at_ms: int, fence: int) -> None:
+    executor = Executor("n1", POLICY)
+    genuine = an_order(50_000 * NOW_MS)
+    with pytest.raises(InvalidInput, match="a day from now"):
+        executor.handle(genuine, NOW_MS)
+    lease = LeaseRenewed(at_ms=at_ms, node="n1", sample_seq=1, batch_cpu_mcpu=1_000, lease_ms=15_000, fence=fence)
+    executor.handle(lease, NOW_MS)
+    executor.handle(genuine, NOW_MS)
 
 
 @pytest.mark.parametrize(("asked_ms", "length_ms"), [(0, 1_000), (1_500, 1_500), (2_000, 2_000), (90_000, 2_000)])

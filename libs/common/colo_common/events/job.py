@@ -127,7 +127,7 @@ class StopReplicas(Fact, frozen=True, kw_only=True):
     """Order to one node: stop these attempts because their job or task no longer needs them.
 
     `generation` is the fence of the term in which the order was given (0: the instance is alone, without a lease). Once a node got
-    an order of a term it refuses those of earlier ones.
+    an order of a term it refuses those of earlier ones, and always one of a term that is more than a day in the future.
     """
 
     node: NodeName
