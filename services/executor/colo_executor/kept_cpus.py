@@ -6,7 +6,7 @@ from colo_common.events.node import NodeTopologyReported
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.withheld import index_of, lasting_rules, withheld_cpus
 
-__all__ = ["KeptCpus", "kept_of"]
+__all__ = ["KeptCpus", "OwnCpus", "kept_of"]
 
 
 class KeptCpus(Struct, frozen=True, kw_only=True):
@@ -19,6 +19,13 @@ class KeptCpus(Struct, frozen=True, kw_only=True):
     def taken(self) -> CpuSet:
         """The CPUs that no online work gets."""
         return self.withheld | self.pinned
+
+
+class OwnCpus(Struct, frozen=True, kw_only=True):
+    """The CPUs that LSE and LSR work has as its own, and those that a kubelet pinned, which stay with its pods."""
+
+    cpus: CpuSet = CpuSet()
+    pinned: CpuSet = CpuSet()
 
 
 def kept_of(report: NodeTopologyReported) -> KeptCpus:

@@ -23,7 +23,8 @@ class UnmanagedGroup(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     `group` is its path below the cgroup root, under v1 below each controller ("system.slice/sshd.service"). `weight_least` (v1
     scale, 1024 is the kernel's default) is a floor: a weight below it is raised, one above it stays. `cpu_most_mcpu` and
-    `memory_most_bytes` are ceilings, `cpus` the CPUs that it runs on.
+    `memory_most_bytes` are ceilings, `cpus` the CPUs that it runs on. `clear_of_own_cpus`: it keeps off the CPUs that LSE and LSR
+    work has as its own, for as long as it has them.
     """
 
     group: str
@@ -31,11 +32,14 @@ class UnmanagedGroup(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     cpu_most_mcpu: int = 0
     memory_most_bytes: int = 0
     cpus: str = ""
+    clear_of_own_cpus: bool = False
 
 
 def check_unmanaged(groups: Iterable[UnmanagedGroup], own: str, field: str) -> None:
     """Raise InvalidInput for the first group that breaks a rule. `own` begins the names of the executor's own groups."""
     seen: set[str] = set()
+    groups = tuple(groups)
+    cleared = [f"{each.group}/" for each in groups if each.clear_of_own_cpus]
     for number, each in enumerate(groups):
         where = f"{field}[{number}]"
         parts = each.group.split("/")
@@ -59,20 +63,28 @@ def check_unmanaged(groups: Iterable[UnmanagedGroup], own: str, field: str) -> N
             rule = f"must be 0 or at least {_LEAST_BYTES}"
             raise InvalidInput(f"{where}.memory_most_bytes", rule, each.memory_most_bytes)
         CpuSet.parse(each.cpus, f"{where}.cpus")
-        if not (each.weight_least or each.cpu_most_mcpu or each.memory_most_bytes or each.cpus):
+        sets = "clear_of_own_cpus" if each.clear_of_own_cpus else "cpus" if each.cpus else ""
+        above = next((name for name in cleared if each.group.startswith(name)), "")
+        if sets and above:
+            rule = f"must not be set within {above[:-1]}, whose clear_of_own_cpus keeps the CPUs of all groups in it"
+            raise InvalidInput(f"{where}.{sets}", rule, each.group)
+        if not (each.weight_least or each.cpu_most_mcpu or each.memory_most_bytes or sets):
             raise InvalidInput(
                 where, "must say what is kept: a weight, a ceiling of CPU or memory, or CPUs", each.group
             )
 
 
 def unmanaged_knobs(each: UnmanagedGroup) -> frozenset[Knob]:
-    """The knobs that may be written for the group; a quota depends on its period and its burst."""
+    """The knobs that may be written for the group; a quota depends on its period and its burst.
+
+    Without the CPUs of a group that is kept clear of others' own: these are no fixed value.
+    """
     found = {Knob.CPU_WEIGHT} if each.weight_least else set()
     if each.cpu_most_mcpu:
         found |= {Knob.CPU_PERIOD, Knob.CPU_QUOTA, Knob.CPU_BURST}
     if each.memory_most_bytes:
         found.add(Knob.MEMORY_LIMIT)
-    if each.cpus:
+    if each.cpus and not each.clear_of_own_cpus:
         found.add(Knob.CPUSET_CPUS)
     return frozenset(found)
 
@@ -90,6 +102,6 @@ def unmanaged_values(each: UnmanagedGroup, weight: int | None, period_us: int | 
         values[Knob.CPU_QUOTA] = quota_us(each.cpu_most_mcpu)
     if each.memory_most_bytes:
         values[Knob.MEMORY_LIMIT] = each.memory_most_bytes
-    if each.cpus:
+    if each.cpus and not each.clear_of_own_cpus:
         values[Knob.CPUSET_CPUS] = CpuSet.parse(each.cpus).format()
     return values

@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+from collections.abc import Callable
 
 from colo_common.events.enforcement import KnobValue
 from colo_common.model.cpuset import CpuSet
@@ -11,7 +12,7 @@ from colo_common.model.qos import QosClass
 from colo_common.model.reasons import Reason
 from colo_executor.cgroup import CgroupError
 from colo_executor.desired import DesiredPolicy, MachineFacts
-from colo_executor.kept_cpus import KeptCpus
+from colo_executor.kept_cpus import KeptCpus, OwnCpus
 from colo_executor.knobs import Knob
 from colo_executor.local import Drift
 from colo_executor.online import (
@@ -51,6 +52,8 @@ class OnlineTier:
         self._wanted: KeptCpus | None = None
         self._turn = threading.Lock()
         self._holds: dict[str, CpuHold] = {}
+        self.own_changed: Callable[[], object] = lambda: None
+        """Called when LSE or LSR work may have got or given up CPUs of its own; it must not fail."""
 
     def reserve_adopted(self, token: str, placement: Placement) -> None:
         """Reserve the CPUs of an attempt of an earlier executor, before the first write to the kernel."""
@@ -110,6 +113,13 @@ class OnlineTier:
             cpus = cpus | hold.cpus
         paths = tuple(self.tree.usage_path(online_group(hold.qos, token)) for token, hold in holds.items())
         return ClosedCpus(cpus, paths, self._kept.withheld)
+
+    def own(self) -> OwnCpus:
+        """The CPUs that LSE and LSR work has as its own. Takes no lock."""
+        cpus = CpuSet()
+        for hold in self._holds.copy().values():
+            cpus = cpus | hold.cpus if hold.qos.has_own_cpus else cpus
+        return OwnCpus(cpus=cpus, pinned=self._kept.pinned)
 
     def add(self, token: str, placement: Placement) -> tuple[KnobValue, ...]:
         """Clear the attempt's CPUs of other work and make its group with all its values; a failure changes nothing."""
@@ -205,6 +215,7 @@ class OnlineTier:
             with contextlib.suppress(FileNotFoundError):
                 group = online_group(hold.qos, token)
                 self.tree.write(KnobWrite(path=group, knob=Knob.CPUSET_CPUS, value=cpus.format()))
+        self.own_changed()
         return pools
 
     def _weigh(self, machine: MachineFacts) -> None:

@@ -83,6 +83,7 @@ from colo_executor.process.strangers import strangers
 from colo_executor.process.terminating import Terminating, command_of
 from colo_executor.process.tier import Tier, group_of
 from colo_executor.process.unmanaged import UnmanagedTier
+from colo_executor.process.unmanaged_cpus import UnmanagedCpus
 from colo_executor.process.watchdog_group import WATCHDOG_SUFFIX
 
 __all__ = ["ProcessRuntime"]
@@ -115,7 +116,9 @@ class ProcessRuntime:
             self._journal.close()
             raise
         self._namespaces = self._allowed_namespaces()
-        self._unmanaged = UnmanagedTier(policy.unmanaged, self._tier.open, self._tier.units)
+        unmanaged = UnmanagedTier(policy.unmanaged, self._tier.open, self._tier.units)
+        self._unmanaged = UnmanagedCpus(self._tier, unmanaged, self._online.own, policy)
+        self._online.own_changed = self._unmanaged.follow
         if self._journal.put_aside or self._journal.is_behind:
             self._log.warning(
                 "journal",
@@ -172,6 +175,10 @@ class ProcessRuntime:
     def journal_behind(self) -> float:
         """1 while the disk takes nothing of the journal, else 0."""
         return float(self._journal.is_behind)
+
+    def open_own_cpus(self) -> float:
+        """The number of CPUs of LSE and LSR work on which groups of others run, too."""
+        return float(len(self._unmanaged.open.cpus))
 
     def cookies(self) -> tuple[int, int]:
         """The numbers of batch replicas with a core-scheduling cookie, and of those that should have one and have none."""
@@ -467,7 +474,7 @@ class ProcessRuntime:
                     found.append(changed_values(tier.tree) if observes else tier.reconcile())
                 except (CgroupError, OSError) as error:
                     found.append(Drift(failed=(str(error),)))
-            found += self._keep_unmanaged(observes)
+            found += self._unmanaged.keep_all(observes=observes)
         knobs = tuple(knob for drift in found for knob in drift.knobs)
         failed = tuple(sentence for drift in found for sentence in drift.failed)
         return Drift(knobs=knobs, failed=failed, observed=observes) if knobs or failed else None
@@ -482,17 +489,10 @@ class ProcessRuntime:
             self._log.warning("cpus-changed", online=str(cpus))
         return []
 
-    def _keep_unmanaged(self, observes: bool) -> list[Drift]:
-        """Give back what the operator's policy names no more, and keep what it names."""
-        try:
-            back = self._tier.put_back_all_but(self._unmanaged.managed(), observes=observes)
-        except (CgroupError, OSError) as error:
-            back = Drift(failed=(str(error),))
-        return [back, self._unmanaged.keep(observes=observes)]
-
     def _restore(self) -> tuple[str, ...]:
         # A reconcile at the same time would write kept values over the old ones.
         with self._reconciling:
+            self._unmanaged.give_back()
             return self._tier.restore()
 
     def _home_of(self, placement: Placement, pid: int = 0) -> RunningAttempt:
@@ -528,7 +528,7 @@ class ProcessRuntime:
         machine = self._tier.machine
         if machine is not None and Knob.DEVICES not in machine.has and self._policy.devices == "given":
             self._log.info("devices-not-fenced", detail=self._tier.tree.lacks_fence())
-        for kept in self._keep_unmanaged(observes=False):
+        for kept in self._unmanaged.keep_all():
             if kept.knobs or kept.failed:
                 self._log.info("unmanaged-groups", paths=[knob.path for knob in kept.knobs], failed=list(kept.failed))
         tree = self._tier.tree

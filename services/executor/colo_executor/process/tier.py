@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from colo_common.events.enforcement import KnobValue
 from colo_common.model.cpu_topology import CpuRow
 from colo_common.model.cpuset import CpuSet
+from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
 from colo_common.model.qos import QosClass
 from colo_executor.batch_cpus import check_given
@@ -33,6 +34,7 @@ from colo_executor.journal_lines import Created, PreImage
 from colo_executor.knobs import PERIOD_US, QUOTA_MIN_US, UNLIMITED, WEIGHT_MOST, Knob, quota_us
 from colo_executor.local import CeilingRefused, CeilingWritten, Drift, FreezeRefused, FreezeWritten
 from colo_executor.located_devices import DeviceAddress
+from colo_executor.old_sets import in_put_back_order, sets_of, union_of
 from colo_executor.order import KnobWrite, cpuset_writes, ordered_writes, quota_writes
 from colo_executor.process.device_files import device_knobs
 from colo_executor.process.found import class_of
@@ -504,6 +506,25 @@ class Tier:
                         self._quotas[group] = self.tree.quota_us(group)
             return self.ceiling_mcpu
 
+    @property
+    def old_values(self) -> Mapping[str, str]:
+        """What files of others, and properties of units, had before they were changed."""
+        return self._journal.state.pre_images
+
+    def note_old_values(self, images: Mapping[str, str]) -> None:
+        """Journal what these files had before, in place of what was known of them. Raises CgroupError."""
+        known = [path for path in images if path in self._journal.state.pre_images]
+        if known:
+            self._journal.forget_old_values(known)
+        try:
+            self._journal.append(*(PreImage(path=path, value=value) for path, value in images.items()))
+        except OSError as error:
+            raise CgroupError(f"nothing is changed: the old values cannot be kept, {error}") from error
+
+    def forget_old_values(self, paths: Collection[str]) -> None:
+        """Forget what files had before that are deleted."""
+        self._journal.forget_old_values(paths)
+
     def put_back_all_but(self, managed: Collection[str], *, observes: bool = False) -> Drift:
         """Put back the old values of groups of others, but for the `managed` files. A value that is back is forgotten.
 
@@ -514,11 +535,10 @@ class Tier:
         over: list[str] = []
         if not observes:
             over, failed = self._put_back_properties(managed)
-        for path, value in reversed(list(self._journal.state.pre_images.items())):
-            if unit_property_at(path) is not None:
-                continue
-            if any(tree.holds(path) for tree in self._trees()) or path in managed or not self.tree.top_of(path):
-                continue
+        images = {path: value for path, value in self._old_files() if self._is_of_others(path) and path not in managed}
+        if not observes:
+            self._widen_sets(images)
+        for path, value in in_put_back_order(images):
             try:
                 tree = self._tree_of(path)
                 shown = tree.text_at(path)
@@ -587,9 +607,9 @@ class Tier:
             if not self._tree_of(path).remove_path(path):
                 failures.append(f"{path} could not be removed")
         failures += self._put_back_properties()[1]
-        for path, value in reversed(list(self._journal.state.pre_images.items())):
-            if unit_property_at(path) is not None:
-                continue
+        images = dict(self._old_files())
+        self._widen_sets(images)
+        for path, value in in_put_back_order(images):
             try:
                 self._tree_of(path).put_back(path, value)
             except FileNotFoundError:
@@ -599,6 +619,25 @@ class Tier:
         if not failures:
             self._journal.forget()
         return tuple(failures)
+
+    def _old_files(self) -> list[tuple[str, str]]:
+        """The files whose old value is known, the one that was changed last first."""
+        found = reversed(list(self._journal.state.pre_images.items()))
+        return [(path, value) for path, value in found if unit_property_at(path) is None]
+
+    def _is_of_others(self, path: str) -> bool:
+        return not any(tree.holds(path) for tree in self._trees()) and bool(self.tree.top_of(path))
+
+    def _widen_sets(self, images: Mapping[str, str]) -> None:
+        """Give sets what they had before beside what they have, so that each lies in that of its parent all the time.
+
+        What the kernel refuses is told when the old value itself is written.
+        """
+        for path, value in sets_of(images):
+            with contextlib.suppress(CgroupError, InvalidInput, OSError):
+                tree = self._tree_of(path)
+                if union := union_of(tree.text_at(path), value):
+                    tree.put_back(path, union)
 
     def _lift_limits(self) -> None:
         """Lift the ceiling, the freeze and the idle class: a killed process without CPU does not exit."""
@@ -632,6 +671,8 @@ class Tier:
             self._journal.note(Created(path=path))
 
     def _note_old_value(self, path: str, value: str) -> None:
+        if path in self._journal.state.pre_images:
+            return
         try:
             self._journal.append(PreImage(path=path, value=value))
         except OSError as error:

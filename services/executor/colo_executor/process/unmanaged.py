@@ -1,6 +1,6 @@
 """Keeps the values that the operator wants in groups that colo did not make; the journal has what they held before."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from colo_common.events.enforcement import KnobValue
 from colo_common.model.invalid import InvalidInput
@@ -53,6 +53,22 @@ class UnmanagedTier:
                 found |= {tree.path_of(knob, group), property_path(unit, property_of(knob, tree.version))}
         return frozenset(found)
 
+    @property
+    def cleared(self) -> tuple[UnmanagedGroup, ...]:
+        """The groups that keep off the CPUs which LSE and LSR work has as its own."""
+        return tuple(each for each in self._groups if each.clear_of_own_cpus)
+
+    def tell_systemd(self, group: str, version: int, values: Mapping[Knob, int | str]) -> None:
+        """Let the next `keep` make these values properties of the unit that owns the group, if one does."""
+        if self._units is not None:
+            self._pending[group] = (version, {**self._pending.get(group, (version, {}))[1], **values})
+
+    def keep_no_cpus(self, group: str) -> None:
+        """Let the next `keep` tell systemd no value of the group's CPUs."""
+        if group in self._pending:
+            version, values = self._pending[group]
+            self._pending[group] = (version, {knob: values[knob] for knob in values if knob is not Knob.CPUSET_CPUS})
+
     def keep(self, *, observes: bool = False) -> Drift:
         """Write what differs from the policy. Reports the values written, by `observes` those that would be, and each failure."""
         knobs: list[KnobValue] = []
@@ -83,13 +99,15 @@ class UnmanagedTier:
         if units is None:
             return []
         for group, version, values in written:
-            self._pending[group] = (version, {**self._pending.get(group, (version, {}))[1], **values})
+            self.tell_systemd(group, version, values)
         for group, (version, values) in list(self._pending.items()):
             try:
                 units.keep(group, version, values)
             except CgroupError as error:
                 return [f"{group}: is written, and systemd undoes it at its next reload: {error}"]
-            del self._pending[group]
+            # A launch may have given the group other CPUs meanwhile.
+            if self._pending.get(group) == (version, values):
+                del self._pending[group]
         return []
 
     def _writes(
@@ -104,7 +122,7 @@ class UnmanagedTier:
         only_unit: dict[Knob, int | str] = {}
         for knob, value in list(target.items()):
             if knob not in have:
-                if not observes and property_of(knob, tree.version) and self._is_unit(each.group):
+                if not observes and property_of(knob, tree.version) and self.is_unit(each.group):
                     only_unit[knob] = target.pop(knob)
                     continue
                 raise CgroupError(f"cgroup v{tree.version} has no file for {knob.value} there")
@@ -118,5 +136,6 @@ class UnmanagedTier:
                 raise CgroupError(f"uses {used_bytes} bytes, more than memory_most_bytes; nothing is changed there")
         return ordered_writes({group: have}, {group: target}), only_unit
 
-    def _is_unit(self, group: str) -> bool:
+    def is_unit(self, group: str) -> bool:
+        """Whether systemd owns the group. Raises CgroupError when it does not answer."""
         return self._units is not None and bool(self._units.unit_of(group))

@@ -1,0 +1,252 @@
+"""Keeps groups that colo did not make off the CPUs that LSE and LSR work has as its own, where the operator's policy says so."""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+
+from colo_common.events.enforcement import KnobValue
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.invalid import InvalidInput
+from colo_executor.cgroup import CgroupError, CgroupTree
+from colo_executor.kept_cpus import OwnCpus
+from colo_executor.knobs import Knob
+from colo_executor.local import Drift
+from colo_executor.order import KnobWrite, cpuset_writes
+from colo_executor.process.machine import online_cpus
+from colo_executor.process.open_cpus import OpenCpus, open_cpus
+from colo_executor.process.settings import ProcessPolicy
+from colo_executor.process.tier import Tier
+from colo_executor.process.unmanaged import UnmanagedTier
+from colo_executor.unit_properties import property_of, property_path
+from colo_executor.unmanaged import UnmanagedGroup
+from colo_executor.unmanaged_cpus import NoCpuLeft, base_sets, cleared_sets
+
+__all__ = ["UnmanagedCpus"]
+
+_KUBELET: Final = "kubepods"
+
+
+class UnmanagedCpus:
+    """The CPU sets of the groups of others that are to keep clear. `own` is asked at each call; it must take no lock of the caller.
+
+    Under cgroup v1 the sets of all groups in such a group are kept, too, which the kernel wants within its own; under v2 the kernel
+    sees to those. What each of them had before is journaled first, and written back as soon as no CPU is anybody's own.
+    """
+
+    def __init__(self, tier: Tier, unmanaged: UnmanagedTier, own: Callable[[], OwnCpus], policy: ProcessPolicy) -> None:
+        self._tier = tier
+        self._unmanaged = unmanaged
+        self._own = own
+        self._policy = policy
+        self._turn = threading.Lock()
+        self._written: dict[str, CpuSet] = {}
+        self._asked: dict[str, CpuSet] = {}
+        self._is_over = False
+        self._log = structlog.get_logger("executor")
+        self.open = OpenCpus()
+
+    def keep_all(self, *, observes: bool = False) -> list[Drift]:
+        """Give back what the operator's policy names no more, and keep what it names: weights, ceilings and CPUs."""
+        own = self._own()
+        found = [self.follow(observes=observes)]
+        try:
+            managed = self._unmanaged.managed() | self._managed()
+            found.append(self._tier.put_back_all_but(managed, observes=observes))
+        except (CgroupError, OSError) as error:
+            found.append(Drift(failed=(str(error),)))
+        if self._own() != own:
+            # Online work came meanwhile, and what was just cleared for it may have been given back.
+            found.append(self.follow(observes=observes))
+        found.append(self._unmanaged.keep(observes=observes))
+        self._look()
+        return found
+
+    def follow(self, *, observes: bool = False) -> Drift:
+        """Write the sets as the CPUs are held now. Reports what was written, by `observes` what would be, and each failure."""
+        knobs: list[KnobValue] = []
+        failed: list[str] = []
+        with self._turn:
+            own = OwnCpus() if self._is_over else self._own()
+            for each in self._unmanaged.cleared:
+                try:
+                    knobs += self._follow(each, own, observes=observes)
+                except NoCpuLeft:
+                    failed.append(
+                        f"{each.group}: keeps its CPUs: all of them are LSE or LSR work's own, and no group may be without a CPU"
+                    )
+                except FileNotFoundError as error:
+                    failed.append(f"{each.group}: the kernel has no such file here ({error.filename})")
+                except (CgroupError, InvalidInput, OSError, ValueError) as error:
+                    failed.append(f"{each.group}: keeps its CPUs: {error}")
+        return Drift(knobs=tuple(knobs), failed=tuple(failed), observed=observes)
+
+    def give_back(self) -> Drift:
+        """Write the sets from before, once and for all."""
+        with self._turn:
+            self._is_over = True
+        return self.follow()
+
+    # ------------------------------------------------------------ inside
+
+    def _managed(self) -> frozenset[str]:
+        """The files, relative to the cgroup root, and the properties of units that have not their value from before now."""
+        has_own = bool(self._own().cpus)
+        found: set[str] = set()
+        for each in self._unmanaged.cleared:
+            if has_own or each.cpus:
+                tree, group = self._home(each)
+                found.update(tree.path_of(Knob.CPUSET_CPUS, path) for path in (group, *self._noted(tree, group)))
+                found.add(_property_of(each, tree))
+        return frozenset(found)
+
+    def _look(self) -> None:
+        """Say once of which own CPUs groups of others run on, too: nobody is promised more than there is."""
+        cpus = self._own().cpus
+        found = open_cpus(self._tier.tree, cpus, self._policy.proc_root) if cpus else OpenCpus()
+        if found != self.open and found.cpus:
+            self._log.warning("own-cpus-open", cpus=found.cpus.format(), groups=list(found.groups))
+        self.open = found
+
+    def _home(self, each: UnmanagedGroup) -> tuple[CgroupTree, str]:
+        top, _, group = each.group.partition("/")
+        return self._unmanaged.tree_of(top), group
+
+    def _noted(self, tree: CgroupTree, group: str) -> dict[str, str]:
+        """The sets from before by group, of those whose set was changed."""
+        top, name = tree.path_of(Knob.CPUSET_CPUS, "").rpartition("/")[::2]
+        here = f"{top}/{group}".rstrip("/")
+        found = {}
+        for path, value in list(self._tier.old_values.items()):
+            directory, _, last = path.rpartition("/")
+            if last == name and f"{directory}/".startswith(f"{here}/"):
+                found[directory.removeprefix(top).strip("/")] = value
+        return found
+
+    def _follow(self, each: UnmanagedGroup, own: OwnCpus, *, observes: bool) -> list[KnobValue]:
+        tree, group = self._home(each)
+        cpus, most = own.cpus - own.pinned, CpuSet.parse("" if self._is_over else each.cpus)
+        before = self._noted(tree, group)
+        if not (own.cpus or most):
+            self._asked.pop(each.group, None)
+            self._unmanaged.keep_no_cpus(each.group)
+            if not before:
+                return []
+        # Such a kubelet gives each container the whole shared pool, which the kernel refuses in a group that has less.
+        is_barred = tree.version == 1 and bool(own.pinned and cpus) and each.group.startswith(_KUBELET)
+        if is_barred:
+            cpus = CpuSet()
+        if observes and not (cpus or most):
+            return []
+        online = online_cpus(self._policy.sys_root)
+        present = self._present(tree, group)
+        if present is None:
+            return self._by_unit(each, tree, group, cpus, most, online, observes=observes)
+        noted = {path: CpuSet.parse(value) for path, value in before.items() if path in present}
+        if group not in noted and (value := self._tier.old_values.get(_property_of(each, tree))) is not None:
+            # systemd made the file, for the property that it was given.
+            noted[group] = CpuSet.parse(value)
+        base = base_sets(present, noted, self._written_of(tree, present), online)
+        target = cleared_sets(base, cpus, online, most)
+        if not observes:
+            self._note(tree, before, present, base, target)
+        writes = cpuset_writes(Knob.CPUSET_CPUS, present, target)
+        knobs = self._write(tree, writes, observes=observes)
+        if not observes and tree.version == 2 and (cpus or most):
+            self._tell(each, tree.version, target[group])
+        if is_barred:
+            raise CgroupError("under cgroup v1 a kubelet that pins CPUs could start no more pods there")
+        return knobs
+
+    def _written_of(self, tree: CgroupTree, present: Mapping[str, CpuSet]) -> dict[str, CpuSet]:
+        """What these groups were given last by this executor."""
+        files = {path: tree.path_of(Knob.CPUSET_CPUS, path) for path in present}
+        return {path: self._written[file] for path, file in files.items() if file in self._written}
+
+    def _present(self, tree: CgroupTree, group: str) -> dict[str, CpuSet] | None:
+        """The sets now: of the group, and under v1 of those in it that have one. None: the kernel has no file of the group."""
+        try:
+            found = {group: CpuSet.parse(tree.value(Knob.CPUSET_CPUS, group), "cpus")}
+        except FileNotFoundError:
+            return None
+        waiting = [group] if tree.version == 1 else []
+        while waiting:
+            above = waiting.pop()
+            for name in tree.children(above):
+                path = f"{above}/{name}" if above else name
+                try:
+                    cpus = CpuSet.parse(tree.value(Knob.CPUSET_CPUS, path), "cpus")
+                except FileNotFoundError:
+                    continue
+                if cpus:
+                    found[path] = cpus
+                    waiting.append(path)
+        return found
+
+    def _note(
+        self,
+        tree: CgroupTree,
+        before: Mapping[str, str],
+        present: Mapping[str, CpuSet],
+        base: Mapping[str, CpuSet],
+        target: Mapping[str, CpuSet],
+    ) -> None:
+        """Journal what the groups had before, of those that have not, or will not have, that."""
+        changed = [path for path in base if target[path] != base[path] or present[path] != base[path]]
+        images = {
+            tree.path_of(Knob.CPUSET_CPUS, path): base[path].format()
+            for path in changed
+            if path not in before or CpuSet.parse(before[path]) != base[path]
+        }
+        deleted = [tree.path_of(Knob.CPUSET_CPUS, path) for path in before if path not in present]
+        for file in deleted:
+            self._written.pop(file, None)
+        if deleted:
+            self._tier.forget_old_values(deleted)
+        if images:
+            self._tier.note_old_values(images)
+
+    def _write(self, tree: CgroupTree, writes: tuple[KnobWrite, ...], *, observes: bool) -> list[KnobValue]:
+        knobs = []
+        for write in writes:
+            try:
+                knobs.append(tree.observed(write) if observes else tree.write(write))
+            except FileNotFoundError:
+                # A group in it was just removed.
+                continue
+            if not observes:
+                self._written[tree.path_of(write.knob, write.path)] = CpuSet.parse(str(write.value))
+        return knobs
+
+    def _by_unit(
+        self,
+        each: UnmanagedGroup,
+        tree: CgroupTree,
+        group: str,
+        cpus: CpuSet,
+        most: CpuSet,
+        online: CpuSet,
+        *,
+        observes: bool,
+    ) -> list[KnobValue]:
+        """Let systemd hand the controller down to a group that has it not, by the property of its unit."""
+        if not tree.exists(group) or not (cpus or most):
+            return []
+        if tree.version == 1:
+            raise CgroupError(
+                "it has no group under the cpuset controller of cgroup v1, so its processes run on all CPUs"
+            )
+        if observes or not self._unmanaged.is_unit(each.group):
+            raise CgroupError(f"cgroup v2 has no file for {Knob.CPUSET_CPUS.value} there")
+        self._tell(each, tree.version, cleared_sets({group: CpuSet()}, cpus, online, most)[group])
+        return []
+
+    def _tell(self, each: UnmanagedGroup, version: int, cpus: CpuSet) -> None:
+        if self._asked.get(each.group) != cpus:
+            self._asked[each.group] = cpus
+            self._unmanaged.tell_systemd(each.group, version, {Knob.CPUSET_CPUS: cpus.format()})
+
+
+def _property_of(each: UnmanagedGroup, tree: CgroupTree) -> str:
+    return property_path(each.group.rpartition("/")[2], property_of(Knob.CPUSET_CPUS, tree.version))
