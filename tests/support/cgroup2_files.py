@@ -21,6 +21,8 @@ _FILES = {
     "cpuset.cpus": "\n",
     "cpuset.mems": "\n",
     "memory.max": "max\n",
+    "memory.min": "0\n",
+    "memory.low": "0\n",
     "memory.swap.max": "max\n",
     "memory.oom.group": "0\n",
     "memory.events": "oom_kill 0\n",
@@ -78,6 +80,12 @@ class Cgroup2Files:
     def groups(self) -> list[str]:
         """Every group, by its path."""
         return sorted(str(path.parent.relative_to(self.root)) for path in self.root.glob("*/**/cgroup.procs"))
+
+    def lacks(self, name: str) -> None:
+        """Let the kernel have no such file, in no group."""
+        self._files.pop(name)
+        for path in self.root.rglob(name):
+            path.unlink()
 
     def _fill(self, directory: Path) -> None:
         for name, text in self._files.items():

@@ -311,6 +311,11 @@ def _driver(probe: Probe) -> Capability:
     return _skipped("cgroup-driver", "no groups of systemd, a kubelet or Docker show which one makes groups here")
 
 
+def _v1_lacks(file: str) -> str:
+    protects = file in ("memory.min", "memory.low")
+    return f"the memory controller is v1, which has no {file}{', and whose soft limit protects nothing' if protects else ''}"
+
+
 def _memory_file(probe: Probe, file: str) -> Capability:
     name = file.replace(".", "-")
     mount = probe.hierarchy.controller("memory")
@@ -320,7 +325,7 @@ def _memory_file(probe: Probe, file: str) -> Capability:
     if path is not None:
         return _present(name, path)
     if mount.version == "v1":
-        return _skipped(name, f"the memory controller is v1, which has no {file}")
+        return _skipped(name, _v1_lacks(file))
     release = _release(probe.release)
     if file != "memory.reclaim" or (release is not None and release >= _RECLAIM_SINCE):
         return _present(name, "v2; no child group to look in")

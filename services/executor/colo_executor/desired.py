@@ -47,14 +47,17 @@ class DesiredPolicy(Struct, frozen=True, kw_only=True):
 
     `cap_at_request`: a replica may not use more CPU than its request, even when CPU is idle. `pids_most` limits the processes of a
     replica. `swap_most_bytes` is the swap that a batch replica may use beside its limit of memory, UNLIMITED for any amount.
-    `huge_pages_only_asked`: a page size that a replica did not request has the limit 0, because its pages are promised to
-    others; False leaves these sizes unlimited.
+    `memory_low_pct` of its request of memory is protected for each online replica (memory.low), and of those with CPUs of their own
+    `memory_min_pct` absolutely (memory.min). `huge_pages_only_asked`: a page size that a replica did not request has the limit 0,
+    because its pages are promised to others; False leaves these sizes unlimited.
     """
 
     idle: bool = True
     cap_at_request: bool = False
     pids_most: int = 4_096
     swap_most_bytes: int = 0
+    memory_low_pct: int = 100
+    memory_min_pct: int = 0
     huge_pages_only_asked: bool = True
 
 
@@ -63,6 +66,9 @@ def check_desired(policy: DesiredPolicy, field: str) -> None:
     most = KNOB_FILES[Knob.PIDS_LIMIT].most
     if not 1 <= policy.pids_most <= most:
         raise InvalidInput(f"{field}_pids_most", f"must be from 1 to {most}", policy.pids_most)
+    for name, share in (("memory_low_pct", policy.memory_low_pct), ("memory_min_pct", policy.memory_min_pct)):
+        if not 0 <= share <= 100:
+            raise InvalidInput(f"{field}_{name}", "must be from 0 to 100", share)
     most = KNOB_FILES[Knob.SWAP_LIMIT].most
     if not UNLIMITED <= policy.swap_most_bytes <= most:
         rule = f"must be from 0 to {most}, or {UNLIMITED} for any amount"
@@ -86,7 +92,8 @@ def tier_knobs(policy: DesiredPolicy, machine: MachineFacts, ceiling_mcpu: int |
     """Knobs of the executor's own group ("") and the tier, parent before child, each file after those it depends on.
 
     The weight is on the executor's own group, which competes with the rest of the machine. The kernel refuses a weight while idle
-    is set, so the weight comes first. Both groups get all CPUs and zones, because v1 admits no process to a group without them.
+    is set, so the weight comes first. None of batch work's memory is protected from reclaim, because a group protects no more than
+    the one above it. Both groups get all CPUs and zones, because v1 admits no process to a group without them.
     """
     writes: list[KnobWrite] = []
     for path in ("", BATCH):
@@ -95,6 +102,7 @@ def tier_knobs(policy: DesiredPolicy, machine: MachineFacts, ceiling_mcpu: int |
     writes.append(KnobWrite(path="", knob=Knob.CPU_WEIGHT, value=WEIGHT_LEAST))
     if policy.idle:
         writes.append(KnobWrite(path="", knob=Knob.CPU_IDLE, value=1))
+    writes += [KnobWrite(path="", knob=knob, value=0) for knob in (Knob.MEMORY_MIN, Knob.MEMORY_LOW)]
     writes.append(KnobWrite(path=BATCH, knob=Knob.CPU_PERIOD, value=PERIOD_US))
     if ceiling_mcpu is not None:
         writes.append(KnobWrite(path=BATCH, knob=Knob.CPU_QUOTA, value=quota_us(ceiling_mcpu)))

@@ -59,6 +59,8 @@ class Knob(StrEnum):
     CPUSET_CPUS = "cpuset-cpus"
     CPUSET_MEMS = "cpuset-mems"
     MEMORY_LIMIT = "memory-limit-bytes"
+    MEMORY_MIN = "memory-min-bytes"  # never reclaimed, whatever the kernel needs
+    MEMORY_LOW = "memory-low-bytes"  # reclaimed only when nobody else has anything left that is not protected
     MEMORY_SWAP_LIMIT = "memory-swap-limit-bytes"  # v1: memory and swap together
     SWAP_LIMIT = "swap-limit-bytes"  # v2: swap alone
     OOM_GROUP = "memory-oom-group"  # 0 | 1
@@ -167,6 +169,13 @@ KNOB_FILES: Final[Mapping[Knob, KnobFile]] = {
         v1_word="-1",
         v2_word="max",
         since=(4, 5),
+    ),
+    # v1 has no equivalent: its soft limit says who is reclaimed first, and protects nothing.
+    Knob.MEMORY_MIN: KnobFile(
+        controller="memory", v1="", v2="memory.min", unit=Unit.BYTES, most=_BYTES_MOST, v2_word="max", since=(4, 18)
+    ),
+    Knob.MEMORY_LOW: KnobFile(
+        controller="memory", v1="", v2="memory.low", unit=Unit.BYTES, most=_BYTES_MOST, v2_word="max", since=(4, 5)
     ),
     # Both only where the kernel counts swap, which it may be built or booted not to do.
     Knob.MEMORY_SWAP_LIMIT: KnobFile(

@@ -56,6 +56,7 @@ __all__ = [
     "online_sets",
     "online_top_knobs",
     "pools_of",
+    "protected_bytes",
 ]
 
 NEEDED: Final = (Knob.CPU_WEIGHT, Knob.CPUSET_CPUS, Knob.CPUSET_MEMS, Knob.MEMORY_LIMIT)
@@ -83,6 +84,7 @@ class CpuHold(Struct, frozen=True, kw_only=True):
     qos: QosClass
     cpus: CpuSet
     cpu_mcpu: int
+    memory_bytes: int = 0
     zones: CpuSet = CpuSet()
 
 
@@ -135,7 +137,14 @@ def hold_of(placement: Placement, owner: str) -> CpuHold:
     cpus = CpuSet.parse(placement.cpus, "cpus")
     is_anywhere = placement.cpu_policy is CpuPolicy.NONE
     zones = CpuSet() if is_anywhere else CpuSet.from_iterable(share.zone for share in placement.zones)
-    return CpuHold(owner=owner, qos=placement.qos, cpus=cpus, cpu_mcpu=placement.cpu_mcpu, zones=zones)
+    return CpuHold(
+        owner=owner,
+        qos=placement.qos,
+        cpus=cpus,
+        cpu_mcpu=placement.cpu_mcpu,
+        memory_bytes=placement.memory_bytes,
+        zones=zones,
+    )
 
 
 def given_cpus(
@@ -198,12 +207,30 @@ def online_sets(hold: CpuHold, machine: MachineFacts, pools: CpuPools) -> tuple[
     return hold.cpus, _mems(near, machine)
 
 
-def online_top_knobs(machine: MachineFacts, holds: Iterable[CpuHold]) -> tuple[KnobWrite, ...]:
-    """Knobs of the online tier's top group: all CPUs and zones, and the weight of the sum of its requests."""
+def protected_bytes(policy: DesiredPolicy, hold: CpuHold) -> tuple[int, int]:
+    """The memory of the hold that is protected absolutely (memory.min), and before other work's (memory.low).
+
+    Request x percentage // 100, rounded down; where anything is protected, low is at least min
+    (koordinator-sh/koordinator:pkg/koordlet/qosmanager/plugins/cgreconcile/cgroup_reconcile.go).
+    """
+    least = hold.memory_bytes * policy.memory_min_pct // 100 if hold.qos.has_own_cpus else 0
+    low = hold.memory_bytes * policy.memory_low_pct // 100
+    return least, max(low, least) if low else 0
+
+
+def online_top_knobs(policy: DesiredPolicy, machine: MachineFacts, holds: Iterable[CpuHold]) -> tuple[KnobWrite, ...]:
+    """Knobs of the online tier's top group: all CPUs and zones, and the sums of what its groups have of weight and protection.
+
+    A group's memory is protected no further than the memory of the group above it.
+    """
+    holds = tuple(holds)
+    protected = [protected_bytes(policy, hold) for hold in holds]
     writes = (
         KnobWrite(path="", knob=Knob.CPUSET_CPUS, value=machine.cpus.format()),
         KnobWrite(path="", knob=Knob.CPUSET_MEMS, value=machine.mems.format()),
         KnobWrite(path="", knob=Knob.CPU_WEIGHT, value=weight_v1(sum(hold.cpu_mcpu for hold in holds))),
+        KnobWrite(path="", knob=Knob.MEMORY_MIN, value=sum(least for least, _ in protected)),
+        KnobWrite(path="", knob=Knob.MEMORY_LOW, value=sum(low for _, low in protected)),
     )
     return tuple(write for write in writes if write.knob in machine.has)
 
@@ -211,13 +238,14 @@ def online_top_knobs(machine: MachineFacts, holds: Iterable[CpuHold]) -> tuple[K
 def online_knobs(
     policy: DesiredPolicy, machine: MachineFacts, placement: Placement, hold: CpuHold, pools: CpuPools, path: str
 ) -> tuple[KnobWrite, ...]:
-    """Knobs of one online replica: sets, weight by request, limits of memory and CPU, processes, huge pages.
+    """Knobs of one online replica: sets, weight and protected memory by request, limits of memory and CPU, processes, huge pages.
 
     Never idle. A replica with CPUs of its own has no quota, which would stop it on CPUs that no other work may use.
     """
     cpus, mems = online_sets(hold, machine, pools)
     mems = mems | huge_page_zones(placement) & machine.mems
     most = None if hold.qos.has_own_cpus else most_mcpu(policy, placement)
+    least, low = protected_bytes(policy, hold)
     quota = (
         KnobWrite(path=path, knob=Knob.CPU_PERIOD, value=PERIOD_US),
         KnobWrite(path=path, knob=Knob.CPU_QUOTA, value=replica_quota_us(most, None)),
@@ -227,6 +255,8 @@ def online_knobs(
         KnobWrite(path=path, knob=Knob.CPUSET_MEMS, value=mems.format()),
         KnobWrite(path=path, knob=Knob.CPU_WEIGHT, value=weight_v1(placement.cpu_mcpu)),
         KnobWrite(path=path, knob=Knob.MEMORY_LIMIT, value=most_memory_bytes(placement)),
+        KnobWrite(path=path, knob=Knob.MEMORY_MIN, value=least),
+        KnobWrite(path=path, knob=Knob.MEMORY_LOW, value=low),
         KnobWrite(path=path, knob=Knob.OOM_GROUP, value=1),
         KnobWrite(path=path, knob=Knob.PIDS_LIMIT, value=policy.pids_most),
         *huge_page_knobs(policy, machine, placement, path),

@@ -60,6 +60,9 @@ ORDER: Final[Mapping[Knob, OrderRule]] = {
     Knob.CPU_QUOTA: OrderRule(in_parent=True, with_=(Knob.CPU_PERIOD,)),
     Knob.CPU_BURST: OrderRule(below=Knob.CPU_QUOTA),
     Knob.MEMORY_LIMIT: OrderRule(below=Knob.MEMORY_SWAP_LIMIT),
+    # The kernel takes any protection, and what is above the parent's protects nothing: the parent's is written first.
+    Knob.MEMORY_MIN: _FREE,
+    Knob.MEMORY_LOW: _FREE,
     Knob.MEMORY_SWAP_LIMIT: _FREE,
     Knob.SWAP_LIMIT: _FREE,
     Knob.OOM_GROUP: _FREE,

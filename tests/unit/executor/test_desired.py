@@ -32,6 +32,8 @@ def test_the_tier_low_priority_to_everything_and_is_filled_before_anything_joins
         ("batch", "cpuset-mems", "0-1"),
         ("", "cpu-weight", 2),
         ("", "cpu-idle", 1),
+        ("", "memory-min-bytes", 0),
+        ("", "memory-low-bytes", 0),
         ("batch", "cpu-period-us", 100_000),
         ("batch", "cpu-quota-us", 200_000),
     ]
@@ -80,6 +82,12 @@ def test_a_replica_swaps_as_much_as_the_policy_lets_it(swap, alone, together):
 def test_a_limit_of_swap_that_is_none_is_refused_at_the_start(swap):
     with pytest.raises(InvalidInput, match="process_desired_swap_most_bytes: must be from 0 to"):
         check_desired(DesiredPolicy(swap_most_bytes=swap), "process_desired")
+
+
+@pytest.mark.parametrize("policy", [DesiredPolicy(memory_low_pct=101), DesiredPolicy(memory_min_pct=-1)])
+def test_a_protection_that_is_no_percentage_is_refused_at_the_start(policy):
+    with pytest.raises(InvalidInput, match=r"process_desired_memory_(low|min)_pct: must be from 0 to 100"):
+        check_desired(policy, "process_desired")
 
 
 def test_work_of_the_mid_tier_outweighs_batch_work_of_its_size_and_no_online_work():

@@ -22,6 +22,7 @@ from colo_executor.online import (
     online_sets,
     online_top_knobs,
     pools_of,
+    protected_bytes,
 )
 from tests.support.builders import a_placement
 
@@ -110,8 +111,34 @@ def test_an_online_replica_has_weight_and_memory_by_its_request_and_no_ceiling()
     assert knobs[Knob.CPU_WEIGHT] == 2048
     assert knobs[Knob.MEMORY_LIMIT] == placement.memory_bytes
     assert not knobs.keys() & {Knob.CPU_QUOTA, Knob.CPU_IDLE, Knob.CPU_PERIOD}
-    top = {write.knob: write.value for write in online_top_knobs(MACHINE, (hold, held(LS, "")))}
-    assert top == {Knob.CPUSET_CPUS: "0-15", Knob.CPUSET_MEMS: "0-1", Knob.CPU_WEIGHT: 2048}
+    top = {write.knob: write.value for write in online_top_knobs(DesiredPolicy(), MACHINE, (hold, held(LS, "")))}
+    assert top == {
+        Knob.CPUSET_CPUS: "0-15",
+        Knob.CPUSET_MEMS: "0-1",
+        Knob.CPU_WEIGHT: 2048,
+        Knob.MEMORY_MIN: 0,
+        Knob.MEMORY_LOW: 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("qos", "low_pct", "min_pct", "least", "low"),
+    [
+        (LSE, 100, 0, 0, 1001),
+        (LSR, 50, 10, 100, 500),
+        (LSR, 5, 10, 100, 100),
+        (LSE, 0, 10, 100, 0),
+        (LS, 33, 10, 0, 330),
+    ],
+    ids=["all", "rounded down", "low is at least min", "unless nothing is low", "LS has no min"],
+)
+def test_memory_is_protected_by_request_class_and_policy(qos, low_pct, min_pct, least, low) -> None:
+    policy = DesiredPolicy(memory_low_pct=low_pct, memory_min_pct=min_pct)
+    holds = [replace(held(qos, "2"), memory_bytes=1001), replace(held(LS, ""), memory_bytes=100)]
+    assert protected_bytes(policy, holds[0]) == (least, low)
+    top = {write.knob: write.value for write in online_top_knobs(policy, MACHINE, holds)}
+    other = protected_bytes(policy, holds[1])
+    assert (top[Knob.MEMORY_MIN], top[Knob.MEMORY_LOW]) == (least + other[0], low + other[1])
 
 
 def test_only_legal_pairs_of_class_and_band_are_admitted_and_prod_alone_is_online() -> None:

@@ -11,6 +11,7 @@ from colo_common.model.placement import replica_token
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from colo_executor.cgroup import CgroupError, CgroupTree
+from colo_executor.desired import DesiredPolicy
 from colo_executor.journal import JournalFile
 from colo_executor.kept_cpus import KeptCpus
 from colo_executor.local import Drift
@@ -18,7 +19,7 @@ from colo_executor.online import CpusRefused
 from colo_executor.process.online import OnlineTier
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.tier import Tier
-from tests.support.builders import a_placement
+from tests.support.builders import GIB, a_placement
 from tests.support.cgroup2_files import Cgroup2Files
 
 LSE, LSR, LS = QosClass.LSE, QosClass.LSR, QosClass.LS
@@ -27,10 +28,21 @@ LSE, LSR, LS = QosClass.LSE, QosClass.LSR, QosClass.LS
 class Bench:
     """One executor's tiers on a machine of two zones with four CPUs each."""
 
-    def __init__(self, directory: Path, files: Cgroup2Files, *, withheld: str = "", is_on: bool = True) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        files: Cgroup2Files,
+        *,
+        withheld: str = "",
+        is_on: bool = True,
+        desired: DesiredPolicy = DesiredPolicy(),
+    ) -> None:
         self.files = files
         self.policy = ProcessPolicy(
-            state_dir=str(directory / "state"), cgroup_root=str(files.root), sys_root=str(files.sys_root)
+            state_dir=str(directory / "state"),
+            cgroup_root=str(files.root),
+            sys_root=str(files.sys_root),
+            desired=desired,
         )
         self.journal = JournalFile(Path(self.policy.state_dir))
         self.tier = Tier(self.policy, self.journal)
@@ -135,6 +147,61 @@ def test_cpus_that_a_kubelet_pinned_are_batch_works_and_no_online_works(bench, f
     assert files.cpus("colo/batch") == "0-6"
     bench.online.keep(KeptCpus())
     assert [files.cpus(name) for name in (near, wide, "colo/batch")] == ["0-3", "0-7", "0-7"]
+
+
+def protection(files, group: str) -> tuple[int, int]:
+    return int(files.text(f"{group}/memory.min")), int(files.text(f"{group}/memory.low"))
+
+
+def test_the_memory_that_was_requested_is_protected_and_the_tier_has_the_sum(tmp_path, files):
+    bench = Bench(tmp_path, files, desired=DesiredPolicy(memory_min_pct=25)).ready()
+    bench.batch(0, 0)
+    bench.start(0, LS)
+    bench.start(1, LSR, "4-5")
+    top, ls, lsr = "colo-online", "colo-online/ls.web.main.0@1", "colo-online/lsr.web.main.1@1"
+    assert [protection(files, each) for each in (ls, lsr, top)] == [
+        (0, GIB),
+        (GIB // 4, GIB),
+        (GIB // 4, 2 * GIB),
+    ]
+    assert [protection(files, each) for each in ("colo", "colo/batch", "colo/batch/job.main.0@1")] == [(0, 0)] * 3
+    files.writes.clear()
+    assert bench.online.reconcile() == Drift()
+    assert files.writes == []
+    for path in (f"{top}/memory.low", f"{lsr}/memory.min", "colo/memory.low"):
+        (files.root / path).write_text("4096\n")
+    assert len(bench.online.reconcile().knobs) == 2
+    assert len(bench.tier.reconcile().knobs) == 1
+    assert (protection(files, top), protection(files, lsr)) == ((GIB // 4, 2 * GIB), (GIB // 4, GIB))
+    assert protection(files, "colo") == (0, 0)
+    assert bench.end(1)
+    assert protection(files, top) == (0, GIB), "and no more when a replica has ended"
+
+
+def test_the_protection_of_an_earlier_version_is_completed_at_the_next_start(tmp_path, files):
+    bench = Bench(tmp_path, files, desired=DesiredPolicy(memory_low_pct=0)).ready()
+    bench.start(0, LS)
+    (token,) = bench.known
+    placement = bench.known[token]
+    bench.tier.close()
+    bench.journal.close()
+    after = Bench(tmp_path, files)
+    after.online.reserve_adopted(token, placement)
+    after.ready()
+    after.online.adopt(token, placement)
+    after.online.settle()
+    assert protection(files, "colo-online") == (0, GIB)
+    assert [knob.path.rpartition("/")[2] for knob in after.online.reconcile().knobs] == ["memory.low"]
+    assert protection(files, f"colo-online/ls.{token}") == (0, GIB)
+
+
+def test_a_kernel_without_the_files_protects_nothing_and_runs_online_work(tmp_path, files):
+    for name in ("memory.min", "memory.low"):
+        files.lacks(name)
+    bench = Bench(tmp_path, files).ready()
+    knobs = bench.start(0, LS)
+    assert not any(knob.path.endswith(("memory.min", "memory.low")) for knob in knobs)
+    assert bench.online.reconcile() == Drift()
 
 
 def plug(files, online: str, zone_1: str) -> None:

@@ -240,7 +240,11 @@ class ObservingRuntime:
     def _changes(self, tree: CgroupTree, writes: tuple[KnobWrite, ...]) -> list[KnobValue]:
         """What the writes would change. The weight of an idle group is the kernel's own."""
         is_idle = any(write.knob is Knob.CPU_IDLE and _is_there(tree.observed(write)) for write in writes)
-        found = [tree.observed(write) for write in writes if not (is_idle and write.knob is Knob.CPU_WEIGHT)]
+        found = [
+            tree.observed(write)
+            for write in writes
+            if not (is_idle and write.knob is Knob.CPU_WEIGHT) and not _is_new_groups_own(tree, write)
+        ]
         return [knob for knob in found if knob.value != knob.before]
 
     def _would_launch(self, placement: Placement) -> str:
@@ -249,7 +253,7 @@ class ObservingRuntime:
             machine = self._machine()
             check_shares(placement, (), huge_pages_asked(self._policy.sys_root, placement, machine.huge_page_sizes))
             group, writes = self._would_put(placement, machine)
-            values = ", ".join(_words_of(tree, write) for tree, write in writes)
+            values = ", ".join(_words_of(tree, write) for tree, write in writes if not _is_new_groups_own(tree, write))
         except (CgroupError, CpusRefused, InvalidInput, OSError, ShareRefused, ValueError) as error:
             return f"would be refused here: {error}"
         words = " ".join((*self._policy.command_prefix, *command))
@@ -276,7 +280,7 @@ class ObservingRuntime:
         taken = () if pools.be == self._pool(machine).cpus or Knob.CPUSET_CPUS not in machine.has else (BATCH, "")
         left = [KnobWrite(path=path, knob=Knob.CPUSET_CPUS, value=pools.be.format()) for path in taken]
         writes = (
-            *online_top_knobs(machine, (hold,)),
+            *online_top_knobs(desired, machine, (hold,)),
             *online_knobs(desired, machine, placement, hold, pools, group),
         )
         return f"{self._online.name}/{group}", (
@@ -290,6 +294,11 @@ def _words_of(tree: CgroupTree, write: KnobWrite) -> str:
     knob = tree.observed(write)
     above = {"": f" of {tree.name}", BATCH: f" of {tree.name}/{BATCH}"}.get(write.path, "")
     return f"{os.path.basename(knob.path)}={'; '.join(knob.value.splitlines())}{above}"
+
+
+def _is_new_groups_own(tree: CgroupTree, write: KnobWrite) -> bool:
+    """Whether a group that is still to be made has the value by itself: no memory is protected."""
+    return write.knob in (Knob.MEMORY_MIN, Knob.MEMORY_LOW) and write.value == 0 and not tree.observed(write).before
 
 
 def _is_there(knob: KnobValue) -> bool:

@@ -133,7 +133,7 @@ class OnlineTier:
             try:
                 pools = self._settle(machine)
                 self.tree.make("")
-                for write in online_top_knobs(machine, self._holds.values()):
+                for write in online_top_knobs(self._desired, machine, self._holds.values()):
                     self.tree.write(write)
                 self.tree.make(group)
                 writes = online_knobs(self._desired, machine, placement, hold, pools, group)
@@ -143,6 +143,7 @@ class OnlineTier:
                 self.tree.remove(group)
                 with contextlib.suppress(CgroupError, OSError):
                     self._settle(machine)
+                    self._weigh(machine)
                 raise
 
     def drop(self, token: str, placement: Placement) -> bool:
@@ -162,10 +163,16 @@ class OnlineTier:
         return True
 
     def settle(self) -> None:
-        """Bring the shared CPUs up to date with the holds of adopted attempts."""
+        """Bring the shared CPUs and the sums of the tier's group up to date with the holds of adopted attempts."""
         with self._turn:
-            if self._tier.machine is not None:
-                self._settle(self._tier.machine)
+            machine = self._tier.machine
+            if machine is None:
+                return
+            self._settle(machine)
+            if self._holds:
+                # An earlier version may have written less there; what the kernel refuses, the next start or end tries again.
+                with contextlib.suppress(CgroupError, OSError):
+                    self._weigh(machine)
 
     def kept_before(self, kept: KeptCpus) -> None:
         """Keep what an earlier executor was told last, before the first write to the kernel; the node's own rules win."""
@@ -219,6 +226,6 @@ class OnlineTier:
         return pools
 
     def _weigh(self, machine: MachineFacts) -> None:
-        for write in online_top_knobs(machine, self._holds.values()):
+        for write in online_top_knobs(self._desired, machine, self._holds.values()):
             with contextlib.suppress(FileNotFoundError):
                 self.tree.write(write)
