@@ -81,11 +81,11 @@ async def test_the_certificate_of_the_process(tmp_path: Path, case: str) -> None
     files, ours, theirs = Files(tmp_path), trustme.CA(), trustme.CA()
     authority = files.authority("ours", ours)
     cert, key = files.pair("server", ours.issue_cert("127.0.0.1"))
-    given = {}
+    given: dict[str, str] = {}
     if case != "none":
         signer = theirs if case == "foreign" else ours
-        until = {"not_after": YESTERDAY} if case == "expired" else {}
-        own = files.pair("process", signer.issue_cert("scheduler@example", **until))
+        not_after = YESTERDAY if case == "expired" else None
+        own = files.pair("process", signer.issue_cert("scheduler@example", not_after=not_after))
         given = dict(zip(("cert_file", "key_file"), own, strict=True))
     parts = (f"cert_file: {json.dumps(cert)}", f"key_file: {json.dumps(key)}", f"ca_file: {json.dumps(authority)}")
     config = f"tls {{ {', '.join(parts)}, verify: true }}\n"
