@@ -110,7 +110,7 @@ class Answers:
                 if offset < 0 or limit < 1:
                     return Refusal(code=400, field="offset", rule="offset is at least 0 and limit at least 1")
                 waiting = tuple(self._index.pending()) if offset == 0 else ()
-                return self._snapshot.page(body, waiting, self._policy.trace_ratio)
+                return self._snapshot.page(body, waiting, self._policy.trace_ratio, now_ms)
             case ExplainWait():
                 return explain_wait(self._index, self._waits, body, now_ms)
             case StartedReplicas():

@@ -138,7 +138,9 @@ class Snapshot:
     def __init__(self) -> None:
         self._keys: tuple[tuple[Job, int], ...] = ()
 
-    def page(self, request: PendingReplicas, waiting: Sequence[tuple[Job, int]], trace_ratio: float) -> PendingReply:
+    def page(
+        self, request: PendingReplicas, waiting: Sequence[tuple[Job, int]], trace_ratio: float, now_ms: int
+    ) -> PendingReply:
         """At most `limit` placement requests from `offset`, fewer when they are long; an empty page is the end.
 
         The next offset is this one plus the length of the page; a request that is on two pages is equal on both. `waiting` is
@@ -158,7 +160,7 @@ class Snapshot:
                 placement_requests.append(placement_request_of(job, index, trace_ratio))
                 size_bytes += _request_bytes(placement_requests[-1], sizes)
         total = len(self._keys) if placement_requests else min(request.offset, len(self._keys))
-        return PendingReply(placement_requests=tuple(placement_requests), total=total)
+        return PendingReply(placement_requests=tuple(placement_requests), total=total, at_ms=now_ms)
 
 
 def _order(key: tuple[Job, int]) -> tuple[int, int, str, int]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import assert_never
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from colo_common.events.effects import Effect, Publish, Reply, RequestReceived, Wake
 from colo_common.events.eviction import EvictionFinished, EvictionRequested
@@ -403,7 +404,8 @@ class OvercommitCore:
         last = known.published
         if last is not None and event.batch_cpu_mcpu < last.batch_cpu_mcpu:
             known.last_fall_at_ms = now_ms
-        known.published = event
+        # Published again in time also when the clock of the other instance was ahead.
+        known.published = event if event.at_ms <= now_ms else replace(event, at_ms=now_ms)
         known.is_changed = False
 
     def _published_of(self, event: AllocatableChanged | FreshnessChanged, now_ms: int) -> KnownNode | None:

@@ -73,7 +73,13 @@ from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.preemption.proposals import Proposals
 from colo_scheduler.requests.paused import PausedRequests
 from colo_scheduler.requests.queue import RequestQueue
-from colo_scheduler.requests.request_class import InvalidRequest, RequestClass, dead_letters_of, sorted_out
+from colo_scheduler.requests.request_class import (
+    InvalidRequest,
+    RequestClass,
+    avoided_here,
+    dead_letters_of,
+    sorted_out,
+)
 from colo_scheduler.reservations.api import ReservationAnswers, is_reservation_request
 from colo_scheduler.reservations.controller import ReservationController
 from colo_scheduler.reservations.rows import JobsOver, ReservationsLoaded
@@ -170,9 +176,10 @@ class SchedulerCore:
             case Replayed():
                 pass
             case PlacementsRequested() | MidPlacementsRequested():
-                return self._placement_request(event.placement_requests, now_ms)
+                asked = avoided_here(event.placement_requests, event.at_ms, now_ms)
+                return self._placement_request(asked, now_ms)
             case PendingReply():
-                return self._pending(event.placement_requests, now_ms)
+                return self._pending(avoided_here(event.placement_requests, event.at_ms, now_ms), now_ms)
             case PartitionsHeld():
                 return self._shards_held(event, now_ms)
             case ReplicasWithdrawn():

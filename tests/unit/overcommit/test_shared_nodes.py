@@ -220,6 +220,19 @@ def test_a_number_of_an_instance_that_was_replaced_is_not_taken_over_and_is_publ
     assert old.nodes[node].published.batch_cpu_mcpu == last.batch_cpu_mcpu
 
 
+def test_a_number_of_a_clock_that_was_an_hour_ahead_is_published_again_in_time() -> None:
+    two = Two()
+    for second in range(4):
+        two.sample(second)
+    holder, last = two.cores[1], two.cores[0].nodes[NODES[0]].published
+    assert last is not None
+    facts(holder, structs.replace(last, at_ms=last.at_ms + 3_600_000, boot_id="ahead"), 4_000)
+    two.dead.append(two.cores[0])
+    facts(holder, PartitionsHeld(fences=((0, 2), (1, 1))), 5_000)
+    published = [fact for second in range(6, 66) for fact in two.sample(second)]
+    assert NODES[0] in {fact.node for fact in published if isinstance(fact, AllocatableChanged)}
+
+
 def test_what_is_given_up_is_not_acted_on_any_more() -> None:
     two = Two()
     for second in range(4):

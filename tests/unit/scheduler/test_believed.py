@@ -83,6 +83,24 @@ def test_a_lost_node_stays_lost_whichever_subject_a_start_hears_first() -> None:
         assert ("j/t/0", 1) in bench.core.commits.held, "it is back"
 
 
+def test_a_step_of_the_clock_of_the_bus_before_a_start_costs_at_most_the_time_to_the_next_number() -> None:
+    kept = replace(an_allocatable("n1", ROOM, at_ms=NOW_MS), boot_id="o1", seq=900, fence=7)
+    bench = a_bench()
+    # Its clock was set an hour ahead after it had stored the number: the number looks an hour old.
+    bench.say(Replayed(fact=kept, age_ms=HOUR_MS + 20_000))
+    assert not places(bench, 0)
+    # Overcommit publishes a number that nothing changed when it is a minute old.
+    bench.now_ms += 40_000
+    bench.say(replace(kept, at_ms=bench.now_ms, seq=960))
+    assert ("j/t/0", 1) in bench.core.commits.held
+    # Set an hour back, it looks as if it had been stored after the start: it is believed for as long as any number.
+    bench = a_bench()
+    bench.say(kept)
+    assert places(bench, 0)
+    bench.now_ms += bench.core.policy.facts_max_age_ms + 1
+    assert not places(bench, 1)
+
+
 def test_no_more_is_believed_of_a_promise_than_the_machine_has() -> None:
     bench = a_bench()
     bench.say(an_allocatable("n1", [(288_000, 8 << 40)] * 2, at_ms=NOW_MS))

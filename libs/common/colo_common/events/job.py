@@ -67,7 +67,8 @@ class ReplicasChanged(Fact, frozen=True, kw_only=True):
 class PlacementRequest(Struct, frozen=True, kw_only=True, gc=False):
     """One replica that needs a place, with all fields that the scheduler needs for its decision.
 
-    `avoid` lists nodes that refused or evicted the replica, each with the time (Unix ms) until which it is left out.
+    `avoid` lists nodes that refused or evicted the replica, each with the time (Unix ms) until which it is left out, by
+    the clock that gives the message its `at_ms`: whoever decides counts the rest from the arrival, by its own.
     `queued_at_us` is set by older services only.
     `labels` are the job's, sorted, and `job_name` is the name in the job file: reservations match their owners by both.
     `tenant` is the job's; empty in messages of earlier versions.

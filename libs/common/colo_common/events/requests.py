@@ -12,6 +12,7 @@ from colo_common.model.node_selector import Requirement
 from colo_common.model.placement import DeviceShare, Placement, ZoneHugePages, ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reservation import ReservationSpec
+from colo_common.model.units import Ms
 from colo_common.model.workload import JobSpec
 
 __all__ = [
@@ -263,11 +264,13 @@ class PendingReplicas(Struct, frozen=True, kw_only=True):
 class PendingReply(Struct, frozen=True, kw_only=True):
     """One page of placement requests from the offset on. A page may be shorter than the limit; only an empty page is the end.
 
-    `total` counts the waiting replicas at the time of the first page. Replicas that got a place since then are left out.
+    `total` counts the waiting replicas at the time of the first page. Replicas that got a place since then are left out. `at_ms` is
+    when this was answered, by the clock of the times in it; 0 from older services.
     """
 
     placement_requests: tuple[PlacementRequest, ...]
     total: int
+    at_ms: Ms = 0
 
 
 class ListNodes(Struct, frozen=True, kw_only=True):

@@ -20,7 +20,15 @@ from colo_common.model.reasons import Reason
 from colo_scheduler.ledger.port import RESERVATION_PREFIX, name_of
 from colo_scheduler.numa.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES
 
-__all__ = ["InvalidRequest", "RequestClass", "check_request", "class_of", "dead_letters_of", "sorted_out"]
+__all__ = [
+    "InvalidRequest",
+    "RequestClass",
+    "avoided_here",
+    "check_request",
+    "class_of",
+    "dead_letters_of",
+    "sorted_out",
+]
 
 
 _CPU_MCPU: Final = 1_000
@@ -130,9 +138,31 @@ def class_of(placement_request: PlacementRequest) -> RequestClass:
     )
 
 
+def avoided_here(
+    placement_requests: tuple[PlacementRequest, ...], asked_ms: int, now_ms: int
+) -> tuple[PlacementRequest, ...]:
+    """The requests, which were made at `asked_ms` by the clock of their sender and came now, with `avoid` by this clock.
+
+    A node is left out for as long from now on as was left of its time when the request was made, however the two clocks differ;
+    what was over by then is left away. A message that does not tell its time (0) is taken at its word, for an hour at most.
+    """
+    if not any(each.avoid for each in placement_requests):
+        return placement_requests
+    return tuple([_avoided(each, asked_ms, now_ms) if each.avoid else each for each in placement_requests])
+
+
+def _avoided(request: PlacementRequest, asked_ms: int, now_ms: int) -> PlacementRequest:
+    if asked_ms:
+        avoid = tuple((node, now_ms + until_ms - asked_ms) for node, until_ms in request.avoid if until_ms > asked_ms)
+    else:
+        avoid = tuple((node, min(until_ms, now_ms + _AVOID_MOST_MS)) for node, until_ms in request.avoid)
+    return msgspec.structs.replace(request, avoid=avoid)
+
+
 _PUBLISHED_MAX: Final = 10
 """The most invalid requests of one message that get a dead letter each; the others are only counted."""
 _PAYLOAD_CHARACTERS: Final = 2048
+_AVOID_MOST_MS: Final = 3_600_000
 _PLACE_IN_MESSAGE: Final = re.compile(r"^wants\[\d+\]\.")
 
 
