@@ -231,7 +231,7 @@ async def test_each_service_has_its_own_keys_in_redis(servers: Secured, tmp_path
         for role in ("jobs", "scheduler", "evictor", "gateway", "overcommit", "admin")
     }
     own = {
-        "jobs": ("job", "job-spec", "replica-page", "outbox-jobs", "running-jobs"),
+        "jobs": ("job", "job-spec", "job-missed", "jobs-store", "replica-page", "outbox-jobs", "running-jobs"),
         "scheduler": ("ledger:node:n1", "reservation", "outbox-scheduler", "running-scheduler"),
         "evictor": ("evictor-node", "outbox-evictor", "running-evictor"),
         "gateway": ("restrictions", "outbox-restrictions", "policy", "outbox-policy"),

@@ -100,7 +100,10 @@ class JobsWorld:
     def all_rows(self) -> JobRowsLoaded:
         """The store as a starting service reads it."""
         return JobRowsLoaded(
-            specs=self.of_kind("job-spec"), jobs=self.of_kind("job"), pages=self.of_kind("replica-page")
+            specs=self.of_kind("job-spec"),
+            jobs=self.of_kind("job"),
+            pages=self.of_kind("replica-page"),
+            missed=self.of_kind("job-missed"),
         )
 
     def of_kind(self, kind: str) -> tuple[Row, ...]:

@@ -44,6 +44,7 @@ from colo_jobs.index import Index, Key
 from colo_jobs.job import HOLDING, Job
 from colo_jobs.load import Loaded, jobs_of_rows
 from colo_jobs.lost import LostNodes
+from colo_jobs.missed import MissedFacts
 from colo_jobs.placement_requests import placement_requests_of, publish_requests
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.publish import Result, deletion, put_back, result_of
@@ -103,8 +104,7 @@ class JobsCore:
         self._ended = EndedJobs(policy.retention)
         self._waits = Waits()
         self._answers = Answers(policy, self.index, self.counters, self._waits)
-        # Attempts that held a place when facts were missed: one that the ledger no longer holds has ended.
-        self._doubted: dict[Key, int] = {}
+        self._missed = MissedFacts()
         # Jobs whose rows the store may have lost.
         self._to_put_back: list[str] = []
         # Attempts that need a place and whose request is not published yet, in order.
@@ -147,12 +147,7 @@ class JobsCore:
                 self._to_put_back = list(self.index.jobs)
                 return []
             case FactsMissed():
-                self._doubted = {
-                    (job.id, index): record.attempt
-                    for job in self.index.jobs.values()
-                    for index, record in job.replicas()
-                    if record.state in HOLDING
-                }
+                self._missed.doubt(self.index.jobs.values())
                 return [AskHolds()]
             case HoldsListed():
                 return self._compare_holds(event, now_ms)
@@ -163,7 +158,8 @@ class JobsCore:
 
     def deadline_ms(self) -> int | None:
         """Now while transactions or requests are pending, else the time of the next timer or of a queue's next QueueChanged."""
-        if self._pending or self._unrequested or self._ended.has_surplus or self._to_put_back:
+        is_due = self._ended.has_surplus or self._to_put_back or self._missed.has_compared
+        if self._pending or self._unrequested or is_due:
             return self._now_ms
         timer_ms = self.index.timers.next_ms()
         dues_ms = [queue.due_ms for queue in self.index.queues.values() if queue.is_changed]
@@ -297,7 +293,8 @@ class JobsCore:
 
         A node that is ordered to stop an attempt that has ended there says again how it ended.
         """
-        doubted, is_complete = self._doubted, event.asked_at_ms > 0
+        is_complete = event.asked_at_ms > 0
+        doubted = self._missed.compare(self.index.unreadable) if is_complete else self._missed.doubted
         if not doubted and not self.index.waiting:
             return []
         held: set[tuple[str, int]] = set()
@@ -312,8 +309,6 @@ class JobsCore:
                 keys[found[0].id, found[1]] = hold.node, tuple([share.zone for share in hold.zones])
             elif hold.attempt < record.attempt:
                 older.setdefault((found[0].id, found[1]), []).append((hold.node, hold.attempt))
-        if is_complete:
-            self._doubted = {}
 
         def react(txn: JobTransaction, index: int) -> None:
             place = keys.get((txn.job.id, index))
@@ -356,6 +351,7 @@ class JobsCore:
                 effects.append(deletion(self.index.jobs[job]))
                 self.index.detach(self.index.jobs[job])
         effects.extend(self._put_back())
+        effects.extend(self._missed.take_away())
         # The next Wake, one millisecond later, deletes the rest of a surplus and puts back more jobs.
         self._now_ms = now_ms + 1 if self._ended.has_surplus or self._to_put_back else self._now_ms
         return effects
@@ -470,7 +466,8 @@ class JobsCore:
         # The last counts may not have been published before the restart.
         for job in loaded.jobs:
             self.index.queue(job).published = UNPUBLISHED
-        return self._take_in(loaded)
+        asks = [AskHolds()] if self._missed.load(event.missed, loaded.jobs, loaded.unreadable) else []
+        return [*self._take_in(loaded), *asks]
 
     def _restore(self, event: JobsLost, now_ms: int) -> list[Effect]:
         """Accept the jobs once more. The store is marked before and after: a crash in between goes on where it was."""
@@ -517,7 +514,7 @@ class JobsCore:
             self.index.unreadable.pop(job.id, None)
         self.index.unreadable |= loaded.unreadable
         self.counters.unreadable_rows += len(loaded.unreadable)
-        return [LogUnreadable(why=why) for why in loaded.unreadable.values()]
+        return [*(LogUnreadable(why=why) for why in loaded.unreadable.values()), *self._missed.mark(loaded.unreadable)]
 
 
 def _mark(value: bytes, version: int) -> Record:

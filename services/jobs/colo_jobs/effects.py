@@ -19,11 +19,12 @@ __all__ = [
 
 
 class JobRowsLoaded(Struct, frozen=True, kw_only=True):
-    """Event: every row that the store holds, at the start."""
+    """Event: every row that the store holds, at the start. `missed` mark jobs that an instance could not read."""
 
     specs: tuple[Row, ...] = ()
     jobs: tuple[Row, ...] = ()
     pages: tuple[Row, ...] = ()
+    missed: tuple[Row, ...] = ()
 
 
 class JobsLost(Struct, frozen=True, kw_only=True):

@@ -44,6 +44,7 @@ from colo_jobs.effects import (
     ReloadJob,
     RequestsPublished,
 )
+from colo_jobs.missed import MISSED_KIND
 from colo_jobs.rebuild import REBUILT_FROM, FactsOfJobs
 from colo_jobs.records import (
     JOB_KIND,
@@ -108,7 +109,8 @@ class JobsShell:
         jobs = await self._store.load(JOB_KIND)
         pages = await self._store.load(PAGE_KIND)
         self._log.info("rows-loaded", jobs=len(jobs), pages=len(pages))
-        loaded = JobRowsLoaded(specs=specs, jobs=jobs, pages=pages)
+        missed = await self._store.load(MISSED_KIND)
+        loaded = JobRowsLoaded(specs=specs, jobs=jobs, pages=pages, missed=missed)
         if self._replay is None:
             return [loaded]
         mark = await self._store.get(MARK_KIND, MARK_ID)

@@ -1,8 +1,11 @@
-"""Facts that a stream discarded before the jobs service received them: what the ledger holds says what they were."""
+"""Facts that a stream discarded before the jobs service received them, or that came while it could not read their job: what the
+ledger holds says what they were.
+"""
 
 from colo_common.events.effects import FactsMissed
 from colo_common.events.requests import HoldEntry, HoldsListed
 from colo_common.model.placement import ZoneShare
+from colo_common.ports import Row
 from colo_jobs.effects import AskHolds
 from tests.support.jobs_world import JobsWorld, a_spec, a_task, stops_of
 
@@ -33,3 +36,80 @@ def test_places_and_ends_that_were_missed_come_from_the_ledger() -> None:
     assert world.replica("j1/main/0").state == "Succeeded"
     # Once is enough.
     assert world.feed(complete) == []
+
+
+MISSED = "job-missed"
+
+
+def rolled_back(world: JobsWorld, *jobs: str) -> dict[str, Row]:
+    """An older version on the same store, which cannot read these jobs; their rows as they were."""
+    rows = {job: world.rows["job", job] for job in jobs}
+    for job, row in rows.items():
+        value = row.value.replace(b'"schema":1', b'"schema":9')
+        world.rows["job", job] = Row(id=job, value=value, version=row.version)
+    world.restart()
+    return rows
+
+
+def rolled_forward(world: JobsWorld, rows: dict[str, Row]) -> None:
+    world.rows |= {("job", job): row for job, row in rows.items()}
+    world.own.clear()
+    world.restart()
+
+
+def marks(world: JobsWorld) -> list[str]:
+    return [row.id for row in world.of_kind(MISSED)]
+
+
+def test_ends_that_came_while_a_newer_version_was_rolled_back_are_asked_for_when_it_is_back() -> None:
+    world = JobsWorld()
+    for job in ("newer", "other"):
+        world.submit(a_spec(a_task(replicas=3)), job=job)
+        world.run(f"{job}/main/0")
+        world.run(f"{job}/main/1")
+    rows = rolled_back(world, "newer")
+    assert marks(world) == ["newer"]
+    # The service and the ledger hear of an end and of a place; the rows stay as they are.
+    ended, placed = world.ended("newer/main/0"), world.placed("newer/main/2", node="n2")
+    assert stops_of(world.feed(ended, placed)) == []
+    # Once more, as after a crash: marked once.
+    world.restart()
+    assert marks(world) == ["newer"]
+    rolled_forward(world, rows)
+    assert world.replica("newer/main/0").state == "Running"
+    assert AskHolds() in world.own
+    holds = (a_hold("newer/main/1"), a_hold("newer/main/2", node="n2"), a_hold("other/main/1"))
+    assert stops_of(world.feed(HoldsListed(holds=holds[1:2], asked_at_ms=0))) == []
+    assert marks(world) == ["newer"]
+    # What the ledger says of a job that could be read all the while is not doubted.
+    assert stops_of(world.feed(HoldsListed(holds=holds, asked_at_ms=5))) == [("n1", "newer/main/0", 1)]
+    assert world.replica("newer/main/2").state == "Assigned"
+    assert marks(world) == []
+    world.feed(ended)
+    assert world.replica("newer/main/0").state == "Succeeded"
+    world.own.clear()
+    world.restart()
+    assert AskHolds() not in world.own
+
+
+def test_a_mark_stays_while_its_job_cannot_be_read_and_goes_with_it() -> None:
+    world = JobsWorld()
+    names = [f"job-{number:03d}" for number in range(450)]
+    for name in names:
+        world.submit(job=name)
+    rows = rolled_back(world, *names)
+    assert marks(world) == names
+    # One of them can be read again, one is deleted by hand.
+    del world.rows["job", "job-000"]
+    rolled_forward(world, {"job-449": rows["job-449"]})
+    assert marks(world) == names[1:]
+    world.feed(HoldsListed(holds=(), asked_at_ms=5))
+    assert marks(world) == names[1:-1]
+
+
+def test_a_start_that_finds_no_marks_asks_nobody() -> None:
+    world = JobsWorld()
+    world.submit()
+    world.run()
+    world.restart()
+    assert AskHolds() not in world.own

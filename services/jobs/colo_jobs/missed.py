@@ -1,0 +1,76 @@
+"""Jobs of which facts were missed: what a stream discarded, or what came while an instance could not read their rows.
+
+An older version, to which a cluster was rolled back, cannot read the jobs of a newer one. Facts about them come and are
+acknowledged all the same, so that version marks them in the store. Whoever can read them again compares them with what the ledger
+holds, as after a gap in a stream, and takes the marks away.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from colo_common.events.effects import Record, Write
+from colo_common.ports import Row
+from colo_jobs.index import Key
+from colo_jobs.job import HOLDING, Job
+
+__all__ = ["MISSED_KIND", "MissedFacts"]
+
+MISSED_KIND: Final = "job-missed"
+_WRITTEN_AT_ONCE: Final = 200
+
+
+class MissedFacts:
+    """`doubted` are attempts that held a place when facts were missed: one that the ledger no longer holds has ended."""
+
+    def __init__(self) -> None:
+        self.doubted: dict[Key, int] = {}
+        # The marked jobs with the versions of their marks, and those of them that were compared.
+        self._marks: dict[str, int] = {}
+        self._compared: dict[str, int] = {}
+
+    @property
+    def has_compared(self) -> bool:
+        """Whether marks are to be taken away."""
+        return bool(self._compared)
+
+    def load(self, rows: Iterable[Row], jobs: Collection[Job], unreadable: Collection[str]) -> bool:
+        """Take the marks of the store at the start, and doubt those of its jobs that can be read. Whether there are any.
+
+        The mark of a job that the store has no more is taken away.
+        """
+        self._marks = {row.id: row.version for row in rows}
+        readable = [job for job in jobs if job.id in self._marks]
+        self.doubt(readable)
+        left = self._marks.keys() - {job.id for job in readable} - set(unreadable)
+        self._compared = {id_: self._marks.pop(id_) for id_ in sorted(left)}
+        return bool(readable)
+
+    def mark(self, unreadable: Iterable[str]) -> list[Record]:
+        """The Records that mark jobs which cannot be read, where they are not marked yet."""
+        new = [id_ for id_ in unreadable if id_ not in self._marks]
+        self._marks |= dict.fromkeys(new, 1)
+        return _records([Write(kind=MISSED_KIND, id=id_, value=b"1", expect=0) for id_ in new])
+
+    def doubt(self, jobs: Iterable[Job]) -> None:
+        """Note which attempts of these jobs hold a place."""
+        for job in jobs:
+            for index, record in job.replicas():
+                if record.state in HOLDING:
+                    self.doubted[job.id, index] = record.attempt
+
+    def compare(self, unreadable: Collection[str]) -> dict[Key, int]:
+        """What was doubted, now that it is compared with the ledger: it is not doubted any more. Other marks than these go."""
+        doubted, self.doubted = self.doubted, {}
+        self._compared |= {id_: version for id_, version in self._marks.items() if id_ not in unreadable}
+        self._marks = {id_: version for id_, version in self._marks.items() if id_ in unreadable}
+        return doubted
+
+    def take_away(self) -> list[Record]:
+        """The Records that take the marks of compared jobs away: after what was found out about these jobs."""
+        compared, self._compared = self._compared, {}
+        return _records([Write(kind=MISSED_KIND, id=id_, value=None, expect=v) for id_, v in compared.items()])
+
+
+def _records(writes: list[Write]) -> list[Record]:
+    starts = range(0, len(writes), _WRITTEN_AT_ONCE)
+    return [Record(writes=tuple(writes[start : start + _WRITTEN_AT_ONCE])) for start in starts]
