@@ -1,6 +1,7 @@
 """The executor as a service in virtual time over a simulated machine: orders in, facts out, and a reflex that nothing stops."""
 
 import asyncio
+from collections.abc import Collection
 from itertools import pairwise
 
 import pytest
@@ -28,7 +29,7 @@ from colo_common.model.workload import RunSpec
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.stamp import Stamp
 from colo_executor.freeze import FreezePolicy
-from colo_executor.local import Drift
+from colo_executor.local import Attempt, Drift
 from colo_executor.main import executor_service
 from colo_executor.settings import ExecutorSettings
 from colo_executor.simulated import SimulatedRuntime
@@ -142,7 +143,7 @@ def test_what_somebody_else_changed_is_put_back_at_every_look_and_told() -> None
         drifts = [Drift(knobs=(KnobValue(path="colo/cpu.idle", value="1", before="0"),)), None, Drift(failed=("busy",))]
         looks: list[float] = []
 
-        async def reconcile(*, observes: bool) -> Drift | None:
+        async def reconcile(*, observes: bool, paused: Collection[Attempt]) -> Drift | None:
             assert not observes
             looks.append(node.clock.now_ms())
             return drifts.pop(0) if drifts else None
@@ -375,13 +376,48 @@ def test_a_ceiling_that_somebody_lowered_grows_again_by_steps_and_one_that_he_ra
     run_virtual(story())
 
 
+def test_what_an_operator_changes_of_a_paused_job_is_named_once_and_put_back_when_the_pause_is_over() -> None:
+    async def story() -> None:
+        node = Node(ExecutorSettings(period_ms=100, reconcile_ms=1_000))
+        changed = KnobValue(path="colo/batch/job.main.0@1/memory.max", value="max", before="1")
+        looks: list[Collection[Attempt]] = []
+
+        async def reconcile(*, observes: bool, paused: Collection[Attempt]) -> Drift | None:
+            assert not observes
+            looks.append(paused)
+            return Drift(yielded=(changed,)) if paused else Drift(knobs=(changed,)) if len(looks) < 9 else None
+
+        await node.start()
+        await node.apply(replace(a_placement(), run=RunSpec(work_mcpu_ms=60_000_000)))
+        job, other = "job", "other"
+        pauses = tuple(
+            Restriction(
+                kind=RestrictionKind.PAUSE, scope=RestrictionScope.JOB, target=target, by="ops", reason="by hand", since_ms=0,
+                until_ms=node.clock.now_ms() + 5_000,
+            )
+            for target in (job, other)
+        )  # fmt: skip
+        await node.order(RestrictionsChanged(revision=1, restrictions=pauses))
+        node.runtime.reconcile = reconcile
+        node.bus.sent.clear()
+        await asyncio.sleep(4)
+        assert {tuple(each) for each in looks} == {(("job/main/0", 1),)}
+        assert [(fact.observed, fact.knobs) for fact in node.reported(DriftCorrected)] == [(True, (changed,))]
+        await asyncio.sleep(2)
+        assert not looks[-1]
+        assert not node.reported(DriftCorrected)[-1].observed
+        await node.leave()
+
+    run_virtual(story())
+
+
 def test_on_a_node_that_an_operator_paused_what_he_changes_is_named_once_and_stays() -> None:
     async def story() -> None:
         node = Node(ExecutorSettings(period_ms=100, reconcile_ms=1_000))
         changed = KnobValue(path="colo/cpu.idle", value="1", before="0")
         looks: list[bool] = []
 
-        async def reconcile(*, observes: bool) -> Drift | None:
+        async def reconcile(*, observes: bool, paused: Collection[Attempt]) -> Drift | None:
             looks.append(observes)
             return Drift(knobs=(changed,), observed=observes)
 

@@ -193,6 +193,25 @@ async def test_a_ceiling_is_written_whatever_others_wrote_beside_it(policy):
         assert [tree.quota_us(group) for group in ("batch", "batch/job.main.0@1")] == [90_000, 60_000]
 
 
+async def test_what_an_operator_changes_of_paused_work_stays_until_the_pause_is_over(policy):
+    async with adopted(policy) as runtime:
+        await start(runtime, a_run("sleep 60"))
+        await start(runtime, an_online_run("sleep 60"))
+        batch, online = CgroupTree(ROOT, policy.subtree), CgroupTree(ROOT, f"{policy.subtree}-online")
+        places = [(batch, f"batch/{name}") for name in batch.children("batch")]
+        places += [(online, name) for name in online.children("")]
+        for tree, group in places:
+            tree.write(KnobWrite(path=group, knob=Knob.PIDS_LIMIT, value=77))
+        drift = await runtime.reconcile(paused=[("job/main/0", 1)])
+        assert drift is not None
+        assert [(knob.value, knob.before) for knob in drift.yielded] == [("4096", "77")]
+        assert [(knob.value, knob.before) for knob in drift.knobs] == [("4096", "77")]
+        assert [tree.value(Knob.PIDS_LIMIT, group) for tree, group in places] == ["77", "4096"]
+        drift = await runtime.reconcile()
+        assert drift is not None
+        assert [tree.value(Knob.PIDS_LIMIT, group) for tree, group in places] == ["4096", "4096"]
+
+
 async def test_a_service_of_the_node_gets_what_the_operator_says_and_all_is_put_back(policy):
     # Made as a service manager makes it: it is none of the executor's, and stays.
     service = CgroupTree(ROOT, f"service-{os.getpid()}")

@@ -21,9 +21,20 @@ class DriftReporter:
         self._failed: tuple[str, ...] = ()
         self._observed: tuple[tuple[KnobValue, ...], tuple[str, ...]] = ((), ())
         self._observed_at_ms = 0
+        self._yielded: tuple[KnobValue, ...] = ()
 
     def report(self, drift: Drift, now_ms: int) -> list[Publish]:
-        """The fact about this drift, or none when only the same failures were found again."""
+        """The fact about this drift, or none when only the same failures were found again; a fact of its own about what is yielded.
+
+        What is yielded is published when it changes.
+        """
+        yielded_before, self._yielded = self._yielded, drift.yielded
+        if drift.yielded in ((), yielded_before):
+            return self._report(drift, now_ms)
+        yielded = self._published(Drift(knobs=drift.yielded, observed=True), now_ms, "yielded:")
+        return [*self._report(drift, now_ms), yielded]
+
+    def _report(self, drift: Drift, now_ms: int) -> list[Publish]:
         if drift.observed:
             return self._observed_drift(drift, now_ms)
         self._observed = ((), ())
@@ -40,7 +51,7 @@ class DriftReporter:
         self._observed_at_ms = now_ms
         return [self._published(drift, now_ms)]
 
-    def _published(self, drift: Drift, now_ms: int) -> Publish:
+    def _published(self, drift: Drift, now_ms: int, what: str = "") -> Publish:
         knobs = drift.knobs[:_NAMED_MOST]
         fact = DriftCorrected(
             at_ms=now_ms,
@@ -50,4 +61,4 @@ class DriftReporter:
             failed=tuple(sentence[:_SENTENCE_MOST] for sentence in drift.failed[: _NAMED_MOST - len(knobs)]),
             observed=drift.observed,
         )
-        return Publish(fact=fact, id=f"executor:drift:{self._node}:{now_ms}")
+        return Publish(fact=fact, id=f"executor:drift:{what}{self._node}:{now_ms}")

@@ -16,6 +16,7 @@ from colo_executor.stall import OnlineStalls
 __all__ = [
     "Adopted",
     "AdoptedReplica",
+    "Attempt",
     "CeilingFound",
     "CeilingMoved",
     "CeilingRefused",
@@ -45,6 +46,9 @@ __all__ = [
     "SuspendReplicas",
 ]
 
+
+Attempt = tuple[str, int]
+"""Replica and number of an attempt."""
 
 LowPriority = Literal["", "idle", "weight"]
 """`idle`: batch work gets only CPU time that nothing else uses. `weight`: next to none while anything else wants it. "": more."""
@@ -309,12 +313,14 @@ class ReplicaExited(Struct, frozen=True, kw_only=True):
 class Drift(Struct, frozen=True, kw_only=True):
     """Kernel files that another program changed. `knobs` are the corrected files; their `before` is the changed value.
 
-    `failed` has one sentence for each file that could not be put back. `observed`: all are left as they are.
+    `failed` has one sentence for each file that could not be put back. `observed`: all are left as they are. `yielded` are left as
+    they are, because an operator has paused the work.
     """
 
     knobs: tuple[KnobValue, ...] = ()
     failed: tuple[str, ...] = ()
     observed: bool = False
+    yielded: tuple[KnobValue, ...] = ()
 
 
 class AdoptedReplica(Struct, frozen=True, kw_only=True):

@@ -65,6 +65,7 @@ def executor_service(
         observes=(*settings.observe, OBSERVE_NODE) if only_observes else settings.observe,
         beat=_nothing if watched is None else watched.beat,
         yields=core.suspension.is_held,
+        paused=lambda: core.suspension.paused(core.active),
     )
 
     async def restore() -> Sequence[Struct]:

@@ -1,11 +1,13 @@
 """The port through which the shell runs replicas: as processes in control groups, or on a simulated machine."""
 
+from collections.abc import Collection
 from typing import Protocol
 
 from colo_common.model.placement import Placement
 from colo_executor.kept_cpus import KeptCpus
 from colo_executor.local import (
     Adopted,
+    Attempt,
     CeilingRefused,
     CeilingWritten,
     Drift,
@@ -97,10 +99,10 @@ class Runtime(Protocol):
         """Whether the kernel freezes batch work now. Raises OSError or CgroupError when it cannot be read."""
         ...
 
-    async def reconcile(self, *, observes: bool = False) -> Drift | None:
+    async def reconcile(self, *, observes: bool = False, paused: Collection[Attempt] = ()) -> Drift | None:
         """Put back the kernel files that another program changed; None, and nothing written, when none was changed.
 
-        `observes`: only find them.
+        `observes`: only find them. So it is for the groups of the `paused` attempts.
         """
         ...
 

@@ -20,6 +20,7 @@ from colo_common.ports import Clock, SpanSink
 from colo_common.runtime.metrics import Metrics
 from colo_executor.cgroup import CgroupError
 from colo_executor.local import (
+    Attempt,
     CeilingFound,
     CeilingMoved,
     CeilingRefused,
@@ -95,10 +96,11 @@ class ExecutorShell:
         observes: Collection[str] = (),
         beat: Callable[[], None] = lambda: None,
         yields: Callable[[], bool] = lambda: False,
+        paused: Callable[[], Collection[Attempt]] = tuple,
     ) -> None:
         """`observes` are rules that decide and write nothing, or the whole node, of which all is said that would be written. `beat`
         is called in each turn of the reflex thread. `yields`: whether an operator holds the node, whose changes of kernel values
-        are then left as they are.
+        are then left as they are. So are those of the groups of `paused` attempts.
         """
         self._runtime = runtime
         self._clock = clock
@@ -109,6 +111,7 @@ class ExecutorShell:
         self._observes = frozenset(observes)
         self._beat = beat
         self._yields = yields
+        self._paused = paused
         self._checked_at_ms = 0
         self._reflex: Reflex | None = None
         self._advice: deque[RenewLease | NoteViolation] = deque(maxlen=_ADVICE_MOST)
@@ -359,19 +362,24 @@ class ExecutorShell:
     async def reconcile(self, inject: Inject) -> None:
         """Put back the kernel values that other programs changed, once, and inject the drift."""
         is_held = self._yields()
-        drift = await self._runtime.reconcile(observes=is_held or OBSERVE_DRIFT in self._observes)
+        drift = await self._runtime.reconcile(
+            observes=is_held or OBSERVE_DRIFT in self._observes, paused=self._paused()
+        )
         # An empty drift tells the core that a failed correction is over.
         if drift is not None or self._has_drift:
             await inject(drift or Drift())
         self._has_drift = drift is not None
         seen_before, self._seen = self._seen, drift
-        if drift is None or (drift.observed and drift == seen_before):
+        if drift is None or (drift == seen_before and (drift.observed or not (drift.knobs or drift.failed))):
             return
         outcome = "yielded" if is_held else "observed" if drift.observed else "corrected"
         self._drifts.labels(outcome).inc(len(drift.knobs))
+        if seen_before is None or drift.yielded != seen_before.yielded:
+            self._drifts.labels("yielded").inc(len(drift.yielded))
         self._drifts.labels("failed").inc(len(drift.failed))
-        paths = [knob.path for knob in drift.knobs[:_NAMED_MOST]]
-        self._log.warning("drift", corrected=len(drift.knobs), paths=paths, failed=drift.failed[:_NAMED_MOST])
+        paths, yielded = ([knob.path for knob in knobs[:_NAMED_MOST]] for knobs in (drift.knobs, drift.yielded))
+        failed = drift.failed[:_NAMED_MOST]
+        self._log.warning("drift", corrected=len(drift.knobs), paths=paths, failed=failed, yielded=yielded)
 
     async def run_teller(self, inject: Inject) -> None:
         """Hand the events of the reflex and the runtime to the service until cancelled."""

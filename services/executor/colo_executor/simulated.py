@@ -1,7 +1,7 @@
 """The runtime of a simulated node: the calls of the port, on a simulated machine."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from colo_common.events.enforcement import KnobValue, PlacementRefused
@@ -16,6 +16,7 @@ from colo_executor.kept_cpus import KeptCpus
 from colo_executor.local import (
     Adopted,
     AdoptedReplica,
+    Attempt,
     CeilingRefused,
     CeilingWritten,
     FastReading,
@@ -331,7 +332,7 @@ class SimulatedRuntime:
     def _is_ending(self) -> bool:
         return any(key in self.journal.launched for key in self.journal.stopping)
 
-    async def reconcile(self, *, observes: bool = False) -> None:
+    async def reconcile(self, *, observes: bool = False, paused: Collection[Attempt] = ()) -> None:
         """Do nothing: no other program writes to a simulated machine."""
 
     async def restore(self) -> tuple[ReplicaExited, ...]:

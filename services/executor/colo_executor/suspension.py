@@ -15,7 +15,7 @@ from colo_common.model.restriction import (
     restriction_text,
 )
 from colo_executor.attempt import AttemptPhase, ReplicaAttempt
-from colo_executor.local import Adopted, RememberRestrictions, ReplicasSuspended, SuspendReplicas
+from colo_executor.local import Adopted, Attempt, RememberRestrictions, ReplicasSuspended, SuspendReplicas
 from colo_executor.online import is_online
 
 __all__ = ["Suspension"]
@@ -23,8 +23,6 @@ __all__ = ["Suspension"]
 _RETRY_MS: Final = 1_000
 _TRIES_MOST: Final = 10
 _FAILED_SHOWN: Final = 10
-
-Attempt = tuple[str, int]
 
 
 class Suspension:
@@ -123,6 +121,15 @@ class Suspension:
         """Whether an operator has paused this node, and works on it by hand."""
         found = self.restrictions.suspension_of(self.node)
         return found is not None and found.kind is RestrictionKind.PAUSE
+
+    def paused(self, active: Mapping[str, ReplicaAttempt]) -> frozenset[Attempt]:
+        """The attempts, of online work too, whose job or queue an operator has paused with what runs, and works on by hand."""
+        found = ((attempt.placement, attempt.placement.attempt) for attempt in active.values())
+        return frozenset(
+            (placement.replica, number)
+            for placement, number in found
+            if self.restrictions.suspended_with(placement.job, placement.queue) is not None
+        )
 
     def refusal(self, placement: Placement) -> tuple[Reason, str] | None:
         """Why the placement is not started now: the reason, and who forbade it and why."""

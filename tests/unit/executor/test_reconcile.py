@@ -166,6 +166,30 @@ def test_the_ceiling_of_now_is_put_back_and_not_an_older_one(node):
     assert [knob.value for knob in node.tier.reconcile().knobs] == ["300000 100000"]
 
 
+def test_what_an_operator_changes_of_paused_work_stays_and_is_told_and_the_rest_is_put_back(node):
+    other = "colo/batch/job.main.1@1"
+    for group, name, text in (
+        (GROUP, "memory.max", "max\n"),
+        (GROUP, "cpuset.cpus", "1\n"),
+        (other, "memory.max", "max\n"),
+        (other, "cpuset.cpus", "5\n"),
+    ):
+        node.change(f"{group}/{name}", text)
+    before = node.shown()
+    drift = node.tier.reconcile({"batch/job.main.0@1"})
+    assert {knob.path: (knob.value, knob.before) for knob in drift.yielded} == {
+        f"{GROUP}/memory.max": (str(1 << 30), "max"),
+        f"{GROUP}/cpuset.cpus": ("0-3", "1"),
+    }
+    assert sorted(knob.path for knob in drift.knobs) == [f"{other}/cpuset.cpus", f"{other}/memory.max"]
+    after = node.shown()
+    assert {path for path in after if after[path] != before[path]} == {f"{other}/memory.max", f"{other}/cpuset.cpus"}
+    again = node.tier.reconcile({"batch/job.main.0@1"})
+    assert (again.knobs, again.failed, again.yielded) == ((), (), drift.yielded)
+    assert {knob.path for knob in node.tier.reconcile().knobs} == {f"{GROUP}/memory.max", f"{GROUP}/cpuset.cpus"}
+    assert node.files.cpus(GROUP) == "0-3", "when the pause is over, it is as it was"
+
+
 def test_a_deleted_replica_is_no_drift(node):
     node.tier.drop("job.main.0@1")
     assert node.tier.reconcile() == Drift()

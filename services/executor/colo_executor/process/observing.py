@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Collection
 from typing import Final
 
 from colo_common.events.enforcement import KnobValue
@@ -17,6 +18,7 @@ from colo_executor.kept_cpus import KeptCpus
 from colo_executor.knobs import Knob, quota_us
 from colo_executor.local import (
     Adopted,
+    Attempt,
     CeilingWritten,
     Drift,
     FastReading,
@@ -183,7 +185,7 @@ class ObservingRuntime:
         """Nothing is frozen."""
         return False
 
-    async def reconcile(self, *, observes: bool = True) -> Drift | None:
+    async def reconcile(self, *, observes: bool = True, paused: Collection[Attempt] = ()) -> Drift | None:
         """All that a start would write now, as groups and values."""
         return await asyncio.to_thread(self._would_write)
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from colo_common.events.enforcement import KnobValue
 from colo_common.model.cpuset import CpuSet
@@ -70,15 +70,15 @@ class OnlineTier:
         for write in online_knobs(self._desired, machine, placement, hold, pools, group):
             self.tree.keep(write)
 
-    def reconcile(self) -> Drift:
-        """Put back the values of online groups that another program changed."""
+    def reconcile(self, yields: Collection[str] = ()) -> Drift:
+        """Put back the values of online groups that another program changed, but of the groups `yields`."""
         if self._wanted is not None:
             self.keep(self._wanted)
         groups = dict.fromkeys(drift.write.path for drift in self.tree.drifted())
         if not groups:
             return Drift()
         with self._turn:
-            return put_back(self.tree, self.tree.drifted(groups))
+            return put_back(self.tree, self.tree.drifted(groups), yields)
 
     def follow_cpus(self) -> CpuSet | None:
         """Write all sets anew when CPUs of the machine came or went, and return those online now; else None.

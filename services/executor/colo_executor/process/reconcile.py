@@ -1,6 +1,7 @@
 """Puts back kept values that another program changed, in an order that the kernel accepts."""
 
 import contextlib
+from collections.abc import Collection
 from typing import Final
 
 from colo_common.events.enforcement import KnobValue
@@ -23,46 +24,44 @@ _TOGETHER: Final = (
 _ORDERED: Final = frozenset(knob for knobs in _TOGETHER for knob in knobs)
 
 
-def put_back(tree: CgroupTree, drifted: tuple[Drifted, ...]) -> Drift:
+def put_back(tree: CgroupTree, drifted: tuple[Drifted, ...], yields: Collection[str] = ()) -> Drift:
     """Write the kept values back. Reports the corrected files, and a sentence for each file that could not be corrected.
 
-    The caller must hold the locks of the tree.
+    What has changed in the groups `yields` is reported as yielded and stays. The caller must hold the locks of the tree.
     """
     failed: list[str] = []
+    yielded = tuple(_value(tree, drift) for drift in drifted if drift.write.path in yields)
+    drifted = tuple(drift for drift in drifted if drift.write.path not in yields)
     for drift in drifted:
         if drift.write.knob not in _ORDERED:
             _write(tree, (drift.write,), failed)
     for knobs in _TOGETHER:
         if any(drift.write.knob in knobs for drift in drifted):
-            _write_in_order(tree, knobs, failed)
+            _write_in_order(tree, knobs, failed, yields)
     still = {drift.file for drift in tree.drifted(dict.fromkeys(drift.write.path for drift in drifted))}
-    corrected = tuple(
-        KnobValue(path=drift.file, value=_text(tree, drift), before=drift.shown)
-        for drift in drifted
-        if drift.file not in still
-    )
+    corrected = tuple(_value(tree, drift) for drift in drifted if drift.file not in still)
     lost = [
         f"{drift.file}: shows {drift.shown!r} and not {_text(tree, drift)!r}"
         for drift in drifted
         if drift.file in still
     ]
-    return Drift(knobs=corrected, failed=tuple(failed or lost))
+    return Drift(knobs=corrected, failed=tuple(failed or lost), yielded=yielded)
 
 
 def changed_values(tree: CgroupTree) -> Drift:
     """The values that another program changed, and what would be written in their place; nothing is written."""
-    return Drift(
-        knobs=tuple(
-            KnobValue(path=drift.file, value=_text(tree, drift), before=drift.shown) for drift in tree.drifted()
-        )
-    )
+    return Drift(knobs=tuple(_value(tree, drift) for drift in tree.drifted()))
+
+
+def _value(tree: CgroupTree, drift: Drifted) -> KnobValue:
+    return KnobValue(path=drift.file, value=_text(tree, drift), before=drift.shown)
 
 
 def _text(tree: CgroupTree, drift: Drifted) -> str:
     return text_of(drift.write.knob, tree.version, drift.write.value)
 
 
-def _write_in_order(tree: CgroupTree, knobs: tuple[Knob, ...], failed: list[str]) -> None:
+def _write_in_order(tree: CgroupTree, knobs: tuple[Knob, ...], failed: list[str], yields: Collection[str]) -> None:
     kept = {knob: tree.kept(knob) for knob in knobs}
     target: dict[str, dict[Knob, int | str]] = {}
     have: dict[str, dict[Knob, int | str]] = {}
@@ -71,6 +70,8 @@ def _write_in_order(tree: CgroupTree, knobs: tuple[Knob, ...], failed: list[str]
             if tree.exists(path):
                 target[path] = {knob: writes[path].value for knob, writes in kept.items() if path in writes}
                 have[path] = values_of(tree, path, knobs)
+                if path in yields:
+                    target[path] = {knob: have[path].get(knob, value) for knob, value in target[path].items()}
         # A file that is gone while its group is not counts as not put back.
         shown = {path: {knob: values[knob] for knob in values if knob in have[path]} for path, values in target.items()}
         writes = ordered_writes(have, shown)

@@ -5,6 +5,7 @@ import contextlib
 import os
 import threading
 from collections import deque
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +37,7 @@ from colo_executor.knobs import Knob
 from colo_executor.local import (
     Adopted,
     AdoptedReplica,
+    Attempt,
     CeilingRefused,
     CeilingWritten,
     Drift,
@@ -454,16 +456,17 @@ class ProcessRuntime:
                 return str(error)
         return ""
 
-    async def reconcile(self, *, observes: bool = False) -> Drift | None:
+    async def reconcile(self, *, observes: bool = False, paused: Collection[Attempt] = ()) -> Drift | None:
         """Read every kept file and put back the values that another program changed; None when nothing changed.
 
-        `observes`: they are found and left as they are.
+        `observes`: they are found and left as they are. So are those of the `paused` attempts.
         """
-        return await asyncio.to_thread(self._reconcile, observes)
+        return await asyncio.to_thread(self._reconcile, observes, paused)
 
     # ------------------------------------------------------------ inside
 
-    def _reconcile(self, observes: bool) -> Drift | None:
+    def _reconcile(self, observes: bool, paused: Collection[Attempt]) -> Drift | None:
+        running = [one for each in paused if (one := self._running.get(replica_token(*each))) is not None]
         with self._reconciling:
             if self._is_over:
                 return None
@@ -471,13 +474,19 @@ class ProcessRuntime:
             found = [] if observes else self._follow_cpus()
             for tier in (self._tier, self._online):
                 try:
-                    found.append(changed_values(tier.tree) if observes else tier.reconcile())
+                    yields = frozenset(one.group for one in running if one.tree is tier.tree)
+                    found.append(changed_values(tier.tree) if observes else tier.reconcile(yields))
                 except (CgroupError, OSError) as error:
                     found.append(Drift(failed=(str(error),)))
             found += self._unmanaged.keep_all(observes=observes)
         knobs = tuple(knob for drift in found for knob in drift.knobs)
         failed = tuple(sentence for drift in found for sentence in drift.failed)
-        return Drift(knobs=knobs, failed=failed, observed=observes) if knobs or failed else None
+        yielded = tuple(knob for drift in found for knob in drift.yielded)
+        return (
+            Drift(knobs=knobs, failed=failed, observed=observes, yielded=yielded)
+            if knobs or failed or yielded
+            else None
+        )
 
     def _follow_cpus(self) -> list[Drift]:
         """Bring all sets up to date with CPUs that came or went; before the drifts, because the kernel itself takes CPUs away."""

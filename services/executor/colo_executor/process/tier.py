@@ -417,8 +417,8 @@ class Tier:
             # Kept also where the file had the same value before, so that nothing was written.
             self.tree.keep(KnobWrite(path=path, knob=Knob.CPUSET_CPUS, value=cpus.format()))
 
-    def reconcile(self) -> Drift:
-        """Put back the values that another program changed. Takes the locks only when a value differs."""
+    def reconcile(self, yields: Collection[str] = ()) -> Drift:
+        """Put back the values that another program changed, but in the groups `yields`. Takes the locks only when one differs."""
         remade = self._remake()
         if remade:
             return Drift(knobs=tuple(remade))
@@ -426,7 +426,7 @@ class Tier:
         if not groups:
             return Drift()
         with self._sets_turn, self._turn:
-            return put_back(self.tree, self.tree.drifted(groups))
+            return put_back(self.tree, self.tree.drifted(groups), yields)
 
     def _remake(self) -> list[KnobValue]:
         """Make the tier's groups again where another program deleted them, with the ceiling that they had."""
