@@ -31,7 +31,8 @@ def pause(
 
     Of a node: no batch work starts there, and what runs is suspended. Of a job: its waiting replicas get no place, its running
     batch replicas are suspended. Of a queue: its waiting replicas get no place; what runs goes on, and with --running its batch
-    replicas are suspended. Online work is not suspended.
+    replicas are suspended. Online work is not suspended. What you change by hand in the control groups of a paused node, or of the
+    replicas of a paused job, stays as long as the pause.
 
     Args:
         target: The name of a node, a job or a queue; say which with a flag when several have the name.
