@@ -58,10 +58,10 @@ class FastReading(Struct, frozen=True, kw_only=True):
     """CPU use over a short window, from a few kernel counters: the input of the reflex.
 
     `capacity_mcpu` leaves out CPUs of LSE work, which batch work never gets, also not while they are idle, and `online_used_mcpu`
-    the use of that work; it is all other use but that of batch work and the interrupt and stolen time (`system_used_mcpu`). Never
-    negative. `reserved_mcpu` are the CPUs that the node's rules withhold.
-    `low_priority`: what the kernel was read back to make batch work give way by. `stalls` None: what online work waits for
-    cannot be read. `may_freeze`: batch work runs here that the kernel can freeze, and none of it is being ended.
+    the use of that work; it is all other use but that of batch work and of the system (`system_used_mcpu`: interrupt and stolen
+    time, and the use of withheld CPUs). Never negative. `reserved_mcpu` are the CPUs that the node's rules withhold.
+    `low_priority`: what the kernel was read back to make batch work give way by. `stalls` None: what online work waits for cannot
+    be read. `may_freeze`: batch work runs here that the kernel can freeze, and none of it is being ended.
     """
 
     at_ms: int

@@ -84,8 +84,9 @@ def bounds_mcpu(policy: SuppressPolicy, capacity_mcpu: int) -> tuple[int, int]:
 def left_mcpu(policy: SuppressPolicy, capacity_mcpu: int, online_used_mcpu: int, system_used_mcpu: int) -> int:
     """What online work leaves to batch work: capacity x threshold_pct // 100 - online used - system used; negative when it is over.
 
-    The larger of what the system uses and what the node reserves for it is the system's use here
-    (suppress(BE) = node.total x SLO % - LS.used - max(system.used, reserved)).
+    The larger of what the system uses (interrupts, stolen time, the CPUs that the node withholds) and what the node reserves for
+    it is the system's use here, and none of it is online work's (suppress(BE) = node.total x SLO % - LS.used - max(system.used,
+    reserved)).
     """
     return bounds_mcpu(policy, capacity_mcpu)[1] - online_used_mcpu - system_used_mcpu
 

@@ -82,13 +82,13 @@ class EnforcementChanged(Fact, frozen=True, kw_only=True):
 
     `rule` `usage`: target = capacity_mcpu * threshold_pct // 100 - online_cpu_used_mcpu - max(system_cpu_used_mcpu,
     reserved_cpu_mcpu), within the floor and the cap; the ceiling falls to it at once and rises to it in steps. `rule` `stall`:
-    `stall_group` is the control group of online work that waited most for a CPU, for `stall_pct` percent of the time.
-    For the reasons `online-slo...`, and where batch work was frozen for it, `slo_workload` broke its SLO in `violation_pct` percent
-    of its values.
-    `capacity_mcpu` and the use of online work leave out the CPUs of LSE work; 0: an older executor sent the fact. `observed`:
-    nothing was written, because the rule or the node only observes; `knobs` then hold what would be written. `frozen`: batch work
-    is frozen and gets no CPU whatever the ceiling says. A fact with the same ceiling before and after tells that this began or
-    ended, mostly for the reasons `batch-frozen` and `batch-thawed...`.
+    `stall_group` is the control group of online work that waited most for a CPU, for `stall_pct` percent of the time. The use of
+    CPUs that the node withholds, which are `reserved_cpu_mcpu`, is the system's and not online work's. For the reasons
+    `online-slo...`, and where batch work was frozen for it, `slo_workload` broke its SLO in `violation_pct` percent of its
+    values. `capacity_mcpu` and the use of online work leave out the CPUs of LSE work; 0: an older executor sent the fact.
+    `observed`: nothing was written, because the rule or the node only observes; `knobs` then hold what would be written.
+    `frozen`: batch work is frozen and gets no CPU whatever the ceiling says. A fact with the same ceiling before and after tells
+    that this began or ended, mostly for the reasons `batch-frozen` and `batch-thawed...`.
     """
 
     node: NodeName

@@ -15,6 +15,7 @@ from colo_executor.process.exclusive_use import ExclusiveUse
 from colo_executor.process.machine import interrupt_ticks, online_cpus
 from colo_executor.process.sibling_cgroups import SiblingCgroups
 from colo_executor.process.stall_reader import StallReader
+from colo_executor.process.withheld_use import WithheldUse
 
 __all__ = ["NOT_CLOSED", "ClosedCpus", "FastReader"]
 
@@ -23,11 +24,15 @@ _SAMPLES_MOST: Final = 512
 
 
 class ClosedCpus(NamedTuple):
-    """CPUs that batch work never gets: those of LSE work, with the files of its CPU time, and those that rules withhold."""
+    """CPUs that batch work never gets: those of LSE work, with the files of its CPU time, and those that rules withhold.
+
+    `is_kept`: the kernel keeps batch work off them, so that all use of the withheld ones is that of the system.
+    """
 
     exclusive: CpuSet
     usage_paths: tuple[str, ...]
     withheld: CpuSet
+    is_kept: bool = True
 
 
 NOT_CLOSED: Final = ClosedCpus(CpuSet(), (), CpuSet())
@@ -37,11 +42,12 @@ class FastReader:
     """Reads the CPU time of the whole machine and of the batch tier; the difference is the use of online work.
 
     Both are cgroup counters. v2 derives the machine's counter from timer ticks, so `siblings` counts the other top-level groups
-    exactly, and the larger of the two answers counts. Interrupts and stolen time are in neither counter: they come from /proc/stat
-    once a second, because reading it every time costs too much on a large machine. `batch_group` is the directory whose files show
-    how the kernel makes batch work give way; they are read once a second, too. `stalls` reads what online work waits for.
-    `closed` returns the CPUs that LSE work holds, the files with its CPU time, and the CPUs that the node's rules withhold; it is
-    asked once a second. Without `batch_path` there is no batch work.
+    exactly, and the larger of the two answers counts. Interrupts and stolen time are in neither counter: they come from
+    /proc/stat once a second, because reading it every time costs too much on a large machine. What withheld CPUs were used, by
+    their lines there (`WithheldUse`), is the system's use and not online work's: the rule takes off the larger of it and of these
+    CPUs. `batch_group` is the directory whose files show how the kernel makes batch work give way; they are read once a second,
+    too. `stalls` reads what online work waits for. `closed` returns the CPUs that LSE work holds, the files with its CPU time,
+    and the CPUs that the node's rules withhold; it is asked once a second. Without `batch_path` there is no batch work.
     """
 
     def __init__(
@@ -70,6 +76,7 @@ class FastReader:
         self._stalls = stalls
         self._closed = closed
         self._exclusive = ExclusiveUse(unit_ns)
+        self._withheld = WithheldUse(proc_root)
         self._reserved_mcpu = 0
         self._samples: deque[tuple[int, int, int, int, int]] = deque(maxlen=_SAMPLES_MOST)
         self._slow_at_ns = 0
@@ -94,6 +101,7 @@ class FastReader:
                 self._read_slow(at_ns)
             siblings = 0 if self._siblings is None else self._siblings.used_ns()
             exclusive = self._exclusive.used_ns()
+            withheld_mcpu = self._withheld.used_mcpu(at_ns)
         except (OSError, ValueError, InvalidInput):
             self.close()
             return None
@@ -107,12 +115,13 @@ class FastReader:
         batch_ns = max(0, batch - first_batch)
         online_ns = max(0, total - first_total - batch_ns, siblings - first_siblings)
         online_ns = max(0, online_ns - (exclusive - first_exclusive))
+        online_mcpu = -(-online_ns * 1_000 // span_ns)
         return FastReading(
             at_ms=at_ms,
             capacity_mcpu=self._capacity_mcpu,
-            online_used_mcpu=-(-online_ns * 1_000 // span_ns),
+            online_used_mcpu=max(0, online_mcpu - withheld_mcpu),
             batch_used_mcpu=batch_ns * 1_000 // span_ns,
-            system_used_mcpu=self._system_mcpu,
+            system_used_mcpu=self._system_mcpu + withheld_mcpu,
             reserved_mcpu=self._reserved_mcpu,
             low_priority=self._low_priority,
             stalls=None if self._stalls is None else self._stalls.read(at_ms),
@@ -125,6 +134,7 @@ class FastReader:
                 os.close(fd)
         self._fds = []
         self._exclusive.close()
+        self._withheld.close()
         if self._siblings is not None:
             self._siblings.close()
         if self._stalls is not None:
@@ -151,6 +161,7 @@ class FastReader:
         closed = self._closed()
         online = online_cpus(self._sys_root)
         self._exclusive.watch(closed.usage_paths)
+        self._withheld.watch(online & closed.withheld if closed.is_kept else CpuSet())
         self._reserved_mcpu = len(online & closed.withheld) * 1_000
         self._capacity_mcpu = len(online - closed.exclusive) * 1_000
         self._low_priority = low_priority(self._batch_group) if self._batch_group else ""

@@ -112,7 +112,9 @@ class OnlineTier:
         for hold in holds.values():
             cpus = cpus | hold.cpus
         paths = tuple(self.tree.usage_path(online_group(hold.qos, token)) for token, hold in holds.items())
-        return ClosedCpus(cpus, paths, self._kept.withheld)
+        machine = self._tier.machine
+        is_kept = machine is not None and Knob.CPUSET_CPUS in machine.has
+        return ClosedCpus(cpus, paths, self._kept.withheld, is_kept)
 
     def own(self) -> OwnCpus:
         """The CPUs that LSE and LSR work has as its own. Takes no lock."""
