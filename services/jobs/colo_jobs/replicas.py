@@ -165,7 +165,8 @@ def on_missing(txn: JobTransaction, index: int, at_ms: int) -> None:
     """Apply the recovery of an executor at `at_ms` (its clock) that does not run the attempt: wait the lost time for its end.
 
     It does not apply to an attempt that started later, because then the facts came in the other order, nor to one that was only
-    placed, because its order may still be on the bus.
+    placed, because its order may still be on the bus. Where the node's clock was set back in between, an attempt that is gone seems
+    to have started later: it stays as it is, and the scheduler, which orders again whatever a recovered node lacks, brings it back.
     """
     replica = txn.job.records[index]
     if replica.missing or replica.state not in ("Starting", "Running", "Unknown", "Stopping"):
