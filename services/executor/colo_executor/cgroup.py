@@ -19,10 +19,9 @@ from msgspec import Struct
 
 from colo_common.events.enforcement import KnobValue
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.linux_capability import CAP_SYS_ADMIN, has_capability
 from colo_executor.cgroup_hierarchy import CONTROLLERS, CgroupError, CgroupHierarchy, find_hierarchy
-from colo_executor.device_fence import DeviceFence
-from colo_executor.group_dirs import DIR_FLAGS, exists_at, groups_in, read_at, remove_below, tree_of
+from colo_executor.device_fence import DeviceFence, has_sys_admin
+from colo_executor.group_dirs import DIR_FLAGS, exists_at, field_in, groups_in, read_at, remove_below, tree_of
 from colo_executor.group_signals import send
 from colo_executor.knobs import (
     FENCE,
@@ -229,7 +228,7 @@ class CgroupTree:
         if mount is None:
             return "no devices controller that can be written is mounted"
         if self.version == 1:
-            return "" if _has_sys_admin() else "this process lacks CAP_SYS_ADMIN"
+            return "" if has_sys_admin() else "this process lacks CAP_SYS_ADMIN"
         with self._dir(mount, None) as fd:
             return self._fence.lacking(fd)
 
@@ -313,6 +312,10 @@ class CgroupTree:
             # The kernel changes the weight of an idle group to one of its own.
             kept.pop((Knob.CPU_WEIGHT, 0), None)
 
+    def note_again(self, is_known: Callable[[str], bool]) -> None:
+        """Report old values to `changing` once more, but those of the paths that `is_known`."""
+        self._noted = {path for path in self._noted if is_known(path)}
+
     def forget(self, group: str, knob: Knob) -> None:
         """Let `drifted` look at the file no more."""
         self._kept.get(group, {}).pop((knob, 0), None)
@@ -382,12 +385,12 @@ class CgroupTree:
         """CPU time in us that the group and its descendants used since they were made."""
         if self.version == 1:
             return int(self._read(self.hierarchy.mounts["cpuacct"], group, "cpuacct.usage")) // 1_000
-        return int(_field(self._read(self.hierarchy.mounts["cpu"], group, "cpu.stat"), "usage_usec"))
+        return int(field_in(self._read(self.hierarchy.mounts["cpu"], group, "cpu.stat"), "usage_usec"))
 
     def oom_kills(self, group: str) -> int:
         """The number of processes of the group that the kernel's OOM killer killed."""
         name = "memory.oom_control" if self.version == 1 else "memory.events"
-        return int(_field(self._read(self.hierarchy.mounts["memory"], group, name), "oom_kill"))
+        return int(field_in(self._read(self.hierarchy.mounts["memory"], group, name), "oom_kill"))
 
     def memory_peak_bytes(self, group: str) -> int:
         """The most memory that the group had at once; 0 where the kernel does not count it."""
@@ -685,16 +688,3 @@ class CgroupTree:
             name = errno.errorcode.get(error.errno or 0, "error")
             means = what_refusal_means(os.path.basename(path), name, what)
             raise CgroupError(f"{path}: {what} refused with {name} ({error.strerror}): {means}") from error
-
-
-def _has_sys_admin() -> bool:
-    with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
-        return has_capability(file.read(), CAP_SYS_ADMIN)
-
-
-def _field(text: str, name: str) -> str:
-    for line in text.splitlines():
-        key, _, value = line.partition(" ")
-        if key == name:
-            return value
-    return "0"

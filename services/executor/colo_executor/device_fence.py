@@ -13,10 +13,11 @@ import sys
 from collections import OrderedDict
 from typing import Final
 
+from colo_common.model.linux_capability import CAP_SYS_ADMIN, has_capability
 from colo_executor.device_access import ALL, rules_in
 from colo_executor.device_program import NAME_PREFIX, device_program, program_name
 
-__all__ = ["DeviceFence"]
+__all__ = ["DeviceFence", "has_sys_admin"]
 
 _SYSCALL: Final = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "loongarch64": 280, "ppc64le": 361}
 """The number of bpf(2) by machine; all of these are little-endian."""
@@ -187,3 +188,9 @@ def _call(command: int, request: "ctypes.Array[ctypes.c_char]") -> int:
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _LIBC.syscall.restype = ctypes.c_long
+
+
+def has_sys_admin() -> bool:
+    """Whether this process has CAP_SYS_ADMIN."""
+    with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
+        return has_capability(file.read(), CAP_SYS_ADMIN)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["DIR_FLAGS", "exists_at", "groups_in", "read_at", "remove_below", "tree_of"]
+__all__ = ["DIR_FLAGS", "exists_at", "field_in", "groups_in", "read_at", "remove_below", "tree_of"]
 
 DIR_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEPTH_MOST: Final = 64
@@ -54,6 +54,15 @@ def exists_at(name: str, dir_fd: int) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def field_in(text: str, name: str) -> str:
+    """The number behind that name in a file of lines "name number", "0" where it is not there."""
+    for line in text.splitlines():
+        key, _, value = line.partition(" ")
+        if key == name:
+            return value
+    return "0"
 
 
 def read_at(name: str, dir_fd: int) -> str:

@@ -16,6 +16,8 @@ _BY_VERSION: Final[Mapping[int, Mapping[Knob, str]]] = {
         Knob.CPU_WEIGHT: "CPUWeight",
         Knob.CPU_QUOTA: _QUOTA,
         Knob.MEMORY_LIMIT: "MemoryMax",
+        Knob.MEMORY_MIN: "MemoryMin",
+        Knob.MEMORY_LOW: "MemoryLow",
         Knob.CPUSET_CPUS: "AllowedCPUs",
     },
 }
@@ -36,7 +38,7 @@ def property_text(knob: Knob, version: int, value: int | str) -> str:
     """The value of the property that makes systemd write this value of the knob."""
     if knob is Knob.CPU_QUOTA:
         return "" if value == UNLIMITED else _percent(int(value) * 100 / PERIOD_US)
-    if knob is Knob.MEMORY_LIMIT:
+    if knob in (Knob.MEMORY_LIMIT, Knob.MEMORY_MIN, Knob.MEMORY_LOW):
         return "infinity" if value == UNLIMITED else str(value)
     return text_of(knob, version, value)
 

@@ -1,5 +1,6 @@
 """Groups that colo did not make: what the operator's policy keeps there, over files that look like cgroup v2, and its rules."""
 
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from colo_common.model.invalid import InvalidInput
-from colo_executor.cgroup import CgroupError
+from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.journal import JournalFile
-from colo_executor.knobs import Knob
+from colo_executor.knobs import UNLIMITED, Knob
 from colo_executor.local import Drift
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.systemd_units import SystemdUnits
@@ -45,7 +46,22 @@ class Bench:
         self.tier.prepare()
 
     def keep(self, *groups: UnmanagedGroup, observes: bool = False):
-        return UnmanagedTier(groups, self.tier.open).keep(observes=observes)
+        return self.kept(*groups).keep(observes=observes)
+
+    def kept(self, *groups: UnmanagedGroup) -> UnmanagedTier:
+        return UnmanagedTier(groups, self.tier.open, old_value=self.tier.old_value)
+
+    def add(self, *groups: str) -> None:
+        """More groups of others, each in one that there is."""
+        for group in groups:
+            (self.files.root / group).mkdir()
+            self.files._fill(self.files.root / group)
+
+    def protection(self, group: str) -> tuple[int, int]:
+        return int(self.files.text(f"{group}/memory.min")), int(self.files.text(f"{group}/memory.low"))
+
+    def all_files(self) -> dict[str, str]:
+        return {str(path): path.read_text() for path in self.files.root.rglob("*") if path.is_file()}
 
     def give_back(self, *groups: UnmanagedGroup, observes: bool = False) -> Drift:
         managed = UnmanagedTier(groups, self.tier.open).managed()
@@ -150,12 +166,32 @@ def test_a_node_that_only_observes_says_what_it_would_write(bench: Bench) -> Non
 @pytest.mark.parametrize(
     ("group", "field", "rule"),
     [
-        (replace(SERVICE, group="../etc"), "process_unmanaged[0].group", "must be names of letters"),
+        (replace(SERVICE, group="../etc"), "process_unmanaged[0].group", "must not have the names . and .."),
+        (replace(SERVICE, group="a.slice/../*"), "process_unmanaged[0].group", "must not have the names . and .."),
+        (replace(SERVICE, group="/system.slice"), "process_unmanaged[0].group", "and not begin with a slash"),
+        (replace(SERVICE, group="a.slice/b\0*"), "process_unmanaged[0].group", "must have no NUL"),
+        (replace(SERVICE, group="*.slice/x"), "process_unmanaged[0].group", "must begin with the name of a top group"),
+        (replace(SERVICE, group="a.slice/**"), "process_unmanaged[0].group", "must not have ** in it"),
+        (replace(SERVICE, group="a.slice/[x"), "process_unmanaged[0].group", "must be names of letters"),
+        (replace(SERVICE, group="a.slice//*"), "process_unmanaged[0].group", "must be names of letters"),
+        (replace(SERVICE, group="a.slice/b c"), "process_unmanaged[0].group", "must be names of letters"),
         (replace(SERVICE, group=""), "process_unmanaged[0].group", "must be names of letters"),
         (replace(SERVICE, group="colo-online/x"), "process_unmanaged[0].group", "must not be a group of the executor"),
         (replace(SERVICE, weight_least=2), "process_unmanaged[0].weight_least", "above batch work"),
         (replace(SERVICE, cpu_most_mcpu=9), "process_unmanaged[0].cpu_most_mcpu", "must be 0 or at least 10"),
         (replace(SERVICE, memory_most_bytes=1), "process_unmanaged[0].memory_most_bytes", "must be 0 or at least"),
+        (replace(SERVICE, memory_low_bytes=1), "process_unmanaged[0].memory_low_bytes", "must be 0 or at least"),
+        (
+            replace(SERVICE, memory_min_bytes=8 << 20),
+            "process_unmanaged[0].memory_min_bytes",
+            "at most memory_most_bytes",
+        ),
+        (replace(SERVICE, cpu_most_mcpu=1 << 60), "process_unmanaged[0].cpu_most_mcpu", "and at most"),
+        (
+            UnmanagedGroup(group="a.slice/*", clear_of_own_cpus=True),
+            "process_unmanaged[0].clear_of_own_cpus",
+            "must be set for a group without a pattern",
+        ),
         (replace(SERVICE, cpus="x"), "process_unmanaged[0].cpus", "must be a list"),
         (UnmanagedGroup(group="a.slice"), "process_unmanaged[0]", "must say what is kept"),
     ],
@@ -324,3 +360,171 @@ def test_a_systemd_that_does_not_answer_is_said_and_the_values_are_written_all_t
 )
 def test_what_systemd_prints_of_a_property_is_what_sets_it(name: str, shown: str, text: str) -> None:
     assert shown_text(name, shown) == text
+
+
+MIB = 1 << 20
+DATABASE = UnmanagedGroup(group="system.slice/db.service", memory_low_bytes=64 * MIB, memory_min_bytes=16 * MIB)
+PODS = UnmanagedGroup(group="kubepods.slice/*/pod[0-9]*.slice", memory_low_bytes=8 * MIB, weight_least=1_024)
+
+
+def test_memory_of_a_group_of_others_is_protected_with_the_groups_above_it_and_all_comes_back(bench: Bench) -> None:
+    bench.add("system.slice/db.service")
+    before = bench.all_files()
+    service = UnmanagedGroup(group=SERVICE.group, memory_low_bytes=4 * MIB)
+    tier = bench.kept(DATABASE, service)
+    assert tier.keep().failed == ()
+    shown = [bench.protection(group) for group in (DATABASE.group, service.group, "system.slice")]
+    assert shown == [(16 * MIB, 64 * MIB), (0, 4 * MIB), (16 * MIB, 68 * MIB)]
+    bench.files.writes.clear()
+    assert (tier.keep(), bench.files.writes) == (Drift(), [])
+    (bench.files.root / "system.slice/memory.low").write_text("0\n")
+    (bench.files.root / DATABASE.group / "memory.min").write_text("99999999\n")
+    assert sorted(knob.path for knob in tier.keep().knobs) == [
+        "system.slice/db.service/memory.min",
+        "system.slice/memory.low",
+    ]
+    assert bench.give_back(DATABASE, service) == Drift()
+    # One of them ends, the policy keeps less, and then nothing.
+    shutil.rmtree(bench.files.root / service.group)
+    tier.keep()
+    assert bench.protection("system.slice") == (16 * MIB, 64 * MIB)
+    bench.start_again()
+    less = replace(DATABASE, memory_low_bytes=32 * MIB, memory_min_bytes=0)
+    bench.give_back(less)
+    bench.keep(less)
+    assert [bench.protection(group) for group in (DATABASE.group, "system.slice")] == [(0, 32 * MIB)] * 2
+    assert bench.tier.restore() == ()
+    after = bench.all_files()
+    assert {path: text.strip() for path, text in after.items()} == {
+        path: before[path].strip() for path in before if path in after
+    }
+
+
+def test_systemd_has_properties_for_protected_memory(bench: Bench) -> None:
+    systemd = FakeSystemd()
+    systemd.says |= {"MemoryMin": "0", "MemoryLow": "infinity"}
+    units = SystemdUnits(systemd, bench.tier._note_old_value)
+    units.keep(SERVICE.group, 2, {Knob.MEMORY_MIN: MIB, Knob.MEMORY_LOW: UNLIMITED})
+    assert systemd.set == ["MemoryLow=infinity", f"MemoryMin={MIB}"]
+
+
+def test_what_protects_more_by_itself_stays(bench: Bench) -> None:
+    for group, text in ((SERVICE.group, f"{8 * MIB}\n"), ("system.slice", "max\n")):
+        (bench.files.root / group / "memory.low").write_text(text)
+    bench.files.writes.clear()
+    assert bench.keep(UnmanagedGroup(group=SERVICE.group, memory_low_bytes=4 * MIB)) == Drift()
+    assert bench.files.writes == []
+
+
+def test_a_group_without_the_files_is_named_and_has_the_rest_of_its_policy(bench: Bench) -> None:
+    (bench.files.root / SERVICE.group / "memory.low").unlink()
+    drift = bench.keep(replace(SERVICE, memory_low_bytes=MIB))
+    assert drift.failed == (f"{SERVICE.group}: it has no such file; memory-low-bytes is not kept there",)
+    assert bench.shown() == ["100", "200000 100000", str(4 << 20), "0-1"]
+
+
+@pytest.mark.kernel
+def test_cgroup_v1_protects_nothing_and_it_is_said() -> None:
+    name = f"protected-{os.getpid()}.service"
+    tree = CgroupTree("/sys/fs/cgroup", name)
+    tree.make("")
+    try:
+        each = UnmanagedGroup(group=name, weight_least=2_048, memory_low_bytes=MIB)
+        drift = UnmanagedTier((each,), lambda top: CgroupTree("/sys/fs/cgroup", top)).keep()
+        if tree.version == 1:
+            assert drift.failed == (
+                f"{name}: cgroup v1 protects no memory, and its soft limit does not either; memory-low-bytes is not kept there",
+            )
+        else:
+            assert drift.failed == ()
+        assert tree.read(Knob.CPU_WEIGHT, "") in (2_048, 2_047, 2_046, 2_026)
+    finally:
+        assert tree.remove("")
+
+
+def test_a_pattern_keeps_every_group_that_it_stands_for_also_those_that_come_later(bench: Bench) -> None:
+    bench.add("kubepods.slice", "kubepods.slice/burstable.slice", "kubepods.slice/burstable.slice/pod1.slice")
+    first, second = (f"kubepods.slice/burstable.slice/pod{number}.slice" for number in (1, 2))
+    tier = bench.kept(PODS)
+    assert tier.keep().failed == ()
+    assert bench.protection(first) == (0, 8 * MIB)
+    assert bench.protection("kubepods.slice") == (0, 8 * MIB)
+    bench.add(second, "kubepods.slice/burstable.slice/podx.slice", "kubepods.slice/burstable.slice/pod3.scope")
+    (bench.files.root / second / "cpu.weight").write_text("1\n")
+    assert sorted(knob.path for knob in tier.keep().knobs) == [
+        "kubepods.slice/burstable.slice/memory.low",
+        f"{second}/cpu.weight",
+        f"{second}/memory.low",
+        "kubepods.slice/memory.low",
+    ]
+    assert bench.protection("kubepods.slice") == (0, 16 * MIB)
+    for other in ("podx.slice", "pod3.scope"):
+        assert bench.protection(f"kubepods.slice/burstable.slice/{other}") == (0, 0)
+    assert bench.give_back(PODS) == Drift(), "what a pattern stands for is kept"
+    # A pod of the same name, with another value of its own, after the first has gone.
+    shutil.rmtree(bench.files.root / second)
+    bench.give_back(PODS)
+    assert second not in str(bench.tier._journal.state.pre_images)
+    bench.add(second)
+    (bench.files.root / second / "memory.low").write_text("4096\n")
+    tier.keep()
+    assert bench.protection(second) == (0, 8 * MIB)
+    assert bench.tier.restore() == ()
+    assert [bench.protection(group)[1] for group in (first, second, "kubepods.slice")] == [0, 4096, 0]
+
+
+def test_what_a_group_is_named_for_counts_before_a_pattern_and_an_earlier_pattern_before_a_later_one(
+    bench: Bench,
+) -> None:
+    bench.add("a.slice", "a.slice/x.service", "a.slice/y.service")
+    kept = [
+        UnmanagedGroup(group="a.slice/?.service", memory_low_bytes=2 * MIB),
+        UnmanagedGroup(group="a.slice/*", memory_low_bytes=3 * MIB),
+        UnmanagedGroup(group="a.slice/x.service", memory_low_bytes=5 * MIB),
+    ]
+    assert bench.keep(*kept).failed == ()
+    shown = [bench.protection(f"a.slice/{name}.service")[1] for name in ("x", "y")]
+    assert shown == [5 * MIB, 2 * MIB]
+
+
+def test_a_pattern_of_too_many_groups_changes_none_of_them_and_others_are_kept(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("colo_executor.process.unmanaged._MATCHES_MOST", 2)
+    bench.add("a.slice", *(f"a.slice/{name}.service" for name in "xyz"))
+    bench.files.writes.clear()
+    every = UnmanagedGroup(group="a.slice/*.service", memory_low_bytes=MIB)
+    drift = bench.keep(every, UnmanagedGroup(group=SERVICE.group, memory_low_bytes=MIB))
+    assert drift.failed == (
+        "a.slice/*.service: matches 3 groups, and 2 may be; name them more narrowly. Nothing is changed there",
+    )
+    assert {write.split()[0] for write in bench.files.writes} == {
+        "system.slice/memory.low",
+        f"{SERVICE.group}/memory.low",
+    }
+    # What a pattern kept before it meant too many is not given back meanwhile.
+    assert "a.slice/x.service/memory.low" in bench.kept(every).managed()
+
+
+def test_a_pattern_follows_no_link_and_takes_no_name_that_a_policy_could_not_write_out(
+    bench: Bench, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    bench.files._fill(outside)
+    bench.add("a.slice", "a.slice/.hidden", "a.slice/with space", "a.slice/real.service")
+    (bench.files.root / "a.slice/link.service").symlink_to(outside)
+    bench.files.writes.clear()
+    assert bench.keep(UnmanagedGroup(group="a.slice/*", memory_low_bytes=MIB)).failed == ()
+    assert {write.split()[0] for write in bench.files.writes} == {
+        "a.slice/memory.low",
+        "a.slice/real.service/memory.low",
+    }
+    assert (outside / "memory.low").read_text() == "0\n"
+
+
+def test_cpus_of_groups_that_are_kept_clear_are_set_by_no_pattern() -> None:
+    cleared = UnmanagedGroup(group="kubepods.slice/burstable.slice", clear_of_own_cpus=True)
+    check_unmanaged([cleared, replace(PODS, cpus="")], "colo", "process_unmanaged")
+    with pytest.raises(InvalidInput, match="must not be set within kubepods.slice/burstable.slice"):
+        check_unmanaged([cleared, replace(PODS, cpus="0-1")], "colo", "process_unmanaged")

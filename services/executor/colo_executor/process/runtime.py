@@ -118,7 +118,7 @@ class ProcessRuntime:
             self._journal.close()
             raise
         self._namespaces = self._allowed_namespaces()
-        unmanaged = UnmanagedTier(policy.unmanaged, self._tier.open, self._tier.units)
+        unmanaged = UnmanagedTier(policy.unmanaged, self._tier.open, self._tier.units, self._tier.old_value)
         self._unmanaged = UnmanagedCpus(self._tier, unmanaged, self._online.own, policy)
         self._online.own_changed = self._unmanaged.follow
         if self._journal.put_aside or self._journal.is_behind:

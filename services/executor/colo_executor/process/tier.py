@@ -585,6 +585,10 @@ class Tier:
                 failed.append(str(error))
         return over, failed
 
+    def old_value(self, path: str) -> str | None:
+        """What the file or property held before an executor first changed it; None where none did."""
+        return self._journal.state.pre_images.get(path)
+
     def restore(self) -> tuple[str, ...]:
         """Remove the executor's groups and put every old value back. Returns one sentence for each failure."""
         failures = []

@@ -1,27 +1,50 @@
 """Keeps the values that the operator wants in groups that colo did not make; the journal has what they held before."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from msgspec.structs import replace
 
 from colo_common.events.enforcement import KnobValue
 from colo_common.model.invalid import InvalidInput
 from colo_executor.cgroup import CgroupError, CgroupTree
-from colo_executor.knobs import Knob, holds
+from colo_executor.group_pattern import is_pattern
+from colo_executor.knobs import Knob, holds, value_of
 from colo_executor.local import Drift
 from colo_executor.order import KnobWrite, ordered_writes
+from colo_executor.process.matching_groups import matching_groups
 from colo_executor.process.reconcile import values_of
 from colo_executor.process.systemd_units import SystemdUnits
 from colo_executor.unit_properties import property_of, property_path
-from colo_executor.unmanaged import UnmanagedGroup, unmanaged_knobs, unmanaged_values
+from colo_executor.unmanaged import (
+    PROTECTION,
+    UnmanagedGroup,
+    unmanaged_knobs,
+    unmanaged_values,
+    with_groups_above,
+)
 
 __all__ = ["UnmanagedTier"]
 
-_READ = (Knob.CPU_WEIGHT, Knob.CPU_QUOTA, Knob.CPU_PERIOD, Knob.CPU_BURST, Knob.MEMORY_LIMIT, Knob.CPUSET_CPUS)
+_READ: Final = (
+    Knob.CPU_WEIGHT,
+    Knob.CPU_QUOTA,
+    Knob.CPU_PERIOD,
+    Knob.CPU_BURST,
+    Knob.MEMORY_LIMIT,
+    *PROTECTION,
+    Knob.CPUSET_CPUS,
+)
+_MATCHES_MOST: Final = 256
+"""So many groups one pattern may keep; a kubelet runs about as many pods."""
+_SEEN_MOST: Final = 65_536
 
 
 class UnmanagedTier:
     """The groups of the operator's policy, each within the tree of its top group, which `open_tree` opens by name.
 
-    A group that is not there is left out until it is. Nothing is ever made, removed or moved here.
+    A group that is not there is left out until it is, also one that a pattern stands for. A group that is named counts before a
+    pattern that stands for it, and an earlier pattern before a later one. Nothing is ever made, removed or moved here.
     """
 
     def __init__(
@@ -29,13 +52,18 @@ class UnmanagedTier:
         groups: Sequence[UnmanagedGroup],
         open_tree: Callable[[str], CgroupTree],
         units: SystemdUnits | None = None,
+        old_value: Callable[[str], str | None] = lambda path: None,
     ) -> None:
-        """`units`: what is written to a group that is a unit of systemd is made a property of the unit, too."""
+        """`units`: what is written to a group that is a unit of systemd is made a property of the unit, too.
+
+        `old_value` is what a file held before colo changed it, None where it did not.
+        """
         self._groups = tuple(groups)
         self._units = units
         self._pending: dict[str, tuple[int, dict[Knob, int | str]]] = {}
         self._trees: dict[str, CgroupTree] = {}
         self._open_tree = open_tree
+        self._old_value = old_value
 
     def tree_of(self, name: str) -> CgroupTree:
         """The tree of the top group of that name."""
@@ -44,9 +72,15 @@ class UnmanagedTier:
         return self._trees[name]
 
     def managed(self) -> frozenset[str]:
-        """The files that the policy keeps, also of groups that are not there, relative to the cgroup root, and its properties."""
+        """The files below the cgroup root and the properties that the policy keeps, also of named groups that are not there.
+
+        Raises CgroupError for a pattern whose groups cannot be told.
+        """
         found: set[str] = set()
-        for each in self._groups:
+        there, failed = self._there(_SEEN_MOST)
+        if failed:
+            raise CgroupError("; ".join(failed))
+        for each in (*(each for each in self._groups if not is_pattern(each.group)), *with_groups_above(there)):
             top, _, group = each.group.partition("/")
             tree, unit = self.tree_of(top), each.group.rpartition("/")[2]
             for knob in unmanaged_knobs(each):
@@ -72,26 +106,48 @@ class UnmanagedTier:
     def keep(self, *, observes: bool = False) -> Drift:
         """Write what differs from the policy. Reports the values written, by `observes` those that would be, and each failure."""
         knobs: list[KnobValue] = []
-        failed: list[str] = []
         written: list[tuple[str, int, dict[Knob, int | str]]] = []
-        for each in self._groups:
+        there, failed = self._there(_MATCHES_MOST)
+        for tree in self._trees.values():
+            # What was given back, or belonged to a group that is gone, may have another old value by now.
+            tree.note_again(lambda path: self._old_value(path) is not None)
+        for each in with_groups_above(there):
             top, _, group = each.group.partition("/")
             try:
                 tree = self.tree_of(top)
                 if not tree.exists(group):
                     continue
-                writes, values = self._writes(tree, group, each, observes=observes)
+                writes, values, lacking = self._writes(tree, group, each, observes=observes)
+                failed += lacking
                 for write in writes:
                     knobs.append(tree.observed(write) if observes else tree.write(write))
                 values |= {write.knob: write.value for write in writes}
                 if values and not observes:
                     written.append((each.group, tree.version, values))
             except FileNotFoundError as error:
+                if not tree.exists(group):
+                    continue
                 failed.append(f"{each.group}: the kernel has no such file here ({error.filename})")
             except (CgroupError, InvalidInput, OSError, ValueError) as error:
                 failed.append(f"{each.group}: {error}")
         failed += [] if observes else self._keep_properties(written)
         return Drift(knobs=tuple(knobs), failed=tuple(failed), observed=observes)
+
+    def _there(self, most: int) -> tuple[list[UnmanagedGroup], list[str]]:
+        """What is kept in which of the groups that there are, and a sentence for each entry of which that cannot be told."""
+        found: dict[str, UnmanagedGroup] = {}
+        failed: list[str] = []
+        for each in sorted(self._groups, key=lambda each: is_pattern(each.group)):
+            top, _, path = each.group.partition("/")
+            try:
+                groups = matching_groups(self.tree_of(top), path, most)
+            except (CgroupError, OSError) as error:
+                failed.append(f"{each.group}: {error}")
+                continue
+            for group in groups:
+                name = f"{top}/{group}" if group else top
+                found.setdefault(name, replace(each, group=name))
+        return list(found.values()), failed
 
     def _keep_properties(self, written: Sequence[tuple[str, int, dict[Knob, int | str]]]) -> list[str]:
         """Let systemd write the same values at its next reload. What it refused the next call tries again."""
@@ -112,18 +168,27 @@ class UnmanagedTier:
 
     def _writes(
         self, tree: CgroupTree, group: str, each: UnmanagedGroup, *, observes: bool
-    ) -> tuple[tuple[KnobWrite, ...], dict[Knob, int | str]]:
-        """The writes to the group's files, and the values that systemd has to hand a controller down for."""
+    ) -> tuple[tuple[KnobWrite, ...], dict[Knob, int | str], list[str]]:
+        """The writes to the group's files, the values that systemd has to hand a controller down for, and what cannot be had."""
         have = values_of(tree, group, _READ)
         weight, period_us = have.get(Knob.CPU_WEIGHT), have.get(Knob.CPU_PERIOD)
         target = unmanaged_values(
-            each, None if weight is None else int(weight), None if period_us is None else int(period_us)
+            each,
+            None if weight is None else int(weight),
+            None if period_us is None else int(period_us),
+            {knob: self._before(tree, group, knob, have[knob]) for knob in PROTECTION if knob in have},
         )
+        lacking: list[str] = []
         only_unit: dict[Knob, int | str] = {}
         for knob, value in list(target.items()):
             if knob not in have:
                 if not observes and property_of(knob, tree.version) and self.is_unit(each.group):
                     only_unit[knob] = target.pop(knob)
+                    continue
+                if knob in PROTECTION:
+                    # The rest of what is kept there does not depend on it.
+                    del target[knob]
+                    lacking.append(f"{each.group}: {_unprotected(tree.version, knob)}")
                     continue
                 raise CgroupError(f"cgroup v{tree.version} has no file for {knob.value} there")
             if holds(knob, tree.version, value, have[knob]):
@@ -134,8 +199,18 @@ class UnmanagedTier:
             if used_bytes > each.memory_most_bytes:
                 # Under v2 the kernel would end processes of the group at once.
                 raise CgroupError(f"uses {used_bytes} bytes, more than memory_most_bytes; nothing is changed there")
-        return ordered_writes({group: have}, {group: target}), only_unit
+        return ordered_writes({group: have}, {group: target}), only_unit, lacking
+
+    def _before(self, tree: CgroupTree, group: str, knob: Knob, now: int | str) -> int:
+        """What was protected before colo changed it, which is what is now where it did not."""
+        old = self._old_value(tree.path_of(knob, group))
+        return int(now if old is None else value_of(knob, tree.version, old.strip()))
 
     def is_unit(self, group: str) -> bool:
         """Whether systemd owns the group. Raises CgroupError when it does not answer."""
         return self._units is not None and bool(self._units.unit_of(group))
+
+
+def _unprotected(version: int, knob: Knob) -> str:
+    why = "cgroup v1 protects no memory, and its soft limit does not either" if version == 1 else "it has no such file"
+    return f"{why}; {knob.value} is not kept there"
