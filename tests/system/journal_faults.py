@@ -29,7 +29,7 @@ from colo_common.model.workload import RunSpec
 from colo_executor import journal
 from colo_executor.cgroup import CgroupTree
 from colo_executor.kept_cpus import KeptCpus
-from colo_executor.local import RememberEnd, RememberPlacement, ReplicaLaunched, SignalReplica, StopIntent
+from colo_executor.local import RememberEnd, RememberPlacement, RememberTerm, ReplicaLaunched, SignalReplica, StopIntent
 from colo_executor.located_devices import DeviceAddress
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
@@ -82,6 +82,7 @@ async def story(runtime: ProcessRuntime, marks: Path) -> None:
     await runtime.remember(RememberPlacement(placement=replace(placements(marks)[0], attempt=2)))
     fact = ReplicaEnded(node="n1", replica="old/main/0", job="old", attempt=1, cause=EndCause.EXITED, exit_code=0)
     await runtime.remember(RememberEnd(fact=fact))
+    await runtime.remember(RememberTerm(order="stop", generation=7))
 
 
 def die_at(at: int, mode: str) -> None:

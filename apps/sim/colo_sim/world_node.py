@@ -28,9 +28,7 @@ from colo_executor.local import (
     CeilingRefused,
     CeilingWritten,
     LaunchFailed,
-    RememberEnd,
-    RememberPlacement,
-    RememberRestrictions,
+    Remembered,
     RenewLease,
     ReplicaExited,
     ReplicaLaunched,
@@ -226,7 +224,7 @@ class _Runtime(SimulatedRuntime):
             self._process.note(f"{'suspends' if effect.is_suspended else 'resumes '}  {replica}#{attempt}")
         return await super().suspend(effect)
 
-    async def remember(self, effect: RememberPlacement | RememberEnd | RememberRestrictions) -> None:
+    async def remember(self, effect: Remembered) -> None:
         """See Runtime.remember."""
         await self._process.step("remember")
         await super().remember(effect)

@@ -33,8 +33,10 @@ from colo_executor.local import (
     LaunchReplica,
     LocateDevices,
     NoteViolation,
+    OrderKind,
     RememberEnd,
     RememberPlacement,
+    RememberTerm,
     RenewLease,
     ReplicaExited,
     ReplicaLaunched,
@@ -110,7 +112,7 @@ class Executor:
         self.policy = policy
         self.active: dict[str, ReplicaAttempt] = {}
         self.waiting: dict[str, Placement] = {}
-        self._generations: dict[type[Fact], int] = {}
+        self._terms: dict[OrderKind, int] = {}
         self._fences = ReceivedFences()
         self._renewed_ms = 0
         self._kept: KeptCpus | None = None
@@ -129,15 +131,13 @@ class Executor:
             case ApplyPlacements():
                 return self._command(event, event.node, now_ms) + self._apply_all(event, now_ms)
             case StopReplicas():
-                self._check_generation(event, now_ms)
-                effects = self._command(event, event.node, now_ms)
+                effects = [*self._command(event, event.node, now_ms), *self._in_term("stop", event.generation, now_ms)]
                 for stop in event.stops:
                     intent = self._intent(EndCause.STOPPED, stop.reason, stop.grace_ms, now_ms)
                     effects += self._stop(stop.replica, stop.attempt, intent, now_ms)
                 return effects
             case EvictReplica():
-                self._check_generation(event, now_ms)
-                effects = self._command(event, event.node, now_ms)
+                effects = [*self._command(event, event.node, now_ms), *self._in_term("evict", event.generation, now_ms)]
                 intent = self._intent(EndCause.EVICTED, event.reason, event.grace_ms, now_ms, event.eviction)
                 return effects + self._stop(event.replica, event.attempt, intent, now_ms)
             case LeaseRenewed():
@@ -237,22 +237,23 @@ class Executor:
         is_of_now = abs(now_ms - fact.at_ms) < self.policy.command_lease_ms
         return [RenewLease()] if is_of_now else []
 
-    def _check_generation(self, order: StopReplicas | EvictReplica, now_ms: int) -> None:
-        """Refuse an order of an earlier term than the newest one that gave orders of its kind since this executor started.
+    def _in_term(self, order: OrderKind, generation: int, now_ms: int) -> list[Effect]:
+        """Remember the term of an order; refuse one of an earlier term than the newest that gave orders of its kind on this node.
 
         An order without a term (0) is of an instance that is alone by its settings, whatever ran before it. A term is numbered by
         the time at which it began: one of the future is forged, and would outrank every order that follows.
         """
-        newest = self._generations.get(type(order), 0)
-        if order.node != self.node:
-            return  # which is refused as a whole
-        if 0 < order.generation < newest:
-            raise InvalidInput("generation", f"must be at least {newest}: its sender was replaced", order.generation)
+        newest = self._terms.get(order, 0)
+        if 0 < generation < newest:
+            raise InvalidInput("generation", f"must be at least {newest}: its sender was replaced", generation)
         # Where the clock of this machine is years behind, the last lease says what time it is elsewhere.
         latest = max(now_ms, self._renewed_ms) + _AHEAD_MOST_MS
-        if order.generation > latest:
-            raise InvalidInput("generation", f"must be at most {latest}, a day from now", order.generation)
-        self._generations[type(order)] = max(order.generation, newest)
+        if generation > latest:
+            raise InvalidInput("generation", f"must be at most {latest}, a day from now", generation)
+        if generation <= newest:
+            return []
+        self._terms[order] = generation
+        return [RememberTerm(order=order, generation=generation)]
 
     def _intent(self, cause: EndCause, reason: Reason, grace_ms: int, now_ms: int, eviction: str = "") -> StopIntent:
         grace_ms = max(0, min(grace_ms, self.policy.grace_most_ms))
@@ -430,6 +431,7 @@ class Executor:
 
     def _adopt(self, event: Adopted, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
+        self._terms.update(event.terms)
         for fact in event.ended:
             self.ended.add(fact)
             if now_ms - fact.at_ms <= self.policy.retell_ms:

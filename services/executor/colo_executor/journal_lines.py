@@ -9,7 +9,15 @@ from msgspec import Struct
 from colo_common.events.enforcement import PlacementRefused, ReplicaEnded
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.restriction import Restriction
-from colo_executor.local import StopIntent
+from colo_executor.local import (
+    OrderKind,
+    Remembered,
+    RememberEnd,
+    RememberPlacement,
+    RememberRestrictions,
+    RememberTerm,
+    StopIntent,
+)
 from colo_executor.located_devices import DeviceAddress
 
 __all__ = [
@@ -26,9 +34,11 @@ __all__ = [
     "RefusedEntry",
     "Restricted",
     "Stopping",
+    "TermEntry",
     "compacted",
     "decode",
     "encode",
+    "entry_of",
 ]
 
 
@@ -97,6 +107,13 @@ class Restricted(Struct, frozen=True, kw_only=True, tag="restricted"):
     restrictions: tuple[Restriction, ...]
 
 
+class TermEntry(Struct, frozen=True, kw_only=True, tag="term"):
+    """The newest term that gave an order of this kind."""
+
+    order: OrderKind
+    generation: int
+
+
 class KeptCpusEntry(Struct, frozen=True, kw_only=True, tag="kept-cpus"):
     """CPUs that the collector said are given to nobody, as kernel lists, in place of those of an earlier entry."""
 
@@ -122,10 +139,25 @@ Entry = (
     | Restricted
     | KeptCpusEntry
     | LocatedDevices
+    | TermEntry
 )
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
+
+
+def entry_of(effect: Remembered) -> Entry:
+    """The entry of what is to be remembered."""
+    match effect:
+        case RememberPlacement():
+            return Accepted(placement=effect.placement)
+        case RememberRestrictions():
+            return Restricted(revision=effect.revision, restrictions=effect.restrictions)
+        case RememberTerm():
+            return TermEntry(order=effect.order, generation=effect.generation)
+        case RememberEnd():
+            fact = effect.fact
+            return RefusedEntry(fact=fact) if isinstance(fact, PlacementRefused) else EndedEntry(fact=fact)
 
 
 def encode(entry: Entry) -> bytes:
@@ -175,6 +207,7 @@ class JournalState:
         self.restricted = Restricted(revision=0, restrictions=())
         self.kept_cpus = KeptCpusEntry(withheld="", pinned="")
         self.located = LocatedDevices(devices=())
+        self.terms: dict[OrderKind, int] = {}
         self._kept = kept
         for entry in entries:
             self.add(entry)
@@ -206,6 +239,8 @@ class JournalState:
                 self.kept_cpus = entry
             case LocatedDevices():
                 self.located = entry
+            case TermEntry():
+                self.terms[entry.order] = max(entry.generation, self.terms.get(entry.order, 0))
             case EndedEntry() | RefusedEntry():
                 self._end(attempt_key(entry.fact.replica, entry.fact.attempt), entry)
 
@@ -227,6 +262,7 @@ def compacted(state: JournalState) -> list[Entry]:
         entries.append(state.kept_cpus)
     if state.located.devices:
         entries.append(state.located)
+    entries += [TermEntry(order=order, generation=generation) for order, generation in sorted(state.terms.items())]
     entries += [Created(path=path) for path in state.created]
     entries += [PreImage(path=path, value=value) for path, value in state.pre_images.items()]
     entries += state.ended.values()

@@ -32,6 +32,9 @@ __all__ = [
     "LaunchReplica",
     "LocateDevices",
     "NoteViolation",
+    "OrderKind",
+    "RememberTerm",
+    "Remembered",
     "RememberEnd",
     "RememberPlacement",
     "RenewLease",
@@ -273,6 +276,21 @@ class RememberRestrictions(Struct, frozen=True, kw_only=True):
     restrictions: tuple[Restriction, ...]
 
 
+OrderKind = Literal["stop", "evict"]
+"""Whose terms an order has: StopReplicas those of jobs, EvictReplica those of the evictor."""
+
+
+class RememberTerm(Struct, frozen=True, kw_only=True):
+    """Effect: journal the newest term that gave an order of this kind, so that the next executor refuses those of earlier ones."""
+
+    order: OrderKind
+    generation: int
+
+
+Remembered = RememberPlacement | RememberEnd | RememberRestrictions | RememberTerm
+"""What is to outlive a crash of the executor."""
+
+
 class KeepCpus(Struct, frozen=True, kw_only=True):
     """Effect: give these CPUs of the node to nobody from now on, and journal them. What cannot be written is tried again."""
 
@@ -336,7 +354,8 @@ class AdoptedReplica(Struct, frozen=True, kw_only=True):
 class Adopted(Struct, frozen=True, kw_only=True):
     """What a start finds: attempts that were launched, waiting placements, and ends that may not have been published.
 
-    `restrictions` are those of table `revision` that concern the node. `remarks` say what of it was not as it should be.
+    `restrictions` are those of table `revision` that concern the node. `terms` has for each kind of order the newest term that gave
+    one. `remarks` say what of it was not as it should be.
     """
 
     replicas: tuple[AdoptedReplica, ...] = ()
@@ -344,4 +363,5 @@ class Adopted(Struct, frozen=True, kw_only=True):
     ended: tuple[ReplicaEnded | PlacementRefused, ...] = ()
     revision: int = 0
     restrictions: tuple[Restriction, ...] = ()
+    terms: tuple[tuple[OrderKind, int], ...] = ()
     remarks: tuple[str, ...] = ()

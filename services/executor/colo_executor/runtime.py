@@ -15,9 +15,7 @@ from colo_executor.local import (
     FreezeRefused,
     FreezeWritten,
     LaunchFailed,
-    RememberEnd,
-    RememberPlacement,
-    RememberRestrictions,
+    Remembered,
     ReplicaExited,
     ReplicaLaunched,
     ReplicasSuspended,
@@ -71,8 +69,8 @@ class Runtime(Protocol):
         """Give these CPUs to nobody from now on. Returns "", or why it is not so yet; it is then tried again by `reconcile`."""
         ...
 
-    async def remember(self, effect: RememberPlacement | RememberEnd | RememberRestrictions) -> None:
-        """Keep the placement, the end or the restrictions over a crash of the executor."""
+    async def remember(self, effect: Remembered) -> None:
+        """Keep it over a crash of the executor."""
         ...
 
     def poll_exits(self) -> tuple[ReplicaExited, ...]:

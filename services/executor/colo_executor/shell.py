@@ -39,6 +39,7 @@ from colo_executor.local import (
     RememberEnd,
     RememberPlacement,
     RememberRestrictions,
+    RememberTerm,
     RenewLease,
     ReplicasSuspended,
     SetCeiling,
@@ -224,7 +225,7 @@ class ExecutorShell:
                 await self._keep_cpus(effect)
             case LocateDevices():
                 await self._runtime.locate_devices(effect.devices)
-            case RememberPlacement() | RememberEnd() | RememberRestrictions():
+            case RememberPlacement() | RememberEnd() | RememberRestrictions() | RememberTerm():
                 await self._runtime.remember(effect)
             case RenewLease():
                 self._advice.append(replace(effect, received_at_ms=self._clock.now_ms()))

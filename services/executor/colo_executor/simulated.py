@@ -4,14 +4,19 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from colo_common.events.enforcement import KnobValue, PlacementRefused
+from colo_common.events.enforcement import KnobValue
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.qos import QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.topology import NodeTopology
 from colo_executor.inventory import MachineInventory, ShareRefused, check_shares, inventory_of
-from colo_executor.journal_lines import Accepted, EndedEntry, JournalState, Launched, RefusedEntry, Restricted, Stopping
+from colo_executor.journal_lines import (
+    JournalState,
+    Launched,
+    Stopping,
+    entry_of,
+)
 from colo_executor.kept_cpus import KeptCpus
 from colo_executor.local import (
     Adopted,
@@ -23,9 +28,7 @@ from colo_executor.local import (
     FreezeRefused,
     FreezeWritten,
     LaunchFailed,
-    RememberEnd,
-    RememberPlacement,
-    RememberRestrictions,
+    Remembered,
     ReplicaExited,
     ReplicaLaunched,
     ReplicasSuspended,
@@ -199,6 +202,7 @@ class SimulatedRuntime:
             ended=tuple(entry.fact for entry in self.journal.ended.values()),
             revision=self.journal.restricted.revision,
             restrictions=self.journal.restricted.restrictions,
+            terms=tuple(sorted(self.journal.terms.items())),
         )
 
     async def launch(self, placement: Placement, now_ms: int) -> ReplicaLaunched | LaunchFailed:
@@ -261,16 +265,9 @@ class SimulatedRuntime:
         """Do nothing: the scheduler keeps work off them, and a simulated machine has no pools."""
         return ""
 
-    async def remember(self, effect: RememberPlacement | RememberEnd | RememberRestrictions) -> None:
-        """Add the placement, the end or the restrictions to the journal, for the next executor."""
-        if isinstance(effect, RememberRestrictions):
-            self.journal.add(Restricted(revision=effect.revision, restrictions=effect.restrictions))
-        elif isinstance(effect, RememberPlacement):
-            self.journal.add(Accepted(placement=effect.placement))
-        elif isinstance(effect.fact, PlacementRefused):
-            self.journal.add(RefusedEntry(fact=effect.fact))
-        else:
-            self.journal.add(EndedEntry(fact=effect.fact))
+    async def remember(self, effect: Remembered) -> None:
+        """Add it to the journal, for the next executor."""
+        self.journal.add(entry_of(effect))
 
     def poll_exits(self) -> tuple[ReplicaExited, ...]:
         """The replicas that ended since the last call."""

@@ -48,6 +48,7 @@ from colo_executor.local import (
     RememberEnd,
     RememberPlacement,
     RememberRestrictions,
+    RememberTerm,
     ReplicaExited,
     ReplicaLaunched,
     ReplicasSuspended,
@@ -194,16 +195,14 @@ class Conversation:
             grace_ms=args.number("grace", 5000),
             reason=Reason.CANCELLED,
         )
-        return StopReplicas(
-            at_ms=self.now_ms, node=NODE, generation=args.number("generation", self._next()), stops=(stop,)
-        )
+        return StopReplicas(at_ms=self.now_ms, node=NODE, generation=args.number("generation", 0), stops=(stop,))
 
     def _evict(self, args: Args) -> EvictReplica:
         args.only("attempt", "grace", "eviction", "generation")
         return EvictReplica(
             at_ms=self.now_ms,
             node=NODE,
-            generation=args.number("generation", self._next()),
+            generation=args.number("generation", 0),
             eviction=args.text("eviction", "e1"),
             replica=args.word(0),
             attempt=args.number("attempt", 1),
@@ -240,7 +239,7 @@ class Conversation:
         )
 
     def _adopted(self, args: Args) -> Adopted:
-        args.only("alive", "dead", "stopping", "waiting", "paused")
+        args.only("alive", "dead", "stopping", "waiting", "paused", "stops", "evicts")
         replicas = [
             AdoptedReplica(
                 placement=a_placement(name), pid=7, launched_at_ms=self.now_ms, alive=key != "dead", stop=stop
@@ -254,6 +253,9 @@ class Conversation:
         return Adopted(
             replicas=tuple(replicas),
             waiting=(a_placement(waiting, attempt=2),) if waiting else (),
+            terms=tuple(
+                (order, args.number(f"{order}s", 0)) for order in ("stop", "evict") if f"{order}s" in args.named
+            ),
             revision=3 if "paused" in args.named else 0,
             restrictions=restrictions_changed(words, self.now_ms).restrictions,
         )
@@ -360,6 +362,8 @@ def _line(effect) -> str:
         case RememberRestrictions():
             table = " ".join(":".join(each.key) for each in effect.restrictions)
             return f"remember restrictions {effect.revision} {table}".rstrip()
+        case RememberTerm():
+            return f"remember term {effect.order} {effect.generation}"
         case KeepCpus():
             return f"keep withheld={effect.kept.withheld} pinned={effect.kept.pinned}"
         case LocateDevices():

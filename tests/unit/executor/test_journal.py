@@ -18,6 +18,7 @@ from colo_executor.journal_lines import (
     PreImage,
     RefusedEntry,
     Stopping,
+    TermEntry,
     compacted,
     decode,
     encode,
@@ -47,6 +48,8 @@ ENTRIES = [
     Stopping(replica="job/main/0", attempt=1, intent=INTENT),
     launched("job/main/2"),
     ended("job/main/2"),
+    TermEntry(order="stop", generation=1_000),
+    TermEntry(order="evict", generation=7),
     RefusedEntry(fact=PlacementRefused(node="n1", replica="job/x/0", job="job", attempt=1, reason=Reason.START_FAILED)),
 ]
 TEXT = b"".join(encode(entry) for entry in ENTRIES)
@@ -61,7 +64,16 @@ def facts_of(state: JournalState) -> tuple[object, ...]:
         state.launched,
         state.stopping,
         state.ended,
+        state.terms,
     )
+
+
+def test_of_each_kind_of_order_the_newest_term_counts_whatever_the_order_of_lines():
+    state = JournalState([*ENTRIES, TermEntry(order="stop", generation=999), TermEntry(order="evict", generation=8)])
+    # Not forgotten with another boot: terms are those of the control plane.
+    state.add(Booted(boot_id="b2"))
+    assert state.terms == {"stop": 1_000, "evict": 8}
+    assert JournalState(compacted(state)).terms == state.terms
 
 
 def test_what_is_written_is_read_again():

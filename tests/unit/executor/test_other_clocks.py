@@ -32,7 +32,7 @@ POLICY = ExecutorPolicy(command_lease_ms=15_000)
     ],
 )
 def test_only_an_order_of_now_renews_the_lease(at_ms: int, renews: bool) -> None:
-    order = StopReplicas(at_ms=at_ms, node="n1", generation=1, stops=())
+    order = StopReplicas(at_ms=at_ms, node="n1", generation=0, stops=())
     assert Executor("n1", POLICY).handle(order, NOW_MS) == ([RenewLease()] if renews else [])
 
 

@@ -24,9 +24,7 @@ from colo_executor.local import (
     FastReading,
     FreezeWritten,
     LaunchFailed,
-    RememberEnd,
-    RememberPlacement,
-    RememberRestrictions,
+    Remembered,
     ReplicaExited,
     ReplicasSuspended,
     SignalReplica,
@@ -153,7 +151,7 @@ class ObservingRuntime:
         self._kept = kept
         return ""
 
-    async def remember(self, effect: RememberPlacement | RememberEnd | RememberRestrictions) -> None:
+    async def remember(self, effect: Remembered) -> None:
         """Nothing is kept on a disk: nothing was begun that the next executor would have to know."""
 
     def poll_exits(self) -> tuple[ReplicaExited, ...]:

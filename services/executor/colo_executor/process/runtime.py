@@ -12,7 +12,7 @@ from typing import Final
 import structlog
 from msgspec.structs import replace
 
-from colo_common.events.enforcement import KnobValue, PlacementRefused
+from colo_common.events.enforcement import KnobValue
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement, replica_token
@@ -22,15 +22,12 @@ from colo_executor.desired import BATCH
 from colo_executor.inventory import ShareRefused, check_shares
 from colo_executor.journal import JournalFile
 from colo_executor.journal_lines import (
-    Accepted,
     Booted,
-    EndedEntry,
     KeptCpusEntry,
     Launched,
     LocatedDevices,
-    RefusedEntry,
-    Restricted,
     Stopping,
+    entry_of,
 )
 from colo_executor.kept_cpus import KeptCpus
 from colo_executor.knobs import Knob
@@ -45,9 +42,7 @@ from colo_executor.local import (
     FreezeRefused,
     FreezeWritten,
     LaunchFailed,
-    RememberEnd,
-    RememberPlacement,
-    RememberRestrictions,
+    Remembered,
     ReplicaExited,
     ReplicaLaunched,
     ReplicasSuspended,
@@ -228,6 +223,7 @@ class ProcessRuntime:
             ended=tuple(entry.fact for entry in state.ended.values()),
             revision=state.restricted.revision,
             restrictions=state.restricted.restrictions,
+            terms=tuple(sorted(state.terms.items())),
             remarks=tuple([*self._journal.remarks(), *remarks][:_REMARKS_MOST]),
         )
 
@@ -385,18 +381,9 @@ class ProcessRuntime:
             await asyncio.to_thread(self._journal.note, entry)
         return ""
 
-    async def remember(self, effect: RememberPlacement | RememberEnd | RememberRestrictions) -> None:
-        """Keep the placement, the end or the restrictions; a disk that takes nothing gets them when it does again."""
-        entry: Accepted | EndedEntry | RefusedEntry | Restricted
-        if isinstance(effect, RememberRestrictions):
-            entry = Restricted(revision=effect.revision, restrictions=effect.restrictions)
-        elif isinstance(effect, RememberPlacement):
-            entry = Accepted(placement=effect.placement)
-        elif isinstance(effect.fact, PlacementRefused):
-            entry = RefusedEntry(fact=effect.fact)
-        else:
-            entry = EndedEntry(fact=effect.fact)
-        await asyncio.to_thread(self._journal.note, entry)
+    async def remember(self, effect: Remembered) -> None:
+        """Journal it; a disk that takes nothing gets it when it does again."""
+        await asyncio.to_thread(self._journal.note, entry_of(effect))
 
     def poll_exits(self) -> tuple[ReplicaExited, ...]:
         """The attempts that exited since the last call."""
