@@ -6,7 +6,7 @@ from typing import Final
 from colo_common.model.cpuset import CpuSet
 from colo_executor.knobs import Knob, file_of
 
-__all__ = ["in_put_back_order", "sets_of", "union_of"]
+__all__ = ["in_put_back_order", "sets_of", "stands_for_all", "union_of"]
 
 _NAMES: Final = frozenset(
     place[1] for knob in (Knob.CPUSET_CPUS, Knob.CPUSET_MEMS) for version in (1, 2) if (place := file_of(knob, version))
@@ -26,6 +26,11 @@ def in_put_back_order(images: Mapping[str, str]) -> list[tuple[str, str]]:
     """
     sets = sets_of(images)
     return sets[::-1] + [each for each in images.items() if each not in sets]
+
+
+def stands_for_all(path: str, value: str) -> bool:
+    """Whether the old value is that of a group of cgroup v2 that had all CPUs of its parent."""
+    return not value and path.rpartition("/")[2] == "cpuset.cpus"
 
 
 def union_of(shown: str, value: str) -> str:

@@ -1,5 +1,6 @@
 """Groups that colo did not make keep off the CPUs that LSE and LSR work has as its own, and get them back."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import replica_token
 from colo_common.model.qos import PriorityBand, QosClass
-from colo_executor.cgroup import CgroupError
+from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.journal import JournalFile
 from colo_executor.kept_cpus import KeptCpus
 from colo_executor.old_sets import in_put_back_order, sets_of, union_of
@@ -191,6 +192,32 @@ def test_a_launch_that_fails_gives_the_cpus_back(bench: Bench, monkeypatch: pyte
     with pytest.raises(CgroupError):
         bench.give(0, LSE, "0-1")
     assert bench.files.cpus(GROUP) == ""
+
+
+def test_a_kernel_that_takes_no_empty_list_from_a_group_with_processes_gets_a_list_of_all_cpus(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = CgroupTree._put
+
+    def refuse(tree: CgroupTree, mount: str, group: str | None, name: str, text: str) -> None:
+        if name == "cpuset.cpus" and tree.name == GROUP and not text:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        put(tree, mount, group, name, text)
+
+    monkeypatch.setattr(CgroupTree, "_put", refuse)
+    bench.again(CLEAR)
+    bench.give(0, LSE, "0-1")
+    bench.end(0)
+    assert bench.files.cpus(GROUP) == "0-7"
+    bench.files.writes.clear()
+    assert [(drift.knobs, drift.failed) for drift in bench.unmanaged.keep_all()] == [((), ())] * 3
+    assert bench.files.writes == [], "it is as before, and nobody's drift"
+    assert GROUP not in str(bench.journal.state.pre_images)
+    bench.give(1, LSR, "4")
+    assert bench.files.cpus(GROUP) == "0-3,5-7"
+    bench.again(CLEAR)
+    assert bench.tier.restore() == ()
+    assert bench.files.cpus(GROUP) == "0-7"
 
 
 @pytest.mark.parametrize("still_named", [True, False])

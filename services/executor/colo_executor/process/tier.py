@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from colo_common.events.enforcement import KnobValue
 from colo_common.model.cpu_topology import CpuRow
 from colo_common.model.cpuset import CpuSet
-from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
 from colo_common.model.qos import QosClass
 from colo_executor.batch_cpus import check_given
@@ -34,12 +33,13 @@ from colo_executor.journal_lines import Created, PreImage
 from colo_executor.knobs import PERIOD_US, QUOTA_MIN_US, UNLIMITED, WEIGHT_MOST, Knob, quota_us
 from colo_executor.local import CeilingRefused, CeilingWritten, Drift, FreezeRefused, FreezeWritten
 from colo_executor.located_devices import DeviceAddress
-from colo_executor.old_sets import in_put_back_order, sets_of, union_of
+from colo_executor.old_sets import in_put_back_order
 from colo_executor.order import KnobWrite, cpuset_writes, ordered_writes, quota_writes
 from colo_executor.process.device_files import device_knobs
 from colo_executor.process.found import class_of
 from colo_executor.process.kill_tier import CONTROLLERS, SUFFIX, KillTier
 from colo_executor.process.machine import cpu_rows, huge_pages_asked, machine_of, online_cpus
+from colo_executor.process.old_values import OldValues
 from colo_executor.process.reconcile import put_back, values_of
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.systemd_units import units_of_this_machine
@@ -81,6 +81,7 @@ class Tier:
         self.machine: MachineFacts | None = None
         self.ceiling_mcpu: int | None = None
         self.located: tuple[DeviceAddress, ...] = journal.state.located.devices
+        self._old = OldValues(self._tree_of, policy.sys_root)
         self.tree = self.open(policy.subtree)
         self._lock_fd = self.tree.lock()
         self.online_tree = self.open(f"{policy.subtree}{ONLINE_SUFFIX}")
@@ -521,6 +522,10 @@ class Tier:
         except OSError as error:
             raise CgroupError(f"nothing is changed: the old values cannot be kept, {error}") from error
 
+    def put_back(self, path: str, value: str) -> None:
+        """Give a file of others its old value. Raises CgroupError, or FileNotFoundError."""
+        self._old.put_back(path, value)
+
     def forget_old_values(self, paths: Collection[str]) -> None:
         """Forget what files had before that are deleted."""
         self._journal.forget_old_values(paths)
@@ -537,16 +542,15 @@ class Tier:
             over, failed = self._put_back_properties(managed)
         images = {path: value for path, value in self._old_files() if self._is_of_others(path) and path not in managed}
         if not observes:
-            self._widen_sets(images)
+            self._old.widen_sets(images)
         for path, value in in_put_back_order(images):
             try:
-                tree = self._tree_of(path)
-                shown = tree.text_at(path)
+                shown = self._old.shown(path, value)
                 if shown != value:
                     knobs.append(KnobValue(path=path, value=value, before=shown))
                     if observes:
                         continue
-                    tree.put_back(path, value)
+                    self._old.put_back(path, value)
             except FileNotFoundError:
                 pass
             except (CgroupError, OSError) as error:
@@ -612,10 +616,10 @@ class Tier:
                 failures.append(f"{path} could not be removed")
         failures += self._put_back_properties()[1]
         images = dict(self._old_files())
-        self._widen_sets(images)
+        self._old.widen_sets(images)
         for path, value in in_put_back_order(images):
             try:
-                self._tree_of(path).put_back(path, value)
+                self._old.put_back(path, value)
             except FileNotFoundError:
                 continue
             except (CgroupError, OSError) as error:
@@ -631,17 +635,6 @@ class Tier:
 
     def _is_of_others(self, path: str) -> bool:
         return not any(tree.holds(path) for tree in self._trees()) and bool(self.tree.top_of(path))
-
-    def _widen_sets(self, images: Mapping[str, str]) -> None:
-        """Give sets what they had before beside what they have, so that each lies in that of its parent all the time.
-
-        What the kernel refuses is told when the old value itself is written.
-        """
-        for path, value in sets_of(images):
-            with contextlib.suppress(CgroupError, InvalidInput, OSError):
-                tree = self._tree_of(path)
-                if union := union_of(tree.text_at(path), value):
-                    tree.put_back(path, union)
 
     def _lift_limits(self) -> None:
         """Lift the ceiling, the freeze and the idle class: a killed process without CPU does not exit."""

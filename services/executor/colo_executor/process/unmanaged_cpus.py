@@ -151,7 +151,9 @@ class UnmanagedCpus:
         target = cleared_sets(base, cpus, online, most)
         if not observes:
             self._note(tree, before, present, base, target)
-        writes = cpuset_writes(Knob.CPUSET_CPUS, present, target)
+        # Where the kernel takes no empty list, all CPUs stand for it.
+        is_back = not target[group] and not online - present[group]
+        writes = () if is_back else cpuset_writes(Knob.CPUSET_CPUS, present, target)
         knobs = self._write(tree, writes, observes=observes)
         if not observes and tree.version == 2 and (cpus or most):
             self._tell(each, tree.version, target[group])
@@ -211,13 +213,21 @@ class UnmanagedCpus:
         knobs = []
         for write in writes:
             try:
-                knobs.append(tree.observed(write) if observes else tree.write(write))
+                knobs.append(self._written_one(tree, write) if not observes else tree.observed(write))
             except FileNotFoundError:
                 # A group in it was just removed.
                 continue
             if not observes:
-                self._written[tree.path_of(write.knob, write.path)] = CpuSet.parse(str(write.value))
+                self._written[tree.path_of(write.knob, write.path)] = CpuSet.parse(knobs[-1].value)
         return knobs
+
+    def _written_one(self, tree: CgroupTree, write: KnobWrite) -> KnobValue:
+        """The file as it is read back. All CPUs of the parent are written in words of their own (process/old_values.py)."""
+        if write.value:
+            return tree.write(write)
+        path, before = tree.path_of(write.knob, write.path), tree.value(write.knob, write.path)
+        self._tier.put_back(path, "")
+        return KnobValue(path=path, value=tree.value(write.knob, write.path), before=before)
 
     def _by_unit(
         self,
