@@ -195,6 +195,36 @@ async def test_a_value_that_an_operator_had_set_until_the_next_boot_is_back_as_h
         eventually_blocking(lambda: shown(group, ("cpu.weight",)) == {"cpu.weight": "7"}, "his weight", limit_s=60)
 
 
+async def test_memory_of_a_service_is_protected_with_its_slices_also_after_a_reload(policy: ProcessPolicy) -> None:
+    low = 8 << 20
+    wanted = UnmanagedGroup(group="online.slice/online-web.slice/w*.service", memory_low_bytes=low)
+    with service("MemoryMax=64M") as group:
+        above = (group.parent.parent, group.parent)
+
+        def protected() -> list[str]:
+            return [path.joinpath("memory.low").read_text().strip() for path in (*above, group)]
+
+        before, was = protected(), property_of_web("MemoryLow")
+        runtime = ProcessRuntime(replace(policy, unmanaged=(wanted,)))
+        await runtime.adopt(1)
+
+        async def kept() -> bool:
+            # Tries again what systemd did not answer in time.
+            await runtime.reconcile()
+            return protected() == [str(low)] * 3 and property_of_web("MemoryLow") == str(low)
+
+        await eventually(kept, "the protection after the start", limit_s=120)
+        reported("systemctl", "daemon-reload")
+        # Makes systemd write the values of its units anew.
+        for unit in ("web.service", "online-web.slice", "online.slice"):
+            reported("systemctl", "set-property", "--runtime", unit, "MemoryMax=65M")
+        assert protected() == [str(low)] * 3, "systemd writes the same"
+        await runtime.restore()
+        await runtime.close()
+        eventually_blocking(lambda: protected() == before, "the old values", limit_s=60)
+        assert property_of_web("MemoryLow") == was
+
+
 async def test_the_reflex_sees_what_a_service_of_a_slice_uses(policy: ProcessPolicy) -> None:
     runtime = ProcessRuntime(policy)
     try:
