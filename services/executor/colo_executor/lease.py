@@ -9,9 +9,11 @@ from colo_common.model.ranges import check_ranges
 
 __all__ = [
     "LONGEST_LEASE_MS",
+    "LastLease",
     "Lease",
     "LeasePhase",
     "LeasePolicy",
+    "begun",
     "expired_at",
     "limit_mcpu",
     "next_step_ms",
@@ -63,6 +65,19 @@ class Lease(Struct, frozen=True, kw_only=True):
     renewed_at_ms: int
     lease_ms: int
     start_mcpu: int | None = None
+
+
+class LastLease(Struct, frozen=True, kw_only=True):
+    """What a start finds: how long ago the lease was last renewed, and its length; 0: the policy's."""
+
+    age_ms: int
+    lease_ms: int = 0
+
+
+def begun(policy: LeasePolicy, now_ms: int, last_lease: LastLease) -> Lease:
+    """The lease of an executor that starts: it goes on as it was, and no start renews it."""
+    length = min(last_lease.lease_ms or policy.default_ms, policy.most_ms)
+    return Lease(renewed_at_ms=now_ms - last_lease.age_ms, lease_ms=length)
 
 
 def renewed(lease: Lease, policy: LeasePolicy, lease_ms: int, now_ms: int) -> Lease:

@@ -15,7 +15,17 @@ from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
 from colo_executor.freeze import FreezeCause, FreezeChange, FreezePolicy, FreezeState, decide_freeze, thawed
 from colo_executor.freeze_cause import NO_HARM, FreezeHarm, harm_of_latency, harm_of_use, harm_of_waiting
-from colo_executor.lease import Lease, LeasePhase, LeasePolicy, expired_at, limit_mcpu, next_step_ms, phase_of, renewed
+from colo_executor.lease import (
+    LastLease,
+    LeasePhase,
+    LeasePolicy,
+    begun,
+    expired_at,
+    limit_mcpu,
+    next_step_ms,
+    phase_of,
+    renewed,
+)
 from colo_executor.local import (
     CeilingFound,
     CeilingMoved,
@@ -37,6 +47,7 @@ from colo_executor.suppress import Suppress, SuppressDecision, SuppressPolicy, b
 
 __all__ = ["MOVES", "Reflex", "ReflexEffect", "ReflexEvent", "ReflexPolicy"]
 
+_JUST_RENEWED: Final = LastLease(age_ms=0)
 _OF_SLO: Final = (Reason.ONLINE_SLO, Reason.ONLINE_SLO_KEPT, Reason.ONLINE_SLO_OTHERWISE)
 
 _THAWED: Final[dict[FreezeChange, Reason]] = {
@@ -107,13 +118,22 @@ class ReflexPolicy(Struct, frozen=True, kw_only=True):
 
 
 class Reflex:
-    """Owns the ceiling. `capacity_mcpu` is the node's capacity until the first reading brings another one."""
+    """Owns the ceiling. `capacity_mcpu` is the node's capacity until the first reading brings another one.
+
+    `last_lease` is that of an earlier executor, which goes on.
+    """
 
     def __init__(
-        self, policy: ReflexPolicy, *, capacity_mcpu: int, now_ms: int, ceiling_mcpu: int | None = None
+        self,
+        policy: ReflexPolicy,
+        *,
+        capacity_mcpu: int,
+        now_ms: int,
+        ceiling_mcpu: int | None = None,
+        last_lease: LastLease = _JUST_RENEWED,
     ) -> None:
         self.policy = policy
-        self.lease = Lease(renewed_at_ms=now_ms, lease_ms=min(policy.lease.default_ms, policy.lease.most_ms))
+        self.lease = begun(policy.lease, now_ms, last_lease)
         self.refusals = 0
         self._capacity_mcpu = capacity_mcpu
         self._state: Suppress | StallState = _usage_from(ceiling_mcpu, now_ms)

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from colo_common.model.placement import Placement
 from colo_executor.kept_cpus import KeptCpus
+from colo_executor.lease import LastLease
 from colo_executor.local import (
     Adopted,
     Attempt,
@@ -71,6 +72,14 @@ class Runtime(Protocol):
 
     async def remember(self, effect: Remembered) -> None:
         """Keep it over a crash of the executor."""
+        ...
+
+    def continued_lease(self) -> LastLease:
+        """The lease as an earlier executor last heard of it; known after `adopt`. Where none did it begins now."""
+        ...
+
+    def note_lease(self, lease_ms: int) -> None:
+        """Keep it over a crash of the executor that the lease was renewed now; `lease_ms` below 1: for as long as before."""
         ...
 
     def poll_exits(self) -> tuple[ReplicaExited, ...]:

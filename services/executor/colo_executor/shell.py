@@ -206,6 +206,7 @@ class ExecutorShell:
             capacity_mcpu=self._runtime.capacity_mcpu,
             now_ms=now_ms,
             ceiling_mcpu=self._runtime.ceiling_mcpu,
+            last_lease=self._runtime.continued_lease(),
         )
         self._log.info("adopted", replicas=len(adopted.replicas), waiting=len(adopted.waiting))
         self._ready.set()
@@ -228,6 +229,7 @@ class ExecutorShell:
             case RememberPlacement() | RememberEnd() | RememberRestrictions() | RememberTerm():
                 await self._runtime.remember(effect)
             case RenewLease():
+                self._runtime.note_lease(effect.lease_ms)
                 self._advice.append(replace(effect, received_at_ms=self._clock.now_ms()))
             case NoteViolation():
                 self._advice.append(effect)

@@ -18,6 +18,7 @@ from colo_executor.journal_lines import (
     entry_of,
 )
 from colo_executor.kept_cpus import KeptCpus
+from colo_executor.lease import LastLease
 from colo_executor.local import (
     Adopted,
     AdoptedReplica,
@@ -268,6 +269,13 @@ class SimulatedRuntime:
     async def remember(self, effect: Remembered) -> None:
         """Add it to the journal, for the next executor."""
         self.journal.add(entry_of(effect))
+
+    def continued_lease(self) -> LastLease:
+        """A simulated machine begins with a new lease."""
+        return LastLease(age_ms=0)
+
+    def note_lease(self, lease_ms: int) -> None:
+        """The next executor begins with a new lease."""
 
     def poll_exits(self) -> tuple[ReplicaExited, ...]:
         """The replicas that ended since the last call."""

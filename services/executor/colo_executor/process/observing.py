@@ -16,6 +16,7 @@ from colo_executor.desired import BATCH, MachineFacts, replica_knobs, tier_knobs
 from colo_executor.inventory import ShareRefused, check_shares
 from colo_executor.kept_cpus import KeptCpus
 from colo_executor.knobs import Knob, quota_us
+from colo_executor.lease import LastLease
 from colo_executor.local import (
     Adopted,
     Attempt,
@@ -153,6 +154,13 @@ class ObservingRuntime:
 
     async def remember(self, effect: Remembered) -> None:
         """Nothing is kept on a disk: nothing was begun that the next executor would have to know."""
+
+    def continued_lease(self) -> LastLease:
+        """Nothing is kept on a disk, and no batch work runs that would have too much."""
+        return LastLease(age_ms=0)
+
+    def note_lease(self, lease_ms: int) -> None:
+        """Nothing is kept on a disk."""
 
     def poll_exits(self) -> tuple[ReplicaExited, ...]:
         """Nothing runs that could exit."""

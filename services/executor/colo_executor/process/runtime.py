@@ -31,6 +31,7 @@ from colo_executor.journal_lines import (
 )
 from colo_executor.kept_cpus import KeptCpus
 from colo_executor.knobs import Knob
+from colo_executor.lease import LastLease
 from colo_executor.local import (
     Adopted,
     AdoptedReplica,
@@ -67,6 +68,7 @@ from colo_executor.process.launch import (
     make_attempt_dir,
     prune_attempts,
 )
+from colo_executor.process.lease_file import LeaseFile
 from colo_executor.process.machine import account_of_name, boot_id, is_same_process, online_cpus, start_ticks
 from colo_executor.process.namespaces import namespaces_prefix
 from colo_executor.process.online import OnlineTier
@@ -105,7 +107,9 @@ class ProcessRuntime:
         self._output_dir = Path(policy.output_dir or policy.state_dir)
         self._journal = JournalFile(self._state_dir)
         try:
-            self._journal.note(Booted(boot_id=boot_id(policy.proc_root)))
+            boot = boot_id(policy.proc_root)
+            self._journal.note(Booted(boot_id=boot))
+            self._lease = LeaseFile(self._state_dir, boot)
             self._tier = Tier(policy, self._journal)
             self._tier.tree.check_writable()
             self._online = OnlineTier(self._tier, policy.desired, is_on=admits_online, kept=KeptCpus(withheld=withheld))
@@ -384,6 +388,14 @@ class ProcessRuntime:
     async def remember(self, effect: Remembered) -> None:
         """Journal it; a disk that takes nothing gets it when it does again."""
         await asyncio.to_thread(self._journal.note, entry_of(effect))
+
+    def continued_lease(self) -> LastLease:
+        """The lease as an executor of this boot last heard of it; where none did it begins now."""
+        return self._lease.continued()
+
+    def note_lease(self, lease_ms: int) -> None:
+        """Keep it for the next executor that the lease was renewed now; takes tens of microseconds."""
+        self._lease.renewed(lease_ms)
 
     def poll_exits(self) -> tuple[ReplicaExited, ...]:
         """The attempts that exited since the last call."""
