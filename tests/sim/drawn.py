@@ -45,6 +45,8 @@ def settings_from(seed: int) -> WorldSettings:
         partitions=0 if sharers == 1 else rng.choice((2, 4)),
         faults=settings.faults if forgetting is None else _forgetting(settings.faults, forgetting),
         jobs_within_ms=within_ms if forgetting in (None, TEARING) else min(within_ms, 60 * SECOND_MS),
+        # What a service has stored is lost for good when it dies before it has put that back: nothing is replaced there.
+        other_versions=rng.choice((0, 0, 0, 2, 5, 9)) if forgetting in (None, TEARING) else 0,
     )
 
 

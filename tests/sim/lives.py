@@ -9,10 +9,19 @@ from msgspec import Struct
 
 from colo_common.model.invalid import InvariantBroken
 from colo_common.runtime import logs
+from colo_sim.wire_filter import WireFilter
 from colo_sim.world import Outcome, World, WorldSettings
+from tests.sim.bounds import broken_bound
 from tests.sim.drawn import settings_from
+from tests.support.newer_wire import NewerWire
+from tests.support.older_wire import OlderWire
 
 LINES_KEPT = 200
+
+
+def versions() -> tuple[WireFilter, ...]:
+    """The other versions of a world: the first one of the wire, and one that knows more than this one."""
+    return OlderWire(), NewerWire()
 
 
 class Life(Struct, frozen=True, kw_only=True):
@@ -28,14 +37,16 @@ class Life(Struct, frozen=True, kw_only=True):
 
 
 def lived(settings: WorldSettings) -> Life:
-    """A world lived to its end. Whatever its code raises counts as broken; `kind` is that without its details."""
+    """A world lived to its end. Whatever its code raises and a broken bound count as broken; `kind` is that without its details."""
     # `broken` reports a crash of a service, so the service's own log line is dropped.
     logs.configure("error", stream=StringIO())
     started_s = time.process_time()
-    world = World(settings)
+    world = World(settings, versions=versions())
     broken = kind = ""
     try:
-        world.run()
+        outcome = world.run()
+        broken = broken_bound(settings, outcome)
+        kind = broken.partition(":")[0]
     except InvariantBroken as error:
         broken, kind = str(error), error.message
     except Exception as error:

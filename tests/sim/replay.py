@@ -18,6 +18,7 @@ from colo_common.runtime import logs
 from colo_sim.faults import STOPPING
 from colo_sim.world import World
 from tests.sim.command import add_settings, settings_of
+from tests.sim.lives import versions
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = settings_of(wanted)
     if wanted.stopping:
         settings = replace(settings, faults=STOPPING)
-    world = World(settings, None if wanted.quiet else print_line)
+    world = World(settings, None if wanted.quiet else print_line, versions())
     started_s = time.perf_counter()
     code = 0
     with world:

@@ -14,7 +14,15 @@ from tests.sim.lives import Life
 
 Live = Callable[[WorldSettings], Life]
 
-_LEAST = {"nodes": 1, "jobs": 1, "online_jobs": 0, "spikes": 0, "restrictions": 0, "skew_most_ms": 0}
+_LEAST = {
+    "nodes": 1,
+    "jobs": 1,
+    "online_jobs": 0,
+    "spikes": 0,
+    "restrictions": 0,
+    "skew_most_ms": 0,
+    "other_versions": 0,
+}
 
 
 def shrunk(life: Life, live: Live, lives_most: int) -> Life:

@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from msgspec import Struct, json
+from msgspec import Struct, json, structs
+from msgspec.structs import replace
 
-from colo_common.model.invalid import InvariantBroken
-from colo_sim.faults import NO_NETWORK_FAULTS, STOPPING, FaultKind
+from colo_common.model.invalid import InvalidInput, InvariantBroken
+from colo_sim.faults import NO_NETWORK_FAULTS, STOPPING, FaultKind, FaultPlan
 from colo_sim.invariants import InvariantChecker
-from colo_sim.world import Outcome, WorldSettings
+from colo_sim.world import OnlineHarm, Outcome, World, WorldSettings
 from tests.sim import __main__ as runner
+from tests.sim.bounds import broken_bound
 from tests.sim.command import add_settings, command_of, settings_of
 from tests.sim.drawn import settings_from
-from tests.sim.lives import Life, life_of, lived
+from tests.sim.lives import Life, life_of, lived, versions
 from tests.sim.shrink import shrunk
 
 pytestmark = pytest.mark.sim
@@ -52,6 +54,20 @@ def test_seeds_differ_in_size_faults_and_network_faults() -> None:
     assert len({settings.faults.weights for settings in drawn}) > 30
     assert len({settings.faults.network_faults for settings in drawn}) > 30
     assert {settings.sharers for settings in drawn} == {1, 2, 3}
+    assert 10 <= sum(settings.other_versions > 0 for settings in drawn) <= 25
+
+
+def test_processes_of_other_versions_are_replaced_while_there_are_faults() -> None:
+    settings = replace(settings_from(3), other_versions=5)
+    life = lived(settings)
+    assert not life.broken, "\n".join((life.broken, *life.lines[-40:]))
+    assert life.outcome.reached["versions changed"] >= 5
+    with World(settings, versions=versions()) as world:
+        assert len(world.wires) == 5
+        world.run_until(settings.faults.quiet_after_ms)
+        assert not world.wires
+    with pytest.raises(InvalidInput, match="other_versions: must be 0"):
+        World(settings)
 
 
 def test_every_kind_of_fault_is_drawn_by_some_seed() -> None:
@@ -74,6 +90,32 @@ def test_the_printed_command_has_every_setting(settings: WorldSettings) -> None:
     assert words[:3] == ["python", "-m", "tests.sim.replay"]
     assert settings_of(parser.parse_args(words[3:])) == settings
     assert {f"--{name.replace('_', '-')}" for name in WorldSettings.__struct_fields__} <= set(words)
+
+
+QUIET = FaultPlan(weights=(("crash-jobs", 1),))
+AWAY = FaultPlan(weights=(("stop-node", 1),), away_most_ms=15_000, long_permille=0, down_most_ms=6_000)
+
+
+@pytest.mark.parametrize(
+    ("faults", "harm", "moves", "broken"),
+    [
+        (QUIET, OnlineHarm(node_ms=1_000_000, added_ms=10_000, longest_added_ms=10_000), (8, 6), ""),
+        (QUIET, OnlineHarm(node_ms=1_000_000, added_ms=10_001, longest_added_ms=5_000), (0, 0), "10 permille"),
+        (QUIET, OnlineHarm(node_ms=9_000_000, added_ms=10_001, longest_added_ms=10_001), (0, 0), "10000 ms"),
+        (QUIET, OnlineHarm(), (8, 7), "7 of 8 moves"),
+        (AWAY, OnlineHarm(node_ms=2_000_000, added_ms=40_000, longest_added_ms=31_000), (3, 2), ""),
+        (AWAY, OnlineHarm(node_ms=2_000_000, added_ms=40_001, longest_added_ms=31_000), (0, 0), "20 permille"),
+        (AWAY, OnlineHarm(node_ms=2_000_000, added_ms=40_000, longest_added_ms=31_001), (0, 0), "31000 ms"),
+    ],
+)
+def test_a_world_is_judged_by_its_machines_and_moves(
+    faults: FaultPlan, harm: OnlineHarm, moves: tuple[int, int], broken: str
+) -> None:
+    settings = WorldSettings(seed=1, faults=faults)
+    outcome = structs.replace(a_life(settings).outcome, online=harm, moves=moves[0], moves_back=moves[1])
+    found = broken_bound(settings, outcome)
+    assert broken in found
+    assert bool(found) is bool(broken)
 
 
 def a_life(settings: WorldSettings, broken: str = "") -> Life:

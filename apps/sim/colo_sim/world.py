@@ -6,15 +6,17 @@ Equal seeds give equal histories, to the byte. Invariants are checked all the ti
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final
 
 from msgspec import Struct
 
-from colo_common.model.invalid import InvariantBroken
+from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_sim.fault_injector import FaultInjector
 from colo_sim.quiescence import differences, pending_work
+from colo_sim.rolling_update import RollingUpdate
+from colo_sim.wire_filter import WireFilter
 from colo_sim.world_cluster import START_MS, SimCluster
 from colo_sim.world_process import SimProcess
 from colo_sim.world_settings import WorldSettings
@@ -60,11 +62,23 @@ class Outcome(Struct, frozen=True, kw_only=True):
 class World(SimCluster):
     """A simulated cluster with faults. `run` runs it to its end and closes it; after `run_until` the caller must close it."""
 
-    def __init__(self, settings: WorldSettings, on_line: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        settings: WorldSettings,
+        on_line: Callable[[str], None] | None = None,
+        versions: Sequence[WireFilter] = (),
+    ) -> None:
+        """`versions`: what processes of another version say and understand. Raises InvalidInput where that is missing."""
         super().__init__(settings, on_line)
         for process in (*self.processes(), self.submitter):
             self.event_queue.after(self.rng.randint(0, 2_000), self._start_process, process)
         self.fault_injector = FaultInjector(self, settings.faults, may_lose_for_good=settings.seed % 4 == 0)
+        if settings.other_versions:
+            if not versions:
+                raise InvalidInput(
+                    "other_versions", "must be 0 where no other version is given", settings.other_versions
+                )
+            RollingUpdate(self, versions, self.fault_injector.kill)
 
     def __enter__(self) -> World:
         return self

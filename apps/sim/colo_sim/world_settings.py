@@ -19,6 +19,8 @@ class WorldSettings(Struct, frozen=True, kw_only=True):
 
     `sharers` instances of overcommit and as many of the evictor share the nodes by `partitions`; with 0 there must be one of each.
 
+    `other_versions`: so many processes begin as another version of colo, and are replaced while there are faults.
+
     After the faults end, the services' views must agree within `settle_most_ms`, and after that no work may be pending after
     `quiescence_most_ms`.
     """
@@ -39,6 +41,7 @@ class WorldSettings(Struct, frozen=True, kw_only=True):
     quiescence_most_ms: int = 3_600_000
     sharers: int = 1
     partitions: int = 0
+    other_versions: int = 0
     spec: MachineSpec = MachineSpec(
         sockets=1, zones_per_socket=2, cpus_per_zone=4, memory_bytes_per_zone=8 * GIB, sub_step_ms=1_000
     )
