@@ -45,6 +45,7 @@ IMPURE: Final = {
     "colo_gateway.door.audit": "hands events to the service, and logs",
     "colo_gateway.door.door": "answers HTTP",
     "colo_gateway.door.issuer_keys": "fetches keys",
+    "colo_gateway.door.key_file": "reads a file",
     "colo_gateway.door.oidc": "fetches keys",
     "colo_gateway.door.tls": "reads certificates",
     "colo_gateway.door.token_file": "reads a file",

@@ -274,6 +274,24 @@ async def test_one_address_has_so_many_requests_a_second(servers: Servers, add: 
         assert (await ask("GET", "/livez"))[0] == 200
 
 
+async def test_behind_a_proxy_limits_and_audit_are_of_who_asks(servers: Servers, add: Callable[..., str]) -> None:
+    root = add("root", "--role", "operator")
+    settings = {"COLO_GATEWAY_REQUESTS_PER_S": "1", "COLO_GATEWAY_TRUSTED_PROXIES": "127.0.0.0/8,192.0.2.0/24"}
+    async with door(servers, **settings) as (gateway, ask):
+
+        async def asked(forwarded: str) -> int:
+            return (await ask("GET", "/v1/jobs", root, X_Forwarded_For=forwarded))[0]
+
+        busy = [await asked(f"10.0.0.{number}, 203.0.113.1, 192.0.2.1") for number in range(6)]
+        assert 429 in busy, "what stands left of the client's address makes nobody another one"
+        assert await asked("203.0.113.2") == 200
+        assert (await ask("GET", "/v1/jobs", "nonsense", X_Forwarded_For="203.0.113.3"))[0] == 401
+        assert (await ask("GET", "/v1/jobs", "nonsense", X_Forwarded_For="unknown"))[0] == 401
+        entries = await audited(ask, root, 2)
+        assert {each["address"] for each in entries} == {"203.0.113.3", "127.0.0.1"}
+        del gateway
+
+
 async def test_an_open_door_is_for_this_machine(servers: Servers) -> None:
     async with servers.service("gateway") as gateway, aiohttp.ClientSession() as http:
         ask = Asked(gateway.address, http)
@@ -404,6 +422,17 @@ async def test_tokens_of_an_identity_provider(servers: Servers) -> None:
         status, body, _ = await ask("GET", "/v1/audit", signed(own, colo_role="operator"))
         assert status == 200
         assert {each["who"] for each in body["entries"]} >= {"carol", "unknown"}
+
+        # ---- the provider has a new key: its file is read again, and a broken one keeps what was
+        keys.write_text("{")
+        assert (await ask("GET", "/v1/jobs", signed(own)))[0] == 200
+        keys.write_text(json.dumps(key_set(strange)))
+
+        async def is_taken() -> bool:
+            return (await ask("GET", "/v1/jobs", signed(strange)))[0] == 200
+
+        await eventually(is_taken, "the new key is taken")
+        assert (await ask("GET", "/v1/jobs", signed(own)))[0] == 401
 
 
 @asynccontextmanager

@@ -22,6 +22,7 @@ from colo_gateway.core import Advised, GatewayCore
 from colo_gateway.dead_letters import DeadLetterRoutes
 from colo_gateway.door.audit import Auditor
 from colo_gateway.door.door import Door
+from colo_gateway.door.forwarded import networks_of
 from colo_gateway.door.oidc import OidcTokens
 from colo_gateway.door.rate import AddressLimits
 from colo_gateway.door.tls import keep_fresh, server_context
@@ -102,6 +103,7 @@ async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
         is_local=settings.is_local,
         requests=AddressLimits(settings.requests_per_s, 2 * settings.requests_per_s),
         failures=AddressLimits(settings.failed_logins_per_min / 60, settings.failed_logins_per_min),
+        proxies=networks_of(settings.trusted_proxies),
     )
     process.tls = server_context(settings.tls)
     if process.tls is not None:

@@ -6,6 +6,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.loopback import is_loopback
 from colo_common.model.ranges import check_ranges
 from colo_common.runtime.settings import Common
+from colo_gateway.door.forwarded import networks_of
 from colo_gateway.door.oidc import OidcPolicy
 from colo_gateway.door.tls import TlsPolicy
 
@@ -24,7 +25,8 @@ class GatewaySettings(Common, frozen=True, kw_only=True):
 
     `tokens_file` is the file of `colo admin tokens`; with it, or with an `oidc_issuer`, everybody is asked who he is. Without them
     the gateway listens on this machine alone, unless `allow_anonymous`. An address may send `requests_per_s` (0: no limit), in a
-    burst twice as many, and `failed_logins_per_min`, as many at once.
+    burst twice as many, and `failed_logins_per_min`, as many at once. `trusted_proxies` are networks of proxies, whose header
+    X-Forwarded-For says from which address a request came.
     """
 
     http_port: int = 8088
@@ -41,6 +43,7 @@ class GatewaySettings(Common, frozen=True, kw_only=True):
     allow_anonymous: bool = False
     requests_per_s: int = 1_000
     failed_logins_per_min: int = 30
+    trusted_proxies: tuple[str, ...] = ()
 
     @property
     def is_local(self) -> bool:
@@ -57,6 +60,7 @@ class GatewaySettings(Common, frozen=True, kw_only=True):
             raise InvalidInput("requests_per_s", "must be from 0 to 1000000", self.requests_per_s)
         if not 1 <= self.failed_logins_per_min <= 60_000:
             raise InvalidInput("failed_logins_per_min", "must be from 1 to 60000", self.failed_logins_per_min)
+        networks_of(self.trusted_proxies)
         self.oidc.validate()
         self.tls.validate()
         is_asked = bool(self.tokens_file or self.oidc.issuer)

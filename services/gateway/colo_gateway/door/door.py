@@ -4,7 +4,7 @@ import asyncio
 import functools
 import re
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -17,6 +17,7 @@ from colo_common.events.audit import RequestAudited
 from colo_common.runtime.metrics import Metrics
 from colo_gateway.ask import Asker
 from colo_gateway.door.audit import Auditor
+from colo_gateway.door.forwarded import Network, address_of
 from colo_gateway.door.oidc import OidcTokens, is_jwt
 from colo_gateway.door.origin import is_cross_origin, is_own_host
 from colo_gateway.door.principal import OPEN, Principal, Right
@@ -29,6 +30,7 @@ from colo_gateway.responses import answer_of, problem_of
 __all__ = ["Door", "note_tenant", "principal_of", "why_ended"]
 
 _REQUEST_ID: Final = "X-Request-Id"
+_FORWARDED_FOR: Final = "X-Forwarded-For"
 _GOOD_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _PRINCIPAL: Final = "colo.principal"
 _TENANT: Final = "colo.tenant"
@@ -66,8 +68,8 @@ class Door:
     """Limits requests for each address, finds out who asks, refuses what he may not do, and has every change written down.
 
     `now_ms` is the wall clock, `audited_at_ms` the clock of facts. `tokens` and `oidc` None: nobody is asked who he is. `is_local`:
-    the gateway listens on this machine alone. A token that is good is let in however many bad ones came from the same address,
-    which may be that of a proxy for many.
+    the gateway listens on this machine alone. Of `proxies` the header X-Forwarded-For is believed. A token that is good is let in
+    however many bad ones came from the same address, which may be that of a proxy for many.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Door:
         is_local: bool,
         requests: AddressLimits,
         failures: AddressLimits,
+        proxies: Sequence[Network] = (),
     ) -> None:
         self._asker = asker
         self._auditor = auditor
@@ -93,6 +96,7 @@ class Door:
         self._is_local = is_local
         self._requests = requests
         self._failures = failures
+        self._proxies = proxies
         self._logins = metrics.counter(
             "colo_gateway_logins_total", "requests by what became of their token", ("result",)
         )
@@ -111,7 +115,7 @@ class Door:
             resource = request.match_info.route.resource
             knock = _Knock(
                 id=given if _GOOD_ID.fullmatch(given) else secrets.token_hex(8),
-                address=request.remote or "",
+                address=address_of(request.remote or "", request.headers.getall(_FORWARDED_FOR, ()), self._proxies),
                 path=resource.canonical if resource is not None else "",
             )
             response = await self._pass(request, handler, knock)

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
 from colo_gateway.door.issuer_keys import IssuerKeys, KeysUnavailable, fetch_over_https
+from colo_gateway.door.key_file import KeyFile
 from colo_gateway.door.principal import ALL, Principal, Role
 from colo_gateway.door.tokens import BadToken
 
@@ -74,13 +75,13 @@ class OidcTokens:
             ) from error
         self._jwt = jwt
         self._policy = policy
-        self._keys: Mapping[str, Any] = {}
+        self._file: KeyFile | None = None
         self._issuer: IssuerKeys | None = None
         if policy.jwks.startswith("https://"):
             self._issuer = IssuerKeys(self._fetched, lambda: asyncio.get_running_loop().time())
             return
         try:
-            self._keys = self._keys_of(Path(policy.jwks).read_bytes())
+            self._file = KeyFile(Path(policy.jwks), self._keys_of)
         except (OSError, ValueError) as error:
             raise InvalidInput("oidc_jwks", f"must be a readable JSON Web Key Set: {error}", policy.jwks) from error
 
@@ -111,7 +112,11 @@ class OidcTokens:
     async def _key(self, token: str) -> Any:
         """The key that the token names. Raises KeyError, KeysUnavailable, or what the library raises for what is no token."""
         name = str(self._jwt.get_unverified_header(token).get("kid", ""))
-        return self._keys[name] if self._issuer is None else await self._issuer.key(name)
+        if self._file is not None:
+            return self._file.keys(asyncio.get_running_loop().time())[name]
+        if self._issuer is None:
+            raise KeysUnavailable
+        return await self._issuer.key(name)
 
     async def _fetched(self) -> Mapping[str, Any]:
         return self._keys_of(await fetch_over_https(self._policy.jwks))
