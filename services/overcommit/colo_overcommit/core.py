@@ -97,7 +97,8 @@ class OvercommitCore:
         self.followed = FollowedPolicy(policy)
         self.nodes: dict[str, KnownNode] = {}
         self.dropped = Dropped()
-        self._fences = ReceivedFences()
+        # Of each subject its own: the last fact about freshness may be much older than the last number, and still be true.
+        self._fences = {kind: ReceivedFences() for kind in (AllocatableChanged, FreshnessChanged)}
         self.restrictions = Restrictions()
         self._histories = StoredHistories(self.dropped)
         self._take_back = TakeBack()
@@ -411,7 +412,7 @@ class OvercommitCore:
     def _published_of(self, event: AllocatableChanged | FreshnessChanged, now_ms: int) -> KnownNode | None:
         """The node of which another instance, or this one, said that; None where it counts no more, or nobody shares the work."""
         known = self._known(event.node) if self.partitions.count else None
-        if known is None or self._fences.admits(event.node, event.fence, now_ms):
+        if known is None or self._fences[type(event)].admits(event.node, event.fence, now_ms):
             return known
         # The last number of the node that the bus keeps may be of an instance that was replaced here: the next sample publishes.
         known.is_changed = known.is_changed or event.fence < self.partitions.fence_of(event.node)

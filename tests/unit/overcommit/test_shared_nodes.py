@@ -220,6 +220,33 @@ def test_a_number_of_an_instance_that_was_replaced_is_not_taken_over_and_is_publ
     assert old.nodes[node].published.batch_cpu_mcpu == last.batch_cpu_mcpu
 
 
+@pytest.mark.parametrize("is_number_first", [True, False])
+def test_an_instance_that_starts_learns_that_a_node_is_fresh_from_whoever_said_so_last(is_number_first: bool) -> None:
+    two = Two()
+    for second in range(4):
+        two.sample(second)
+    last = two.cores[0].nodes[NODES[0]].published
+    assert last is not None
+    # It became fresh under its first holder, and the second one published numbers only.
+    number = structs.replace(last, boot_id="second", fence=8)
+    fresh = FreshnessChanged(
+        node=NODES[0],
+        freshness=Freshness.FRESH,
+        previous=Freshness.WARMING,
+        sample_seq=2,
+        age_ms=0,
+        boot_id="first",
+        seq=2,
+        fence=5,
+    )
+    starts = OvercommitCore(POLICY, partitions=2)
+    starts.handle(a_node(NODES[0]), 5_000)
+    for fact in (number, fresh) if is_number_first else (fresh, number):
+        assert facts(starts, fact, 5_000) == []
+    assert starts.nodes[NODES[0]].freshness is Freshness.FRESH
+    assert starts.nodes[NODES[0]].published == number
+
+
 def test_a_number_of_a_clock_that_was_an_hour_ahead_is_published_again_in_time() -> None:
     two = Two()
     for second in range(4):
