@@ -37,6 +37,8 @@ user_of() { # ROLE NODE
 give_all() {
     for role in $roles; do give "$role" "$role"; done
     for role in collector executor; do give "$(user_of $role "$node")" $role; done
+    # With it the gateway hears which logins NATS refused.
+    if [ -e $users/auditor.nkey ]; then put $users/auditor.nkey /secrets/gateway/auditor-nkey; else rm -f /secrets/gateway/auditor-nkey; fi
     put $users/nats-users.conf /secrets/nats/nats-users.conf
     put $users/redis-users.acl /secrets/redis/redis-users.acl
     # For its own health check; and the one before, which the server knows until it reads the users again.

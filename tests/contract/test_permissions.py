@@ -82,7 +82,7 @@ def subjects() -> list[str]:
             f"$JS.ACK.COLO_CMD.{name}.1.1.1.1.0",
         ]
     found += [f"{inbox_of(user_of(role, node))}.x.y" for role, node in EVERYBODY]
-    found += ["$SYS.REQ.SERVER.PING", "anything.else"]
+    found += ["$SYS.REQ.SERVER.PING", "$SYS.SERVER.ID.CLIENT.AUTH.ERR", "$SYS.ACCOUNT.$G.CONNECT", "anything.else"]
     return list(dict.fromkeys(found))
 
 

@@ -47,6 +47,7 @@ IMPURE: Final = {
     "colo_gateway.door.issuer_keys": "fetches keys",
     "colo_gateway.door.key_file": "reads a file",
     "colo_gateway.door.oidc": "fetches keys",
+    "colo_gateway.door.server_refusals": "hears servers",
     "colo_gateway.door.tls": "reads certificates",
     "colo_gateway.door.token_file": "reads a file",
     "colo_gateway.door.token_rows": "reads and writes a file",

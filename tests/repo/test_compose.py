@@ -85,11 +85,14 @@ def test_every_program_is_a_user_of_its_own_and_has_nobody_elses_key():
         assert each["environment"]["COLO_NATS_NKEY_FILE"] == "/etc/colo/nkey"
         stores = role in STORES and role != "admin"
         assert each["environment"].get("COLO_REDIS_USER") == (role if stores else None), name
-    users = {*ROLES, *NODE_ROLES} - {"listener", "workload"}
+    # The auditor is a second user of the gateway, and its key is with the gateway's.
+    users = {*ROLES, *NODE_ROLES} - {"listener", "workload", "auditor"}
     assert {volume.partition(":")[0] for volume in CONTAINERS["secrets"]["volumes"] if "/secrets/" in volume} == {
         f"secrets-{reader}" for reader in (*users, "nats", "redis", "grafana", "all")
     }
     script = (FOLDER / "secrets.sh").read_text()
+    assert "put $users/auditor.nkey /secrets/gateway/auditor-nkey" in script
+    assert CONTAINERS["gateway"]["environment"]["COLO_GATEWAY_NATS_AUDIT_NKEY_FILE"] == "/etc/colo/auditor-nkey"
     assert set(re.search(r'^roles="(.+)"$', script, re.MULTILINE)[1].split()) == users - set(NODE_ROLES)
     assert 'include "secrets/nats-users.conf"' in (FOLDER / "nats.conf").read_text()
     assert "\naclfile /etc/redis/secrets/redis-users.acl\n" in (FOLDER / "redis.conf").read_text()

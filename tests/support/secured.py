@@ -32,6 +32,8 @@ class Secured(Struct, frozen=True):
             "COLO_REDIS_URL": self.redis.url,
             "COLO_NATS_NKEY_FILE": str(self.folder / f"{user}.nkey"),
         }
+        if role == "gateway":
+            found["COLO_GATEWAY_NATS_AUDIT_NKEY_FILE"] = str(self.folder / "auditor.nkey")
         password = self.folder / f"{user}.redis-password"
         if password.exists():
             found |= {"COLO_REDIS_USER": user, "COLO_REDIS_PASSWORD_FILE": str(password)}

@@ -5,12 +5,12 @@ two passwords for as long as a rotation takes.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
 
-from colo_cli.bus_rights import rights_of
+from colo_cli.bus_rights import SYSTEM_ROLES, rights_of
 from colo_common.adapters.store_redis import key_of_kind
 
 __all__ = ["STORES", "BusUser", "nats_users", "redis_users"]
@@ -21,7 +21,7 @@ _KEYS: Final = {
     "scheduler": ("ledger", "reservation"),
     "overcommit": (),
     "evictor": (),
-    "gateway": ("restrictions", "policy"),
+    "gateway": ("restrictions", "policy", "refused-logins"),
 }
 _SERVICES: Final = {"gateway": ("gateway", "restrictions", "policy")}
 #: The keys that every service may write: whether the server takes writes, whether its replicas have them, and which data it has.
@@ -32,6 +32,8 @@ _COMMANDS: Final = (
     "-@all +@read +@write +@connection +@transaction +evalsha +eval +script|load +script|exists +wait +role +time "
     "-@dangerous +info"
 )
+# The gateway writes down whom Redis refused. The right is to empty that log as well: Redis has no smaller one.
+_MORE_COMMANDS: Final = {"gateway": "+acl|log"}
 # Nobody can log in as a user that is off. Its rights are those with which Redis reads its append-only file at a start: without them
 # it leaves out every transaction and every script that wrote two keys (redis/redis#14541), which is nearly all that it has of colo.
 _DEFAULT_OFF: Final = "user default off sanitize-payload ~* &* +@all"
@@ -50,26 +52,35 @@ class BusUser(Struct, frozen=True, kw_only=True):
 
 def nats_users(users: Sequence[BusUser]) -> str:
     """The file for `include` in nats.conf. A connection without one of these users is refused."""
+    system = [user for user in users if user.role in SYSTEM_ROLES]
     lines = [
         "# Written by `colo admin credentials`; include it in nats.conf and reload (SIGHUP).",
         "authorization {",
         "  users: [",
+        *_users([user for user in users if user.role not in SYSTEM_ROLES]),
+        "  ]",
+        "}",
     ]
+    if system:
+        lines += ["accounts {", "  $SYS { users: [", *_users(system), "  ] }", "}"]
+    return "\n".join([*lines, ""])
+
+
+def _users(users: Sequence[BusUser]) -> Iterator[str]:
     for user in sorted(users, key=lambda each: each.name):
         rights = rights_of(user.role, user.node)
         for key in user.keys:
-            lines += [
+            yield from (
                 f"    # {user.name}",
                 "    {",
                 f"      nkey: {key}",
                 "      permissions: {",
                 f"        publish: {{ {_allowed(rights.publish)} }}",
                 f"        subscribe: {{ {_allowed(rights.subscribe)} }}",
-            ]
+            )
             if rights.answers:
-                lines.append(f'        allow_responses: {{ max: 1, expires: "{_ANSWER_WITHIN}" }}')
-            lines += ["      }", "    }"]
-    return "\n".join([*lines, "  ]", "}", ""])
+                yield f'        allow_responses: {{ max: 1, expires: "{_ANSWER_WITHIN}" }}'
+            yield from ("      }", "    }")
 
 
 def redis_users(users: Sequence[BusUser], default: BusUser | None = None) -> str:
@@ -108,4 +119,5 @@ def _allowed_keys(role: str) -> str:
         *(f"~{kind}{end}" for kind in kinds for end in ("", ":*", "-*")),
         *(f"~{key_of_kind(each)}" for each in _OF_ALL),
     ]
-    return f"resetchannels {' '.join(patterns)} {_COMMANDS}"
+    commands = " ".join(filter(None, (_COMMANDS, _MORE_COMMANDS.get(role, ""))))
+    return f"resetchannels {' '.join(patterns)} {commands}"

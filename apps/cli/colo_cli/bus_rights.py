@@ -13,6 +13,7 @@ from colo_cli.lab_watch import lab_hears
 from colo_collector.shell import HEARS as COLLECTOR_HEARS
 from colo_common.adapters.nats_advisories import ADVISORY_SUBJECTS
 from colo_common.adapters.nats_nkey import inbox_of
+from colo_common.adapters.nats_refusals import REFUSALS_SUBJECT
 from colo_common.events import requests as rq
 from colo_common.events.external import ClearExternalCapacity, SetExternalCapacity
 from colo_common.events.fleet import GetFleet, GetNode, ListNodeReplicas, ListTenants
@@ -39,14 +40,16 @@ from colo_overcommit.shell import HEARS_SHARED as OVERCOMMIT_HEARS_SHARED
 from colo_scheduler.shell import HEARS as SCHEDULER_HEARS
 from colo_scheduler.shell import HEARS_SHARED as SCHEDULER_HEARS_SHARED
 
-__all__ = ["CONTROL", "NODE_ROLES", "ROLES", "BusRights", "rights_of", "user_of"]
+__all__ = ["CONTROL", "NODE_ROLES", "ROLES", "SYSTEM_ROLES", "BusRights", "rights_of", "user_of"]
 
 CONTROL: Final = ("jobs", "scheduler", "overcommit", "evictor", "gateway")
 #: Roles with one user for each node.
 NODE_ROLES: Final = ("collector", "executor")
 #: Roles with one user: control services, the simulator of nodes and the feed of its jobs, administrators, and who only listens
-#: to the public events; workloads that say their own metrics may do nothing else.
-ROLES: Final = (*CONTROL, "simulator", "feed", "admin", "listener", "workload")
+#: to the public events; workloads that say their own metrics may do nothing else, and the auditor hears which logins NATS refused.
+ROLES: Final = (*CONTROL, "simulator", "feed", "admin", "listener", "workload", "auditor")
+#: Those of the server's system account, who share nothing with all others.
+SYSTEM_ROLES: Final = ("auditor",)
 
 _HEARS: Final[Mapping[str, tuple[Subscription, ...]]] = {
     "jobs": JOBS_HEARS,
@@ -104,6 +107,8 @@ def rights_of(role: str, node: str = "") -> BusRights:
     match role:
         case "listener":
             return BusRights(publish=(), subscribe=(f"{PREFIX}.evt.>",))
+        case "auditor":
+            return BusRights(publish=(), subscribe=(REFUSALS_SUBJECT,))
         case "workload":
             return BusRights(publish=(request_spec_of(PushMetric).subject.wildcard(),), subscribe=(inbox,))
         case "admin":

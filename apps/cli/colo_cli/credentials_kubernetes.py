@@ -13,25 +13,33 @@ from colo_cli.failure import Failure
 __all__ = ["secrets_of"]
 
 _ADMIN: Final = "admin"
+# A second user of the gateway: its key is one more file of the gateway's secret.
+_AUDITOR: Final = "auditor"
 
 
 def secrets_of(
     folder: Path, users: Sequence[BusUser], prefix: str, namespace: str, *, redis_ha: bool
 ) -> dict[str, Any]:
     """A List of Secrets: PREFIX-ROLE has `nkey` and, where the role stores, `redis-password`; PREFIX-collector and -executor have
-    NODE.nkey for each node; PREFIX-nats and PREFIX-redis are what the servers read.
+    NODE.nkey for each node; PREFIX-gateway has `auditor-nkey` as well; PREFIX-nats and PREFIX-redis are what the servers read.
 
     `redis_ha`: Redis lets its default user in with the administrator's password (`admin-password`), by which the chart redis-ha
     runs its probes, replicas and sentinels. Raises Failure for a file that is missing.
     """
     found: dict[str, dict[str, str]] = {}
+    auditors: dict[str, str] = {}
     for user in users:
         if user.role in NODE_ROLES:
             found.setdefault(user.role, {})[f"{user.node}.nkey"] = _read(folder / f"{user.name}.nkey")
             continue
+        if user.role == _AUDITOR:
+            auditors["auditor-nkey"] = _read(folder / f"{user.name}.nkey")
+            continue
         found[user.role] = {"nkey": _read(folder / f"{user.name}.nkey")}
         if user.passwords:
             found[user.role]["redis-password"] = _read(folder / f"{user.name}.redis-password")
+    if "gateway" in found:
+        found["gateway"] |= auditors
     found["nats"] = {NATS_FILE: _read(folder / NATS_FILE)}
     found["redis"] = {REDIS_FILE: _read(folder / REDIS_FILE)}
     if redis_ha:

@@ -38,6 +38,9 @@ nats{{ if hasKey .root.Values.services .name }} redis{{ end }}
 - {name: COLO_STREAM_DISK_BYTES, value: {{ $values.nats.streamDiskBytes | int64 | quote }}}
 {{- if include "colo.hasKey" . }}
 - {name: COLO_NATS_NKEY_FILE, value: /etc/colo/credentials/nkey}
+{{- if eq .name "gateway" }}
+- {name: COLO_GATEWAY_NATS_AUDIT_NKEY_FILE, value: /etc/colo/credentials/auditor-nkey}
+{{- end }}
 {{- end }}
 {{- if include "colo.hasStoreUser" . }}
 - {name: COLO_REDIS_USER, value: {{ include "colo.role" . }}}

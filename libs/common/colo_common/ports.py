@@ -33,6 +33,7 @@ __all__ = [
     "PoisonMessage",
     "PortError",
     "Refused",
+    "RefusedLogin",
     "Replay",
     "Row",
     "Settle",
@@ -280,6 +281,20 @@ class Advisory(Struct, frozen=True, kw_only=True):
     kind: str
     stream: str
     consumer: str = ""
+
+
+class RefusedLogin(Struct, frozen=True, kw_only=True):
+    """Logins that a `server` (nats or redis) refused, `times` of them: `who` as the last of them called itself, and why.
+
+    `is_known`: the server knows who it is, and refused what it asked for.
+    """
+
+    server: str
+    who: str
+    address: str
+    why: str
+    is_known: bool = False
+    times: int = 1
 
 
 class Survey(Protocol):

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from aiohttp import web
+from msgspec import structs
 
+from colo_common.adapters.redis_refusals import RedisRefusals
 from colo_common.ports import Advisory
+from colo_common.runtime.access import nats_access_of
 from colo_common.runtime.build import build_version
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.process import ServiceProcess, run
@@ -25,6 +28,7 @@ from colo_gateway.door.door import Door
 from colo_gateway.door.forwarded import networks_of
 from colo_gateway.door.oidc import OidcTokens
 from colo_gateway.door.rate import AddressLimits
+from colo_gateway.door.server_refusals import ServerRefusals
 from colo_gateway.door.tls import keep_fresh, server_context
 from colo_gateway.door.token_file import TokenFile
 from colo_gateway.gateway_metrics import GatewayMetrics
@@ -91,9 +95,11 @@ async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
         version=build_version(),
         trace_ratio=settings.trace_ratio,
     )
+    auditor = Auditor(service, process.metrics)
+    _hear_refusals(process, settings, auditor)
     door = Door(
         asker=asker,
-        auditor=Auditor(service, process.metrics),
+        auditor=auditor,
         metrics=process.metrics,
         # Tokens expire by the wall, however fast a lab's clock runs.
         now_ms=lambda: time.time_ns() // 1_000_000,
@@ -112,6 +118,17 @@ async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
     middlewares = [clock, door.middleware(), refuse_as_problem, refuse_unknown_query, suggest_nearest(asker)]
     process.app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=middlewares)
     process.app.add_routes(api.routes())
+
+
+def _hear_refusals(process: ServiceProcess, settings: GatewaySettings, auditor: Auditor) -> None:
+    """Have it written down when NATS and Redis refuse somebody."""
+    refusals = ServerRefusals(auditor, process.metrics, process.clock.now_ms)
+    process.background(refusals.tell())
+    process.background(refusals.read_redis(RedisRefusals(process.redis)))
+    if settings.nats_audit_nkey_file:
+        own = nats_access_of(process.common)
+        access = structs.replace(own, nkey_file=settings.nats_audit_nkey_file, creds_file="", user="", password_file="")
+        process.background(refusals.hear_nats(access, f"colo-{process.name}-audit"))
 
 
 def _counted(service: Service, metrics: Metrics) -> Callable[[Advisory], Awaitable[None]]:

@@ -26,7 +26,8 @@ class GatewaySettings(Common, frozen=True, kw_only=True):
     `tokens_file` is the file of `colo admin tokens`; with it, or with an `oidc_issuer`, everybody is asked who he is. Without them
     the gateway listens on this machine alone, unless `allow_anonymous`. An address may send `requests_per_s` (0: no limit), in a
     burst twice as many, and `failed_logins_per_min`, as many at once. `trusted_proxies` are networks of proxies, whose header
-    X-Forwarded-For says from which address a request came.
+    X-Forwarded-For says from which address a request came. `nats_audit_nkey_file` holds the key of a user of NATS's system account,
+    who hears which logins NATS refused ("": nobody does).
     """
 
     http_port: int = 8088
@@ -44,6 +45,7 @@ class GatewaySettings(Common, frozen=True, kw_only=True):
     requests_per_s: int = 1_000
     failed_logins_per_min: int = 30
     trusted_proxies: tuple[str, ...] = ()
+    nats_audit_nkey_file: str = ""
 
     @property
     def is_local(self) -> bool:

@@ -48,6 +48,10 @@ class Auditor:
             return
         await self._note(structs.replace(fact, alike=self._alike.pop(fact.address, 0)))
 
+    async def of_server(self, fact: RequestAudited) -> None:
+        """Note what a server of colo refused; whoever hears the server has counted what is alike."""
+        await self._note(fact)
+
     async def _note(self, fact: RequestAudited) -> None:
         shown = {name: value for name in _LOGGED if (value := getattr(fact, name)) not in ("", 0)}
         self._log.info("audit", **shown)
