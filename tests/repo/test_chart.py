@@ -147,6 +147,7 @@ def test_what_kubectl_applies_is_what_the_chart_renders():
         ("tokens.existingSecret=", "name a secret, or set services.gateway.settings.oidc_issuer"),
         ("executor.enabled=true,executor.settings.process_users={red,blue}", "/executor/settings/process_users"),
         ("credentials.nodeFolder=keys", "/credentials/nodeFolder"),
+        ("tls.clientCaKey=ca.crt", "tls.clientCaKey: needs tls.existingSecret"),
         ("executor.enabled=true,executor.jobUsers=null", "executor.jobUsers: say as which user jobs run"),
     ],
 )
@@ -280,6 +281,40 @@ def test_a_gateway_with_a_certificate_is_asked_by_tls_everywhere():
     assert [word for word in test["spec"]["containers"][0]["command"] if word.startswith("tls:")] == [
         "tls:colo-gateway:8088"
     ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "port"),
+    [
+        (("tls.clientCaKey=ca.crt",), 8089),
+        (("services.gateway.settings.tls_client_ca=/etc/colo/tls/ca.crt",), 8089),
+        (("tls.clientCaKey=ca.crt", "services.gateway.settings.health_port=9200"), 9200),
+    ],
+)
+def test_a_gateway_that_wants_certificates_of_clients_is_probed_where_none_is_needed(
+    settings: tuple[str, ...], port: int
+):
+    text = rendered("1.31", "tls.existingSecret=gateway-tls", "monitoring.enabled=true", *settings)
+    found = {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text) if each}
+    pod = found["Deployment", "colo-gateway"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container[probe]["httpGet"].keys() == {"path", "port"}
+        assert container[probe]["httpGet"]["port"] == "health"
+    assert {"name": "health", "containerPort": port} in container["ports"]
+    names = [each["name"] for each in container["env"]]
+    assert len(names) == len(set(names))
+    assert environment(pod)["COLO_GATEWAY_HEALTH_PORT"] == str(port)
+    assert environment(pod)["COLO_GATEWAY_TLS_CLIENT_CA"] == "/etc/colo/tls/ca.crt"
+    (endpoint,) = found["ServiceMonitor", "colo-gateway"]["spec"]["endpoints"]
+    assert (endpoint["port"], "scheme" in endpoint) == ("health", False)
+    service = found["Service", "colo-gateway"]["spec"]["ports"]
+    assert {"name": "health", "port": port, "targetPort": "health"} in service
+    allowed = found["NetworkPolicy", "colo-gateway"]["spec"]["ingress"][0]["ports"]
+    assert {each["port"] for each in allowed} == {8088, port}
+    assert f"colo-gateway:{port}" in found["Pod", "colo-test"]["spec"]["containers"][0]["command"]
+    others = [each for (kind, name), each in found.items() if kind == "Deployment" and name != "colo-gateway"]
+    assert "HEALTH_PORT" not in str(others)
 
 
 def test_the_servers_of_the_stack_let_in_the_users_of_the_credentials(tmp_path: Path):

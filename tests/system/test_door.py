@@ -21,6 +21,7 @@ from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from colo_cli.main import main
+from tests.support.ports import free_ports
 from tests.support.servers import emptied
 from tests.support.waiting import eventually
 from tests.system.bad_input import RunningService, Servers, refused_start
@@ -341,10 +342,19 @@ async def test_certificates_of_the_gateway_and_of_its_clients(
         answer = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
         assert (answer.returncode, "readyz check failed" in answer.stdout) == (1, True), answer
 
-    async with (
-        servers.service("gateway", **settings, COLO_GATEWAY_TLS_CLIENT_CA=paths["ca"]) as gateway,
-        aiohttp.ClientSession() as http,
-    ):
+    (health_port,) = free_ports(1)
+    mutual = {"COLO_GATEWAY_TLS_CLIENT_CA": paths["ca"], "COLO_GATEWAY_HEALTH_PORT": str(health_port)}
+    async with servers.service("gateway", **settings, **mutual) as gateway, aiohttp.ClientSession() as http:
+        plain = f"http://127.0.0.1:{health_port}"
+        for path, status in (
+            ("/livez", 200),
+            ("/readyz", 503),
+            ("/metrics", 200),
+            ("/v1/version", 404),
+            ("/v1/jobs", 404),
+        ):
+            async with http.get(plain + path) as reply:
+                assert (path, reply.status) == (path, status)
         url = gateway.address.replace("http://", "https://") + "/livez"
         for signer, is_let_in in ((authority, True), (stranger, False), (None, False)):
             context = ssl.create_default_context(cafile=paths["ca"])

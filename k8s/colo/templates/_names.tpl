@@ -24,6 +24,17 @@ app.kubernetes.io/component: {{ .name }}
 {{ if eq .name "gateway" }}8088{{ else }}9100{{ end }}
 {{- end }}
 
+{{- /* Whether nobody is let in without a certificate of his own; a probe has none. */ -}}
+{{- define "colo.isMutual" -}}
+{{- if and (include "colo.isTls" .) (or .root.Values.tls.clientCaKey .root.Values.services.gateway.settings.tls_client_ca) }}yes{{ end }}
+{{- end }}
+
+{{- /* The port of plain health pages and metrics, where there is one. */ -}}
+{{- define "colo.healthPort" -}}
+{{- $own := "" }}{{ if eq .name "gateway" }}{{ $own = .root.Values.services.gateway.settings.health_port }}{{ end }}
+{{- if $own }}{{ int $own }}{{ else if include "colo.isMutual" . }}8089{{ end }}
+{{- end }}
+
 {{- /* The selector on one line, for a flow mapping. */ -}}
 {{- define "colo.match" -}}
 {{ include "colo.selector" . | fromYaml | toJson }}

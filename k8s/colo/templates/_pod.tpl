@@ -72,6 +72,12 @@ nats{{ if hasKey .root.Values.services .name }} redis{{ end }}
 {{- if include "colo.isTls" . }}
 - {name: COLO_GATEWAY_TLS_CERT, value: /etc/colo/tls/{{ $values.tls.certKey }}}
 - {name: COLO_GATEWAY_TLS_KEY, value: /etc/colo/tls/{{ $values.tls.keyKey }}}
+{{- with $values.tls.clientCaKey }}
+- {name: COLO_GATEWAY_TLS_CLIENT_CA, value: /etc/colo/tls/{{ . }}}
+{{- end }}
+{{- end }}
+{{- if and (include "colo.isMutual" .) (not $values.services.gateway.settings.health_port) }}
+- {name: COLO_GATEWAY_HEALTH_PORT, value: {{ include "colo.healthPort" . | quote }}}
 {{- end }}
 {{- /* Not by merge, which takes false and 0 for nothing. */ -}}
 {{- $settings := dict }}
@@ -132,12 +138,13 @@ nats{{ if hasKey .root.Values.services .name }} redis{{ end }}
 {{- end }}
 
 {{- define "colo.probes" -}}
-{{- $scheme := "" }}{{ if include "colo.isTls" . }}{{ $scheme = ", scheme: HTTPS" }}{{ end -}}
-ports: [{name: http, containerPort: {{ include "colo.port" . }}}]
+{{- $health := include "colo.healthPort" . }}
+{{- $at := "http" }}{{ if $health }}{{ $at = "health" }}{{ else if include "colo.isTls" . }}{{ $at = "http, scheme: HTTPS" }}{{ end -}}
+ports: [{name: http, containerPort: {{ include "colo.port" . }}}{{ if $health }}, {name: health, containerPort: {{ $health }}}{{ end }}]
 # It loads what it owns before it is ready; a process that answers nothing is started again.
-startupProbe: {httpGet: {path: /livez, port: http{{ $scheme }}}, periodSeconds: 2, failureThreshold: 60}
-livenessProbe: {httpGet: {path: /livez, port: http{{ $scheme }}}, periodSeconds: 10, timeoutSeconds: 5, failureThreshold: 6}
-readinessProbe: {httpGet: {path: /readyz, port: http{{ $scheme }}}, periodSeconds: 5, timeoutSeconds: 5, failureThreshold: 2}
+startupProbe: {httpGet: {path: /livez, port: {{ $at }}}, periodSeconds: 2, failureThreshold: 60}
+livenessProbe: {httpGet: {path: /livez, port: {{ $at }}}, periodSeconds: 10, timeoutSeconds: 5, failureThreshold: 6}
+readinessProbe: {httpGet: {path: /readyz, port: {{ $at }}}, periodSeconds: 5, timeoutSeconds: 5, failureThreshold: 2}
 {{- end }}
 
 {{- define "colo.unprivileged" -}}

@@ -112,6 +112,7 @@ async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
         proxies=networks_of(settings.trusted_proxies),
     )
     process.tls = server_context(settings.tls)
+    process.health_port = settings.health_port
     if process.tls is not None:
         process.background(keep_fresh(process.tls, settings.tls))
     clock = tell_clock(process.clock.now_ms, settings.clock_speed)

@@ -17,7 +17,8 @@ _WEEK_S: Final = 7 * 86_400
 
 
 class GatewaySettings(Common, frozen=True, kw_only=True):
-    """The port `http_port` serves the API and the health pages. `ask_timeout_s` bounds every request to another service.
+    """The port `http_port` serves the API and the health pages; `health_port` (0: none) serves health pages and metrics alone, in
+    plain HTTP, for probes that have no certificate of a client. `ask_timeout_s` bounds every request to another service.
 
     The gateway keeps `event_log_size` facts and `trace_size` traces. At its start it reads what happened in the last `history_s`
     (0: nothing), of each stream at most the newest `history_most` messages. At most `streams_max` event streams may be open, each
@@ -31,6 +32,7 @@ class GatewaySettings(Common, frozen=True, kw_only=True):
     """
 
     http_port: int = 8088
+    health_port: int = 0
     ask_timeout_s: float = 5.0
     event_log_size: int = 10_000
     trace_size: int = 2_000
@@ -57,7 +59,9 @@ class GatewaySettings(Common, frozen=True, kw_only=True):
         for name in ("event_log_size", "trace_size", "streams_max", "stream_queue"):
             if getattr(self, name) < 1:
                 raise InvalidInput(name, "must be at least 1", getattr(self, name))
-        check_ranges(self, ("history_s", 0, _WEEK_S), ("history_most", 1, 1_000_000))
+        if self.health_port and self.health_port == self.http_port:
+            raise InvalidInput("health_port", "must be another port than http_port", self.health_port)
+        check_ranges(self, ("health_port", 0, 65_535), ("history_s", 0, _WEEK_S), ("history_most", 1, 1_000_000))
         if not 0 <= self.requests_per_s <= 1_000_000:
             raise InvalidInput("requests_per_s", "must be from 0 to 1000000", self.requests_per_s)
         if not 1 <= self.failed_logins_per_min <= 60_000:

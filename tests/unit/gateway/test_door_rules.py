@@ -168,6 +168,8 @@ def test_which_addresses_are_this_machine(url: str, is_local: bool) -> None:
         ({"http_host": ""}, "http_host"),
         ({"requests_per_s": -1}, "requests_per_s"),
         ({"failed_logins_per_min": 0}, "failed_logins_per_min"),
+        ({"health_port": 8088}, "health_port"),
+        ({"health_port": 65_536}, "health_port"),
     ],
 )
 def test_a_door_that_would_be_open_to_others_is_refused(given: dict[str, object], field: str) -> None:

@@ -69,13 +69,14 @@ def health_routes(metrics: Metrics, problems: Problems) -> list[web.RouteDef]:
     ]
 
 
-async def listen(host: str, port: int) -> list[socket.socket]:
+async def listen(host: str, port: int, setting: str = "http_port") -> list[socket.socket]:
     """Sockets that listen on the port (0: a free one), one for each address of the host.
 
-    Connections wait until `start_http` serves them. Raises InvalidInput when the port or the address cannot be had.
+    Connections wait until `start_http` serves them. Raises InvalidInput when the port, which this setting gives, or the address
+    cannot be had.
     """
     if port > 65_535:
-        raise InvalidInput("http_port", "must be at most 65535", port)
+        raise InvalidInput(setting, "must be at most 65535", port)
     opened: list[socket.socket] = []
     try:
         found = await asyncio.get_running_loop().getaddrinfo(
@@ -89,7 +90,7 @@ async def listen(host: str, port: int) -> list[socket.socket]:
         # The library's own text would repeat address and port.
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
         if error.errno in (errno.EADDRINUSE, errno.EACCES):
-            raise InvalidInput("http_port", f"must be a port this program may listen on: {why}", port) from error
+            raise InvalidInput(setting, f"must be a port this program may listen on: {why}", port) from error
         raise InvalidInput("http_host", f"must be an address of this machine: {why}", host) from error
     return opened
 

@@ -84,6 +84,8 @@ class ServiceProcess:
         self.app: web.Application | None = None
         #: The context of its TLS, likewise; None serves plain HTTP.
         self.tls: ssl.SSLContext | None = None
+        #: Where the health pages and the metrics are served in plain HTTP as well; 0: nowhere.
+        self.health_port = 0
         self._background: list[Coroutine[Any, Any, None]] = []
         self._closers: list[Callable[[], Awaitable[None]]] = []
         self._redis: redis.asyncio.Redis | None = None
@@ -328,6 +330,10 @@ async def _main(
             server = await start_http(sockets, metrics, process.problems, process.app, process.tls)
             process.at_close(server.close)
             log.info("http-listening", host=server.host, port=server.port)
+            if process.health_port:
+                plain = await listen(common.http_host, process.health_port, "health_port")
+                process.at_close(_closer(plain))
+                process.at_close((await start_http(plain, metrics, process.problems)).close)
         try:
             await bus.connected(_CONNECT_S)
         except Unavailable as error:
