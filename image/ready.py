@@ -1,12 +1,16 @@
 """Are services ready? Exit code 0 when /readyz of each says so; else 1, and why. Sockets alone: it starts in a few milliseconds.
 
 Without words it asks this container's own service at COLO_HTTP_PORT; else each word is HOST:PORT, or tls:HOST:PORT, whose
-certificate is not looked at.
+certificate is not looked at. `--within=SECONDS` before them: one that is not ready is asked again until then.
 """
 
 import os
 import socket
 import sys
+import time
+
+_WITHIN = "--within="
+_AGAIN_S = 0.5
 
 
 def connected(host: str, port: int, is_tls: bool) -> socket.socket:
@@ -40,10 +44,16 @@ def problem_of(host: str, port: int, is_tls: bool = False) -> str:
 
 def main(words: list[str]) -> int:
     """Ask, and print who is not ready."""
+    until_s = time.monotonic()
+    if words and words[0].startswith(_WITHIN):
+        until_s += float(words[0].removeprefix(_WITHIN))
+        words = words[1:]
     status = 0
     for word in words or [f"127.0.0.1:{os.environ.get('COLO_HTTP_PORT', '9100')}"]:
         host, _, port = word.removeprefix("tls:").rpartition(":")
-        problem = problem_of(host, int(port), word.startswith("tls:"))
+        is_tls = word.startswith("tls:")
+        while (problem := problem_of(host, int(port), is_tls)) and time.monotonic() + _AGAIN_S < until_s:
+            time.sleep(_AGAIN_S)
         if problem:
             status = 1
             sys.stdout.write(f"{host}:{port}: {problem}\n")

@@ -6,7 +6,11 @@ import json
 import re
 import subprocess
 import sys
+import threading
 import tomllib
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
 
 from tests.repo.test_release import locked, normal
 from tests.repo.tree import ROOT
@@ -85,3 +89,28 @@ def test_the_bill_of_materials_wants_one_lock():
         [sys.executable, str(ROOT / "image" / "sbom.py")], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (2, "sbom: give the lock file and nothing else\n")
+
+
+@pytest.mark.enable_socket
+@pytest.mark.parametrize(("words", "asked", "status"), [((), 1, 1), (("--within=20",), 3, 0)])
+def test_the_health_check_asks_on_for_as_long_as_it_is_told(words: tuple[str, ...], asked: int, status: int):
+    paths: list[str] = []
+
+    class Starting(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            paths.append(self.path)
+            body = b"" if len(paths) > 2 else b"[-]nats not yet"
+            self.send_response(503 if body else 200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing on the screen."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Starting) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        command = [sys.executable, "-IS", str(ROOT / "image" / "ready.py"), *words, f"127.0.0.1:{server.server_port}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        server.shutdown()
+    assert paths == ["/readyz?verbose"] * asked
+    assert (done.returncode, "nats not yet" in done.stdout) == (status, status == 1)

@@ -84,11 +84,15 @@ class Containers:
         found = json.loads(self.docker("inspect", container))[0]["NetworkSettings"]["Networks"]
         return str(next(iter(found.values()))["IPAddress"])
 
-    def change(self, method: str, path: str) -> None:
-        """Ask the gateway to change something."""
+    def change(self, method: str, path: str, body: object = None) -> Any:
+        """Ask the gateway to change something; returns what its JSON means."""
         url = f"http://127.0.0.1:{self.ports['API_PORT']}{path}"
-        with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=10) as answer:
-            assert answer.status == 200
+        data, headers = (
+            (None, {}) if body is None else (json.dumps(body).encode(), {"Content-Type": "application/json"})
+        )
+        request = urllib.request.Request(url, method=method, data=data, headers=headers)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.loads(answer.read())
 
     def _config(self) -> Any:
         return json.loads(self.compose("config", "--format", "json"))
