@@ -116,11 +116,16 @@ async def test_of_two_readers_one_tells_what_redis_refused(servers: Secured) -> 
     clients = [redis.asyncio.from_url(servers.redis.url, username="gateway", password=password) for _ in "ab"]
     readers = [RedisRefusals(client) for client in clients]
     other = redis.asyncio.from_url(
-        servers.redis.url, username="jobs", password=(servers.folder / "jobs.redis-password").read_text().strip()
+        servers.redis.url,
+        single_connection_client=True,
+        username="jobs",
+        password=(servers.folder / "jobs.redis-password").read_text().strip(),
     )
     try:
         await readers[0].news()
         await fail_at_redis(servers, "eve", 3)
+        # A name that a client chose cannot stop whoever reads the log.
+        await other.client_setname("a=b=c")
         with pytest.raises(redis.exceptions.NoPermissionError):
             await other.hset("colo:v1:reservation", "x", "1")
         published = [each for found in await asyncio.gather(*(reader.news() for reader in readers)) for each in found]

@@ -51,7 +51,7 @@ def test_a_new_address_is_published_at_once_beside_a_flood() -> None:
 def entry(number: int, count: int, reason: str = "auth", about: str = "AUTH") -> dict[str, object]:
     return {
         "entry-id": number, "timestamp-created": 5, "count": count, "reason": reason, "object": about,
-        "username": "eve", "client-info": {"addr": "192.0.2.1:4711"},
+        "username": "eve", "client-info": "id=7 addr=192.0.2.1:4711 laddr=192.0.2.9:6379 name=x addr=1.2.3.4:5 user=default",
     }  # fmt: skip
 
 
