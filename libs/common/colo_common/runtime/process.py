@@ -327,13 +327,14 @@ async def _main(
         # Only now: a process that this machine refuses says that alone, whether or not a server is there.
         bus.start()
         if sockets:
-            server = await start_http(sockets, metrics, process.problems, process.app, process.tls)
-            process.at_close(server.close)
-            log.info("http-listening", host=server.host, port=server.port)
+            # Before the other one: who sees that this process listens finds its health as well.
             if process.health_port:
                 plain = await listen(common.http_host, process.health_port, "health_port")
                 process.at_close(_closer(plain))
                 process.at_close((await start_http(plain, metrics, process.problems)).close)
+            server = await start_http(sockets, metrics, process.problems, process.app, process.tls)
+            process.at_close(server.close)
+            log.info("http-listening", host=server.host, port=server.port)
         try:
             await bus.connected(_CONNECT_S)
         except Unavailable as error:
