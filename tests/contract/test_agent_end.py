@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
@@ -40,6 +41,8 @@ async def test_an_agent_does_not_wait_for_a_bus_that_takes_nothing(number: signa
 
             await eventually(has_begun, "the agent works", limit_s=LIMIT_S)
             os.kill(server.pid, number)
+            # A signal takes its time: a thread that runs meanwhile would still take what comes.
+            await eventually(lambda: _at_rest(server.pid), "no thread of the server runs", limit_s=LIMIT_S)
             try:
                 await service.inject(Local())
                 stop.set()
@@ -50,3 +53,14 @@ async def test_an_agent_does_not_wait_for_a_bus_that_takes_nothing(number: signa
                     os.kill(server.pid, signal.SIGCONT)
         # It gave up because nothing was taken, before the time to drain was over.
         assert [line["why"] for line in lines if line["event"] == "left-unfinished"] == ["the bus takes nothing"]
+
+
+async def _at_rest(pid: int) -> bool:
+    """Whether every thread of the process is stopped or has ended."""
+    states = []
+    for path in Path(f"/proc/{pid}/task").glob("*/stat"):
+        try:
+            states.append(path.read_text().rpartition(") ")[2][0])
+        except FileNotFoundError:
+            continue
+    return all(state in "TZX" for state in states)
