@@ -117,6 +117,8 @@ class Sender:
         self._outgoing_batches: deque[OutgoingBatch] = deque()
         self._backlog = 0
         self._in_flight: deque[asyncio.Task[None]] = deque()
+        # Calls of which the last try failed. The success of another one says nothing of them.
+        self._failing: set[asyncio.Task[None] | None] = set()
         # Subjects of which earlier calls published a message late, by the call that may have overtaken it.
         self._late: dict[asyncio.Task[None] | None, set[str]] = {}
         self._repeated = 0
@@ -191,8 +193,9 @@ class Sender:
         """Send until cancelled. Raises ShuttingDown when the service shuts down without the bus, and any unexpected error.
 
         Up to _IN_FLIGHT_MOST calls of the bus wait for their acknowledgements at once. They start in order, their replies and
-        acknowledgements are done in order, and a failed call is retried only when all earlier calls are done. A message that was
-        stored before an earlier one of its subject, in a stream that keeps the last one only, is published once more after that.
+        acknowledgements are done in order, and a failed call is retried when all earlier calls are done, before another one begins.
+        A message that was stored before an earlier one of its subject, in a stream that keeps the last one only, is published once
+        more after that.
         """
         self._failure = asyncio.get_running_loop().create_future()
         clearing = asyncio.create_task(self._keep_clearing())
@@ -210,7 +213,10 @@ class Sender:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _may_start(self) -> bool:
-        return not self._in_flight or (len(self._in_flight) < _IN_FLIGHT_MOST and not self._retrier.problem)
+        if not self._in_flight:
+            return True
+        # A call that started now would be stored before one that is to be tried again.
+        return len(self._in_flight) < _IN_FLIGHT_MOST and not self._retrier.problem and not self._failing
 
     def _start(self) -> None:
         """Start a call if there is something to send. It takes its batches when it runs: more batches a call, fewer calls."""
@@ -301,12 +307,18 @@ class Sender:
             except PoisonMessage as error:
                 await self._wait_for_earlier()
                 messages = await self._one_by_one(messages if error.left is None else error.left)
+                if not messages:
+                    self._failing.discard(asyncio.current_task())
             except PortError as error:
+                self._failing.add(asyncio.current_task())
                 messages = self._durable(self._left(messages, error, late))
                 await self._wait_for_earlier()
                 if messages:
                     await self._retrier.failed(error)
+                else:
+                    self._failing.discard(asyncio.current_task())
             else:
+                self._failing.discard(asyncio.current_task())
                 self._retrier.worked()
                 self._metrics.publish_seconds.observe(time.perf_counter() - started_s)
                 return
