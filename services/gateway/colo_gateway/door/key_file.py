@@ -1,6 +1,5 @@
 """The keys of an identity provider from a file, which is read again when it changes."""
 
-import math
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,9 +7,10 @@ from typing import Any, Final
 
 import structlog
 
+from colo_gateway.door.file_changes import FileChanges
+
 __all__ = ["KeyFile"]
 
-_READ_AGAIN_S: Final = 1.0
 _BYTES_MOST: Final = 1_000_000
 
 
@@ -25,19 +25,12 @@ class KeyFile:
         self._path = path
         self._keys_of = keys_of
         self._log = structlog.get_logger(source="issuer-keys")
-        self._looked_s = -math.inf
-        self._stamp = self._stamp_now()
+        self._changes = FileChanges(path)
         self._keys = self._read()
 
     def keys(self, now_s: float) -> Mapping[str, Any]:
         """The keys as of now; `now_s` is a clock that only goes forward."""
-        if now_s < self._looked_s + _READ_AGAIN_S:
-            return self._keys
-        self._looked_s = now_s
-        stamp = self._stamp_now()
-        if stamp != self._stamp:
-            # Before the file is read: what changes while it is read is read again.
-            self._stamp = stamp
+        if self._changes.has_changed(now_s):
             try:
                 self._keys = self._read()
                 self._log.info("issuer-keys-read", keys=len(self._keys))
@@ -57,10 +50,3 @@ class KeyFile:
         if not found:
             raise ValueError("it has no key with a name (kid) for signatures")
         return found
-
-    def _stamp_now(self) -> tuple[int, int, int]:
-        try:
-            found = self._path.stat()
-        except OSError:
-            return (0, 0, 0)
-        return (found.st_mtime_ns, found.st_size, found.st_ino)
