@@ -85,7 +85,7 @@ async def measure(runtime: ProcessRuntime, shell: ExecutorShell, rounds: int, pe
         if number % PROGRESS_EVERY == PROGRESS_EVERY - 1:
             print(f"  {number + 1} of {rounds} loads", flush=True)
         # Long enough for batch work to get everything back.
-        await asyncio.sleep(0.45)
+        await asyncio.sleep(0.7)
         written.clear()
         high = shell.reflex.ceiling_mcpu if shell.reflex is not None and shell.reflex.ceiling_mcpu else capacity
         load_s = time.perf_counter()
