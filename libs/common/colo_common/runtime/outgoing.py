@@ -117,7 +117,7 @@ class Sender:
         self._outgoing_batches: deque[OutgoingBatch] = deque()
         self._backlog = 0
         self._in_flight: deque[asyncio.Task[None]] = deque()
-        # Calls of which the last try failed. The success of another one says nothing of them.
+        # Calls that failed and are not stored yet. The success of another one says nothing of them.
         self._failing: set[asyncio.Task[None] | None] = set()
         # Subjects of which earlier calls published a message late, by the call that may have overtaken it.
         self._late: dict[asyncio.Task[None] | None, set[str]] = {}
@@ -252,6 +252,7 @@ class Sender:
         for later in self._in_flight:
             if late and later is not own:
                 self._late.setdefault(later, set()).update(late)
+        self._failing.discard(own)
         await self._finish(outgoing_batches)
         self._in_flight.popleft()
         self._start()
@@ -307,18 +308,13 @@ class Sender:
             except PoisonMessage as error:
                 await self._wait_for_earlier()
                 messages = await self._one_by_one(messages if error.left is None else error.left)
-                if not messages:
-                    self._failing.discard(asyncio.current_task())
             except PortError as error:
                 self._failing.add(asyncio.current_task())
                 messages = self._durable(self._left(messages, error, late))
                 await self._wait_for_earlier()
                 if messages:
                     await self._retrier.failed(error)
-                else:
-                    self._failing.discard(asyncio.current_task())
             else:
-                self._failing.discard(asyncio.current_task())
                 self._retrier.worked()
                 self._metrics.publish_seconds.observe(time.perf_counter() - started_s)
                 return
