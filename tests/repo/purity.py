@@ -44,6 +44,7 @@ IMPURE: Final = {
     "colo_gateway.audit_routes": "answers HTTP",
     "colo_gateway.door.audit": "hands events to the service, and logs",
     "colo_gateway.door.door": "answers HTTP",
+    "colo_gateway.door.file_changes": "looks at a file of the machine",
     "colo_gateway.door.issuer_keys": "fetches keys",
     "colo_gateway.door.key_file": "reads a file",
     "colo_gateway.door.oidc": "fetches keys",
