@@ -12,6 +12,7 @@ from msgspec import structs
 
 from colo_common.adapters.store_memory import MemoryStore
 from colo_common.events.effects import Conflict, Reply, RequestReceived, Wake, Write
+from colo_common.events.node import FreshnessChanged
 from colo_common.events.requests import Refusal
 from colo_common.events.restriction import (
     LiftRestrictions,
@@ -21,6 +22,7 @@ from colo_common.events.restriction import (
     RestrictionsChanged,
     SetRestriction,
 )
+from colo_common.model.freshness import Freshness
 from colo_common.model.restriction import (
     RESTRICTIONS_MOST,
     Restriction,
@@ -222,3 +224,30 @@ def test_nothing_is_known_before_the_row_is_read() -> None:
     assert isinstance(reply, Reply)
     assert isinstance(reply.body, Refusal)
     assert reply.body.code == 503
+
+
+def test_who_is_asked_to_follow_a_quiesce_is_said_by_the_newest_holder_of_the_node() -> None:
+    gateway = Gateway(MemoryStore())
+
+    def freshness_published(freshness: Freshness, fence: int) -> FreshnessChanged:
+        previous = Freshness.LOST if freshness is Freshness.FRESH else Freshness.FRESH
+        return FreshnessChanged(
+            node="n1", freshness=freshness, previous=previous, sample_seq=1, age_ms=0, fence=fence, boot_id="x", at_ms=1
+        )
+
+    quiesce = Restriction(kind=RestrictionKind.QUIESCE, scope=RestrictionScope.FLEET, by="ana")
+    gateway.ask(SetRestriction(restriction=quiesce))
+    asked = []
+    for published in (
+        freshness_published(Freshness.FRESH, 7),
+        freshness_published(Freshness.LOST, 6),
+        freshness_published(Freshness.LOST, 7),
+        freshness_published(Freshness.FRESH, 6),
+        freshness_published(Freshness.FRESH, 8),
+    ):
+        gateway.tell(published)
+        listed = gateway.ask(ListRestrictions())
+        assert isinstance(listed, RestrictionList)
+        assert listed.quiesce is not None
+        asked.append("n1" in listed.quiesce.missing)
+    assert asked == [True, True, False, False, True]

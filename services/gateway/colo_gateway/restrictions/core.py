@@ -24,6 +24,7 @@ from colo_common.events.restriction import (
 )
 from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvalidInput, InvariantBroken
+from colo_common.model.received_fences import ReceivedFences
 from colo_common.model.restriction import (
     RESTRICTIONS_MOST,
     Restriction,
@@ -81,6 +82,7 @@ class RestrictionCore:
     def __init__(self) -> None:
         self.row = RestrictionRow()
         self.nodes: dict[str, Freshness] = {}
+        self._fences = ReceivedFences()
         self._version = 0
         self._is_loaded = False
         self._by_key: dict[RestrictionKey, Restriction] = {}
@@ -104,7 +106,8 @@ class RestrictionCore:
             case NodeTopologyReported():
                 self.nodes.setdefault(event.node, Freshness.UNKNOWN)
             case AllocatableChanged() | FreshnessChanged():
-                self.nodes[event.node] = event.freshness
+                if self._fences.admits(event.node, event.fence, now_ms):
+                    self.nodes[event.node] = event.freshness
             case Conflict():
                 self._pending.refused(event.expected)
                 return [LoadRestrictions()]
