@@ -1,4 +1,4 @@
-"""What a stream keeps is read once more: an emptied store gets its jobs back from it."""
+"""What a stream keeps is read once more: an emptied store gets its jobs back from it, an emptied ledger its holds."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from colo_common.adapters.store_memory import MemoryStore
 from colo_common.events.effects import Publish
 from colo_common.events.fact import Fact
 from colo_common.events.job import JobStateChanged, JobSubmitted, QueueChanged
+from colo_common.events.placement import NodeRelease, PlacementsDecided, PlacementsReleased
 from colo_common.ports import Outgoing
 from colo_common.runtime.stamp import Stamp
 from colo_jobs.effects import JobsLost
 from colo_jobs.records import MARK_KIND
 from colo_jobs.shell import JobsShell
+from colo_scheduler.ledger.rebuild import REBUILT_FROM, FactsOfHolds
+from tests.support.builders import a_placement
 from tests.support.jobs_world import a_spec
 from tests.support.servers import made_streams
 from tests.support.waiting import LIMIT_S
 
 
-def published(*facts: Fact) -> list[Outgoing]:
-    stamp = Stamp("jobs", "b1", SystemClock())
-    return [stamp.outgoing(Publish(fact=fact, id=f"replayed:{number}")) for number, fact in enumerate(facts)]
+def published(producer: str, *facts: Fact) -> list[Outgoing]:
+    stamp = Stamp(producer, "b1", SystemClock())
+    return [stamp.outgoing(Publish(fact=fact, id=f"replayed:{producer}:{number}")) for number, fact in enumerate(facts)]
 
 
 async def test_an_empty_store_that_was_never_marked_finds_the_unfinished_jobs_of_the_stream(nats_url: str) -> None:
@@ -38,11 +41,36 @@ async def test_an_empty_store_that_was_never_marked_finds_the_unfinished_jobs_of
     # More than are fetched at once.
     many = [JobSubmitted(job=f"{name}-{number}", spec=structs.replace(a_spec(), name=name)) for number in range(600)]
     await bus.publish(
-        published(JobSubmitted(job=f"{name}-a", spec=structs.replace(a_spec(), name=name)), *many, counts, ended)
+        published(
+            "jobs", JobSubmitted(job=f"{name}-a", spec=structs.replace(a_spec(), name=name)), *many, counts, ended
+        )
     )
     store = MemoryStore()
     _, lost = await JobsShell(store, SystemClock(), replay=bus.replay).load()
     assert isinstance(lost, JobsLost)
     assert {job.job for job in lost.jobs if job.spec.name == name} == {job.job for job in many}
     assert (lost.mark_version, await store.load(MARK_KIND)) == (0, ())
+    await bus.close()
+
+
+async def test_a_ledger_without_rows_finds_what_was_decided_and_not_released(nats_url: str) -> None:
+    await made_streams(nats_url)
+    bus = NatsBus(nats_url, name="contract")
+    bus.start()
+    await bus.connected(LIMIT_S)
+    places = [a_placement(f"holds/t/{number}", node=f"holds-{number % 2}") for number in range(4)]
+    released = NodeRelease(node="holds-0", attempts=(("holds/t/2", 1),))
+    await bus.publish(
+        published(
+            "scheduler",
+            PlacementsDecided(placements=tuple(places[:3])),
+            PlacementsReleased(nodes=(released,)),
+            # A scheduler that starts publishes decisions once more: what was released meanwhile holds nothing again.
+            PlacementsDecided(placements=tuple(places[2:])),
+        )
+    )
+    facts = FactsOfHolds()
+    await bus.replay.facts(REBUILT_FROM, facts.take)
+    rows = {row.node: [hold.attempt for hold in row.holds] for row in facts.rows() if row.node.startswith("holds-")}
+    assert rows == {"holds-0": [("holds/t/0", 1)], "holds-1": [("holds/t/1", 1), ("holds/t/3", 1)]}
     await bus.close()

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -83,6 +83,20 @@ class FlakyLedger(MemoryLedger):
             raise Unavailable("the ledger is away")
 
 
+class KeptFacts:
+    """The facts that a bus was given, as a stream keeps them."""
+
+    def __init__(self, bus: MemoryBus) -> None:
+        self._bus = bus
+
+    async def facts(self, types: Sequence[type[Fact]], take: Callable[[Fact], None]) -> int:
+        found = [decode(message.subject, message.data) for message in self._bus.sent]
+        kept = [fact for fact in found if isinstance(fact, tuple(types))]
+        for fact in kept:
+            take(fact)
+        return len(kept)
+
+
 class House:
     """One scheduler, a bus, a ledger, and a jobs service that lists what is told to it."""
 
@@ -95,6 +109,7 @@ class House:
         self.telemetry = Telemetry("scheduler", span_ids=lambda: f"{next(ids):016x}")
         self.pending: list[PlacementRequest] = []
         self.started: set[tuple[str, int]] = set()
+        self.over: set[tuple[str, int]] = set()
         self.asked_starts: list[tuple[tuple[str, int], ...]] = []
         self.jobs_away = 0
         self.stop = asyncio.Event()
@@ -119,6 +134,7 @@ class House:
             span=self.telemetry.span,
             metrics=self.metrics,
             seed=1,
+            replay=KeptFacts(self.bus),
         )
         loop = asyncio.get_running_loop()
         self.service = service
@@ -161,8 +177,9 @@ class House:
             self.jobs_away -= 1
             await asyncio.sleep(3600)
         started = tuple(each for each in asked.attempts if each in self.started)
-        waiting = tuple(each for each in asked.attempts if each not in self.started)
-        return encode_reply(StartedReply(started=started, over=(), waiting=waiting))
+        over = tuple(each for each in asked.attempts if each in self.over)
+        waiting = tuple(each for each in asked.attempts if each not in self.started | self.over)
+        return encode_reply(StartedReply(started=started, over=over, waiting=waiting))
 
     async def say(self, *facts: Fact) -> None:
         await self.bus.publish([self._stamp.outgoing(Publish(fact=fact)) for fact in facts])
@@ -299,6 +316,36 @@ def test_a_killed_scheduler_is_followed_by_one_that_says_what_was_not_confirmed(
         assert again == first
         holds: Any = await ask(house.bus, ListHolds())
         assert [(h.node, h.replica, h.attempt) for h in holds.holds] == [("n1", "j/t/0", 1)]
+        await house.leave()
+
+    run_virtual(story())
+
+
+def test_a_ledger_that_was_emptied_while_no_scheduler_lived_is_rebuilt_before_the_first_decision() -> None:
+    async def story() -> None:
+        house = House()
+        await house.start()
+        await a_cluster(house)
+        names = [f"j/t/{number}" for number in range(4)]
+        await house.say(PlacementsRequested(placement_requests=tuple(a_placement_request(name) for name in names)))
+        await house.say(ended("j/t/0"))
+        await house.kill()
+        house.ledger = MemoryLedger()
+        # It ended meanwhile, and nobody but the jobs service knows.
+        house.started, house.over = {("j/t/2", 1), ("j/t/3", 1)}, {("j/t/1", 1)}
+        house.pending = [a_placement_request(f"late/t/{number}") for number in range(4)]
+        await house.start()
+        await a_cluster(house)
+        await asyncio.sleep(30)
+        holds: Any = await ask(house.bus, ListHolds())
+        assert sorted(hold.replica for hold in holds.holds) == ["j/t/2", "j/t/3", "late/t/0", "late/t/1"]
+        (row,) = await house.ledger.rows(["n1"])
+        assert {("j/t/2", 1), ("j/t/3", 1)} <= set(row.confirmed)
+        # What the next one finds is a ledger with rows: nothing is put back a second time.
+        await house.leave()
+        await house.start()
+        holds = await ask(house.bus, ListHolds())
+        assert sorted(hold.replica for hold in holds.holds) == ["j/t/2", "j/t/3", "late/t/0", "late/t/1"]
         await house.leave()
 
     run_virtual(story())

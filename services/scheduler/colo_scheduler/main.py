@@ -12,7 +12,7 @@ from msgspec import structs
 
 from colo_common.events.requests import ExplainPlacement, ListHolds, PlanJob
 from colo_common.model.freshness import FORGET_NODE_MS
-from colo_common.ports import Bus, Clock, SpanSink, Store
+from colo_common.ports import Bus, Clock, Replay, SpanSink, Store
 from colo_common.runtime.lease_keeper import LEASE_TTL_MS
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.process import ServiceProcess, run
@@ -47,12 +47,13 @@ def scheduler_service(
     shards: int = 0,
     lease_ttl_ms: int = LEASE_TTL_MS,
     forget_node_ms: int = FORGET_NODE_MS,
+    replay: Replay | None = None,
     page: int = PAGE,
 ) -> tuple[Service, SchedulerShell]:
     """The service, and the shell whose `run` belongs beside it. `store` keeps reservations; without a store they are refused.
 
     With `shards` above 0 it shares the work with all schedulers on the same ledger: each begins its search at another node.
-    `page`: the number of replicas in one request to the jobs service.
+    `replay` and `page`: as of SchedulerShell.
     """
     stages = StageTimes(clock.wall_us, partial(wall_us_at, clock), span)
     rng = random.Random(seed)
@@ -72,6 +73,7 @@ def scheduler_service(
         owner=owner,
         lease_ttl_ms=lease_ttl_ms,
         store=store,
+        replay=replay,
         page=page,
     )
     service = Service(
@@ -114,6 +116,7 @@ async def build(process: ServiceProcess, settings: SchedulerSettings) -> None:
         shards=settings.shards,
         lease_ttl_ms=settings.lease_ttl_ms,
         forget_node_ms=settings.common.forget_node_ms,
+        replay=process.replay,
     )
     process.add(service)
     process.background(shell.run(process.stop, service.inject))

@@ -21,7 +21,7 @@ from colo_common.events.trace import trace_is_sampled
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.partition import Fence, PartitionsHeld
 from colo_common.model.placement import Attempt
-from colo_common.ports import Bus, Clock, PortError, Refused, SpanSink, Store
+from colo_common.ports import Bus, Clock, PortError, Refused, Replay, SpanSink, Store
 from colo_common.runtime.backoff import Backoff
 from colo_common.runtime.core import Subscription
 from colo_common.runtime.lease_keeper import LEASE_TTL_MS, LeaseKeeper
@@ -34,6 +34,7 @@ from colo_scheduler.commit.starts import Starts
 from colo_scheduler.figures import CoreFigures
 from colo_scheduler.ledger.port import (
     CALL_MAX,
+    PUT_BACK_MAX,
     CommitLedger,
     ConfirmHolds,
     ForgetRows,
@@ -51,6 +52,7 @@ from colo_scheduler.ledger.port import (
     RefreshLedger,
     ReleaseHolds,
 )
+from colo_scheduler.ledger.rebuild import REBUILT_FROM, FactsOfHolds
 from colo_scheduler.reservations.rows import AskJobs, JobsOver, LoadReservations
 from colo_scheduler.reservations.store import jobs_over, load_reservations
 
@@ -189,12 +191,13 @@ class SchedulerShell:
         shards: int = 0,
         lease_ttl_ms: int = LEASE_TTL_MS,
         store: Store | None = None,
+        replay: Replay | None = None,
         page: int = PAGE,
     ) -> None:
         """`owner` names this scheduler among those that share `shards`; 0: it is alone. A lease on a shard lasts `lease_ttl_ms`.
 
-        `figures` are those of the core; `run` keeps them up to date. `page`: the number of replicas in one request to the jobs
-        service.
+        `figures` are those of the core; `run` keeps them up to date. `replay`: where holds are looked for when the ledger has no
+        row; None: they are not. `page`: the number of replicas in one request to the jobs service.
         """
         self._figures = figures
         self._ledger = ledger
@@ -207,6 +210,7 @@ class SchedulerShell:
         self._pending = Pending(bus, rng, page)
         self._starts = Starts(bus, rng, page)
         self._store = store
+        self._replay = replay
         self._decided_s = 0.0
         self._refused: dict[str, str] = {}
         self._unread: dict[str, None] = {}
@@ -395,14 +399,37 @@ class SchedulerShell:
 
     async def load(self) -> Sequence[Struct]:
         """Every row of the ledger, every reservation, then LedgerLoaded. Raises the ledger's errors; the service tries again."""
-        floor = await self._ledger.floor()
         names = sorted(await self._ledger.changes())
+        if not names and self._replay is not None and await self._put_back_lost(self._replay):
+            names = sorted(await self._ledger.changes())
+        floor = await self._ledger.floor()
         events: list[Struct] = []
         for start in range(0, len(names), CALL_MAX):
             events.append(LedgerRows(rows=await self._ledger.rows(names[start : start + CALL_MAX])))
         if self._store is not None:
             events.append(await load_reservations(self._store))
         return [*events, LedgerLoaded(floor=floor)]
+
+    async def _put_back_lost(self, replay: Replay) -> bool:
+        """Put back the holds that the stream of facts knows and a ledger without rows does not; whether there are any.
+
+        Holds that ended unheard are released as ever: the jobs service is asked about each.
+        """
+        facts = FactsOfHolds()
+        count = await replay.facts(REBUILT_FROM, facts.take)
+        rows = facts.rows()
+        if not rows:
+            return False
+        self._log.error(
+            "holds-lost",
+            why="the ledger has no row, and the stream has facts of places that were not released",
+            facts=count,
+            nodes=len(rows),
+            put_back=sum(len(row.holds) for row in rows),
+        )
+        for start in range(0, len(rows), PUT_BACK_MAX):
+            await self._ledger.put_back(rows[start : start + PUT_BACK_MAX], 0)
+        return True
 
     async def leave(self) -> Sequence[Struct]:
         """Release all shards to the other schedulers at once."""
