@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 import redis.asyncio
 
-from colo_common.events.enforcement import ReplicaStarted
+from colo_common.events.enforcement import ReplicaEnded, ReplicaStarted
 from colo_common.events.placement import PlacementsDecided
 from colo_common.events.service import DeadLettered
 from tests.support.running import FINAL, RunningColo, running_colo
@@ -115,6 +115,36 @@ async def test_all_services_of_the_cluster_killed_together_come_back(colo: Runni
         await colo.processes.heal()
         await colo.processes.wait_ready(list(CLUSTER))
     await assert_all_done_once(colo, wave.jobs)
+
+
+async def test_a_store_emptied_while_no_scheduler_lives_gets_back_what_is_held_before_anything_is_placed(
+    colo: RunningColo,
+) -> None:
+    long = {**a_job("long"), "work": "2400 cpu-s"}
+    running = await colo.submit(long)
+    await colo.reaches(running, "Running")
+    async with Wave(colo, "emptied", is_keyed=True) as wave:
+        await wave.half()
+        await colo.kill("scheduler")
+        held = await attempts_held(colo)
+        client = redis.asyncio.Redis.from_url(colo.redis_url)
+        await client.flushall()
+        await client.aclose()
+        await colo.restart("scheduler")
+    kept = await attempts_held(colo)
+    ended = {(fact.replica, fact.attempt) for fact in await colo.facts(ReplicaEnded, "colo.v1.evt.enforcement.*.ended")}
+    assert {attempt for attempt in held if attempt[0].startswith(f"{running}/")}
+    assert held <= kept | ended
+    jobs = [running, *wave.jobs]
+    await all_ended(colo, jobs)
+    await assert_counts_agree(colo, jobs)
+    await assert_started_where_placed(colo, await placed_once(colo, jobs))
+
+
+async def attempts_held(colo: RunningColo) -> set[tuple[str, int]]:
+    """All attempts that hold a place in the ledger."""
+    async with colo.ledger() as ledger:
+        return {hold.attempt for row in await ledger.rows(sorted(await ledger.changes())) for hold in row.holds}
 
 
 async def assert_all_done_once(colo: RunningColo, jobs: list[str]) -> None:
