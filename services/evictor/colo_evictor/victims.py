@@ -28,7 +28,8 @@ def rank_victims(
 
     The band decides first: free, batch, then mid, which leaves when nothing else is left to leave; within it the lower priority.
     The band is that of the placement, because a node shows only in which tree a replica runs. `used` is memory for the memory
-    watermark and CPU otherwise. Online work is never in the list.
+    watermark and CPU otherwise. Online work is never in the list: neither by its placement nor by its node, since a placement
+    that an older scheduler listed names no band.
     """
     excluded = set(terminating)
     by_memory = reason is Reason.MEMORY_WATERMARK
@@ -37,7 +38,8 @@ def rank_victims(
         key = attempt_key(workload.replica, workload.attempt)
         placement = placed.get(key)
         band = workload.band if placement is None else placement.band
-        if not workload.replica or band not in BATCH_BANDS or key in excluded:
+        is_online = workload.band not in BATCH_BANDS or band not in BATCH_BANDS
+        if not workload.replica or is_online or key in excluded:
             continue
         used = workload.memory_used_bytes if by_memory else workload.cpu_used_mcpu
         priority = placement.priority if placement else 0

@@ -10,6 +10,8 @@ from colo_common.events.node import FreshnessChanged, NodeUsageSampled
 from colo_common.events.placement import NodeRelease, PlacementsReleased
 from colo_common.events.requests import HoldEntry, HoldsListed
 from colo_common.model.freshness import Freshness
+from colo_common.model.placement import ZoneShare
+from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import EndCause, Reason
 from colo_evictor.core import Event, EvictorCore
 from colo_evictor.policy import EvictorPolicy
@@ -154,6 +156,21 @@ def test_online_work_is_never_a_victim() -> None:
     core = a_core()
     for second in range(10):
         assert run(core, full(second, workloads=online), second * 1000) == []
+
+
+def test_online_work_is_no_victim_where_an_older_scheduler_lists_its_hold_without_a_band() -> None:
+    web = structs.replace(HIGH, replica="web/main/0", workload="web/main/0", band=PriorityBand.PROD)
+    listed = HoldEntry(
+        node="n1", replica="web/main/0", attempt=1, zones=(ZoneShare(zone=0, cpu_mcpu=1, memory_bytes=1),)
+    )
+    core = EvictorCore(POLICY)
+    core.handle(a_node(), 0)
+    core.handle(HoldsListed(holds=(listed,), asked_at_ms=0), 0)
+    for second in range(3):
+        run(core, full(second, workloads=(web, LOW)), second * 1000)
+    _, requested, _ = run(core, full(3, workloads=(web, LOW)), 3000)
+    assert isinstance(requested, EvictionRequested)
+    assert [rank.replica for rank in requested.ranking] == ["low/main/0"]
 
 
 def test_a_restart_remembers_victims_and_cool_down() -> None:
