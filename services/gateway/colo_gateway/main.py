@@ -29,7 +29,7 @@ from colo_gateway.door.forwarded import networks_of
 from colo_gateway.door.oidc import OidcTokens
 from colo_gateway.door.rate import AddressLimits
 from colo_gateway.door.server_refusals import ServerRefusals
-from colo_gateway.door.tls import keep_fresh, server_context
+from colo_gateway.door.tls import ServerCertificates
 from colo_gateway.door.token_file import TokenFile
 from colo_gateway.gateway_metrics import GatewayMetrics
 from colo_gateway.known_query import refuse_unknown_query
@@ -111,10 +111,11 @@ async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
         failures=AddressLimits(settings.failed_logins_per_min / 60, settings.failed_logins_per_min),
         proxies=networks_of(settings.trusted_proxies),
     )
-    process.tls = server_context(settings.tls)
     process.health_port = settings.health_port
-    if process.tls is not None:
-        process.background(keep_fresh(process.tls, settings.tls))
+    if settings.tls.cert:
+        certificates = ServerCertificates(settings.tls)
+        process.tls = certificates.context
+        process.background(certificates.keep_fresh())
     clock = tell_clock(process.clock.now_ms, settings.clock_speed)
     middlewares = [clock, door.middleware(), refuse_as_problem, refuse_unknown_query, suggest_nearest(asker)]
     process.app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=middlewares)
