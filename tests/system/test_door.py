@@ -18,7 +18,7 @@ import jwt
 import pytest
 import trustme
 from aiohttp import web
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from colo_cli.main import main
 from tests.support.ports import free_ports
@@ -393,6 +393,7 @@ def key_set(*keys: Any) -> dict[str, Any]:
 
 async def test_tokens_of_an_identity_provider(servers: Servers) -> None:
     own, strange = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    other_kind = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     keys = servers.directory / "jwks.json"
     keys.write_text(json.dumps(key_set(own)))
     now_s = int(time.time())
@@ -419,6 +420,7 @@ async def test_tokens_of_an_identity_provider(servers: Servers) -> None:
             (signed(own, colo_tenants=None), "gives no tenant"),
             (signed("x" * 64, algorithm="HS256"), "is not taken"),
             (signed(None, algorithm="none"), "is not taken"),
+            (signed(other_kind, algorithm="RS256"), "is not taken: the key that it names is for another algorithm"),
             # Parts in another order, of two tokens, or one of them twice.
             (f"{payload}.{header}.{signature}", "is not taken"),
             (f"{header}.{signature}.{payload}", "is not taken"),

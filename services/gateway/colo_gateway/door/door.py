@@ -68,8 +68,8 @@ class Door:
     """Limits requests for each address, finds out who asks, refuses what he may not do, and has every change written down.
 
     `now_ms` is the wall clock, `audited_at_ms` the clock of facts. `tokens` and `oidc` None: nobody is asked who he is. `is_local`:
-    the gateway listens on this machine alone. Of `proxies` the header X-Forwarded-For is believed. A token that is good is let in
-    however many bad ones came from the same address, which may be that of a proxy for many.
+    the gateway listens on this machine alone. Of `proxies` the header X-Forwarded-For is believed. A token of colo that is good is
+    let in however many bad ones came from the same address; one of the identity provider waits for its address.
     """
 
     def __init__(

@@ -107,6 +107,9 @@ class OidcTokens:
             raise BadToken("unknown", "is not taken: its issuer has no key of the name that it gives") from error
         except jwt.PyJWTError as error:
             raise BadToken("unknown", f"is not taken: {' '.join(str(error).split())[:200]}") from error
+        except TypeError as error:
+            # So the library says that the token names an algorithm of another kind of key.
+            raise BadToken("unknown", "is not taken: the key that it names is for another algorithm") from error
         return self._principal_of(claims)
 
     async def _key(self, token: str) -> Any:
