@@ -24,6 +24,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     limit: int | None = None
     mode: Literal["x", "y"] = "x"
+    guard: Literal["off", "some"] = "some"
 
 
 class Strict(Struct, frozen=True, kw_only=True):
@@ -79,10 +80,22 @@ def test_the_nearer_source_wins(
         ("--limit=5", "limit", 5),
         ("--limit=none", "limit", None),
         ("--mode=y", "mode", "y"),
+        ("--guard=off", "guard", "off"),
+        ("--guard=false", "guard", "off"),
     ],
 )
 def test_text_becomes_what_the_key_is(flag: str, key: str, value: object) -> None:
     assert getattr(loaded((flag,)), key) == value
+
+
+@pytest.mark.parametrize("word", ["off", "'off'", "false"])
+def test_a_word_that_yaml_takes_for_a_truth_is_the_word(tmp_path: Path, word: str) -> None:
+    path = tmp_path / "colo.yaml"
+    path.write_text(f"guard: {word}\n")
+    assert loaded(file=path).guard == "off"
+    path.write_text("guard: on\n")
+    with pytest.raises(BadSettings, match="guard: Expected `str`, got `bool`"):
+        loaded(file=path)
 
 
 def test_common_keys_are_plain_and_other_structs_put_their_name_before() -> None:

@@ -14,7 +14,7 @@ from colo_common.model.freshness import FORGET_NODE_MS
 from colo_common.model.invalid import InvalidInput, shown
 from colo_common.model.nearest import nearest
 
-__all__ = ["BadSettings", "Common", "common_of", "keys_of", "load"]
+__all__ = ["BadSettings", "Common", "common_of", "keys_of", "kinds_of", "load"]
 
 Settings = TypeVar("Settings", bound=Struct)
 
@@ -113,6 +113,11 @@ def load(
 def keys_of(settings: type[Struct]) -> dict[str, Any]:
     """Every key with its default (msgspec.NODEFAULT: it must be given), in order."""
     return {key: field.default for key, (_path, field) in _fields(settings).items()}
+
+
+def kinds_of(settings: type[Struct]) -> dict[str, Any]:
+    """Every key with the type that its value has to have, as its struct annotates it, in order."""
+    return {key: field.kind for key, (_path, field) in _fields(settings).items()}
 
 
 def common_of(settings: Struct) -> Common:
@@ -272,8 +277,9 @@ class _Reader:
         self._take_value(key, value, where, strict=False)
 
     def _take_value(self, key: str, value: Any, where: str, *, strict: bool) -> None:
+        kind = self._fields[key][1].kind
         try:
-            self._values[key] = msgspec.convert(value, self._fields[key][1].kind, strict=strict)
+            self._values[key] = msgspec.convert(_as_word(value, kind), kind, strict=strict)
         except msgspec.ValidationError as error:
             self.problems.append(f"{where}: {error} (got {shown(value)})")
 
@@ -299,6 +305,14 @@ def _construct(settings: type[Settings], values: Mapping[str, Any]) -> Settings:
 
 def _struct_of(kind: Any) -> type[Struct] | None:
     return kind if isinstance(kind, type) and issubclass(kind, Struct) else None
+
+
+def _as_word(value: Any, kind: Any) -> Any:
+    """The value; the word that was meant where YAML took `off`, `no`, `on` or `yes` for a truth and the setting is one of words."""
+    truth = {"true": True, "false": False}.get(value) if isinstance(value, str) else value
+    if typing.get_origin(kind) is not Literal or not isinstance(truth, bool):
+        return value
+    return next((word for word in (("on", "yes") if truth else ("off", "no")) if word in typing.get_args(kind)), value)
 
 
 def _is_optional(kind: Any) -> bool:
