@@ -1,5 +1,6 @@
 """The commands `colo admin credentials`: who is who on NATS and Redis, rotated and revoked without a stop."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Final
@@ -21,21 +22,21 @@ _RELOAD: Final = "let the servers read it: nats-server --signal reload, redis-cl
 _KEYS_MOST: Final = 2
 
 
-def init(*, directory: Directory = _DIRECTORY) -> int:
+def init(*, directory: Directory = "") -> int:
     """Make a user of NATS for each role, one of Redis for each service that stores, and the files that the servers read.
 
     Each program gets ROLE.nkey (nats_nkey_file) and, where it stores, ROLE.redis-password (redis_user ROLE, redis_password_file).
 
     Args:
-        directory: Where everything is kept; only its owner can read it.
+        directory: Where everything is kept (COLO_CREDENTIALS, else /etc/colo/credentials); only its owner can read it.
     """
     from colo_cli import credentials_store as store
     from colo_cli.bus_rights import ROLES
 
-    path = store.made(Path(directory))
+    path = store.made(_path(directory))
     with alone_in(path):
         if (path / store.USERS_FILE).exists():
-            raise Failure(f"directory: has users already; `rotate` gives them new keys (got {directory})", 2)
+            raise Failure(f"directory: has users already; `rotate` gives them new keys (got {path})", 2)
         users = [store.with_new_secrets(path, store.new_user(role)) for role in ROLES]
         store.write_users(path, users)
     print(f"{len(users)} users are in {path}")
@@ -44,19 +45,19 @@ def init(*, directory: Directory = _DIRECTORY) -> int:
     return 0
 
 
-def add_node(*node: str, directory: Directory = _DIRECTORY) -> int:
+def add_node(*node: str, directory: Directory = "") -> int:
     """Make the two users of each node, collector and executor, who may speak for that node alone.
 
     Args:
         node: Names of nodes.
-        directory: Where everything is kept.
+        directory: Where everything is kept (COLO_CREDENTIALS, else /etc/colo/credentials).
     """
     from colo_cli import credentials_store as store
     from colo_cli.bus_rights import NODE_ROLES
 
     if not node:
         raise Failure("give the name of at least one node", 2)
-    path = Path(directory)
+    path = _path(directory)
     try:
         wanted = [store.new_user(role, name) for name in dict.fromkeys(node) for role in NODE_ROLES]
     except InvalidInput as error:
@@ -77,17 +78,17 @@ def add_node(*node: str, directory: Directory = _DIRECTORY) -> int:
     return 0
 
 
-def add_role(*role: str, directory: Directory = _DIRECTORY) -> int:
+def add_role(*role: str, directory: Directory = "") -> int:
     """Make the users of roles that have none: those of a later version, and those that were revoked.
 
     Args:
         role: Names of roles; without one all that have no user.
-        directory: Where everything is kept.
+        directory: Where everything is kept (COLO_CREDENTIALS, else /etc/colo/credentials).
     """
     from colo_cli import credentials_store as store
     from colo_cli.bus_rights import ROLES
 
-    path = Path(directory)
+    path = _path(directory)
     for name in role:
         if name not in ROLES:
             raise Failure(f"role: must be one of {', '.join(ROLES)} (got {name})", 2)
@@ -110,7 +111,7 @@ def add_role(*role: str, directory: Directory = _DIRECTORY) -> int:
     return 0
 
 
-def rotate(*user: str, finish: bool = False, directory: Directory = _DIRECTORY) -> int:
+def rotate(*user: str, finish: bool = False, directory: Directory = "") -> int:
     """Give users new keys and passwords. The old ones hold beside them until `--finish`.
 
     First `rotate USER`, reload the servers, copy the new files to their programs, which take them within seconds and without a
@@ -119,11 +120,11 @@ def rotate(*user: str, finish: bool = False, directory: Directory = _DIRECTORY) 
     Args:
         user: Names of users; all of them without one.
         finish: End the rotation.
-        directory: Where everything is kept.
+        directory: Where everything is kept (COLO_CREDENTIALS, else /etc/colo/credentials).
     """
     from colo_cli import credentials_store as store
 
-    path = Path(directory)
+    path = _path(directory)
     with alone_in(path):
         users = store.read_users(path)
         chosen = store.chosen_of(users, user) if user else {each.name for each in users}
@@ -147,18 +148,18 @@ def rotate(*user: str, finish: bool = False, directory: Directory = _DIRECTORY) 
     return 0
 
 
-def revoke(*user: str, directory: Directory = _DIRECTORY) -> int:
+def revoke(*user: str, directory: Directory = "") -> int:
     """Let users in no longer; a reload of the servers ends their connections. `add-role` and `add-node` make new ones.
 
     Args:
         user: Names of users, or of nodes, which mean both users of the node.
-        directory: Where everything is kept.
+        directory: Where everything is kept (COLO_CREDENTIALS, else /etc/colo/credentials).
     """
     if not user:
         raise Failure("give at least one user; colo admin credentials list shows them", 2)
     from colo_cli import credentials_store as store
 
-    path = Path(directory)
+    path = _path(directory)
     with alone_in(path):
         users = store.read_users(path)
         chosen = store.chosen_of(users, user)
@@ -172,16 +173,16 @@ def revoke(*user: str, directory: Directory = _DIRECTORY) -> int:
     return 0
 
 
-def list_(*, output: Output = "table", directory: Directory = _DIRECTORY) -> int:
+def list_(*, output: Output = "table", directory: Directory = "") -> int:
     """List the users.
 
     Args:
         output: table, json or yaml.
-        directory: Where everything is kept.
+        directory: Where everything is kept (COLO_CREDENTIALS, else /etc/colo/credentials).
     """
     from colo_cli import credentials_store as store
 
-    users = store.read_users(Path(directory))
+    users = store.read_users(_path(directory))
     if output != "table":
         print_data([structs.asdict(user) for user in users], output)
         return 0
@@ -200,7 +201,7 @@ def list_(*, output: Output = "table", directory: Directory = _DIRECTORY) -> int
 
 
 def kubernetes(
-    *, prefix: str = "colo-credentials", namespace: str = "", redis_ha: bool = False, directory: Directory = _DIRECTORY
+    *, prefix: str = "colo-credentials", namespace: str = "", redis_ha: bool = False, directory: Directory = ""
 ) -> int:
     """Print Secrets of Kubernetes for the chart: `colo admin credentials kubernetes --namespace colo | kubectl apply -f -`.
 
@@ -208,12 +209,12 @@ def kubernetes(
         prefix: How their names begin (credentials.prefix of the chart).
         namespace: Their namespace; without it that of kubectl.
         redis_ha: Let the default user of Redis in with the administrator's password, as the chart redis-ha needs it.
-        directory: Where everything is kept.
+        directory: Where everything is kept (COLO_CREDENTIALS, else /etc/colo/credentials).
     """
     from colo_cli import credentials_store as store
     from colo_cli.credentials_kubernetes import secrets_of
 
-    path = Path(directory)
+    path = _path(directory)
     print_data(secrets_of(path, store.read_users(path), prefix, namespace, redis_ha=redis_ha), "yaml")
     return 0
 
@@ -241,3 +242,7 @@ def permissions(*, node: str = "NODE", output: Output = "table") -> int:
         rows += [[role, "subscribe", subject] for subject in rights.subscribe]
     print_table(["ROLE", "MAY", "SUBJECT"], rows, "nobody may anything")
     return 0
+
+
+def _path(directory: str) -> Path:
+    return Path(directory or os.environ.get("COLO_CREDENTIALS") or _DIRECTORY)

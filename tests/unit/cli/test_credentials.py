@@ -36,6 +36,14 @@ def test_only_its_owner_can_read_a_key(folder: Path):
     assert users_of(folder).keys() == set(ROLES)
 
 
+def test_the_folder_is_the_one_of_the_command_or_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLO_CREDENTIALS", str(tmp_path / "elsewhere"))
+    assert main(["admin", "credentials", "init"]) == 0
+    assert users_of(tmp_path / "elsewhere").keys() == set(ROLES)
+    assert command(tmp_path / "named", "init") == 0
+    assert users_of(tmp_path / "named") != users_of(tmp_path / "elsewhere")
+
+
 def test_a_role_that_was_revoked_gets_a_new_user(folder: Path, capsys: pytest.CaptureFixture[str]):
     before = users_of(folder)
     assert command(folder, "revoke", "evictor") == 0
