@@ -5,7 +5,7 @@
 #   docker compose run --rm secrets list|rotate|revoke|add-role ...     the commands of `colo admin credentials`
 #   docker compose run --rm secrets show listener                       the key of a user, for a program of your own
 #
-# For new ones of everything: `docker compose down`, remove the volumes colo_secrets-*, `docker compose up`.
+# For new ones of everything README.md has the commands.
 set -eu
 umask 077
 owner=65532:65532
@@ -49,6 +49,11 @@ give_all() {
     # The last step: everybody has what these users say.
     cp $users/users.json /secrets/all/given.new
     mv /secrets/all/given.new /secrets/all/given
+}
+
+refuse() {
+    echo "secrets: $1" >&2
+    exit 2
 }
 
 certificates() {
@@ -110,9 +115,15 @@ start() {
 
 case ${1:-start} in
     start) start ;;
-    show) cat "$users/${2:?of which user}.nkey" ;;
+    show)
+        if [ ! -e "$users/${2:-}.nkey" ]; then refuse "show: must name a user that \`list\` shows (got ${2:-nothing})"; fi
+        cat "$users/$2.nkey"
+        ;;
     list) colo admin credentials "$@" --directory $users ;;
     *)
+        case "$*" in revoke*\ admin | revoke*\ admin\ *)
+            refuse "revoke: must not name admin, who makes the streams and lets Redis read its users; \`rotate admin\` gives a new key" ;;
+        esac
         colo admin credentials "$@" --directory $users
         node=$(cat /secrets/all/node)
         give_all

@@ -27,3 +27,4 @@ def containers() -> Iterator[Containers]:
         yield lab
     finally:
         lab.compose("down", "--volumes", "--timeout", "2")
+        assert lab.leftovers() == []

@@ -309,6 +309,25 @@ def test_a_change_of_credentials_that_was_broken_off_is_given_out_at_the_next_st
     assert "they are there already" in containers.compose(*run, "secrets")
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("show",), "show: must name a user that `list` shows (got nothing)"),
+        (("show", "nobody"), "(got nobody)"),
+        (("revoke", "feed", "admin"), "revoke: must not name admin"),
+        (("revoke", "nobody"), "there is none of this name, and nothing was changed"),
+        (("rotat",), "rotat"),
+    ],
+)
+def test_what_the_lab_cannot_do_with_its_credentials_it_says_and_changes_nothing(
+    containers: Containers, words: tuple[str, ...], says: str
+):
+    run = ("run", "--rm", "--no-deps", "secrets")
+    with pytest.raises(AssertionError, match=re.escape(says)):
+        containers.compose(*run, *words)
+    assert "they are there already" in containers.compose(*run)
+
+
 def test_log_lines_are_json(containers: Containers):
     for name in ("jobs", "scheduler", "gateway", "sim"):
         text = containers.compose("logs", "--no-log-prefix", name)

@@ -66,6 +66,12 @@ class Containers:
         """Start without building and pulling; return when everything is healthy."""
         self.compose("up", "--detach", "--no-build", "--wait", "--wait-timeout", "150", *words, *self.services())
 
+    def leftovers(self) -> list[str]:
+        """The containers, volumes and networks that the engine has of this project."""
+        mine = ("--quiet", "--filter", f"label=com.docker.compose.project={self.project}")
+        kinds = (("container", "--all"), ("volume",), ("network",))
+        return [each for kind, *all_ in kinds for each in self.docker(kind, "ls", *all_, *mine).split()]
+
     def get(self, port: str, path: str, **query: str) -> Any:
         """The JSON that a published port answers."""
         url = f"http://127.0.0.1:{self.ports[port]}{path}"
