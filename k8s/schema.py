@@ -1,17 +1,21 @@
 """values.schema.json of the chart, from its values.yaml: `python k8s/schema.py` writes it.
 
-Every key of values.yaml is known and no other; a value has the type of its default. Settings are those of the service of that name;
-other maps that are empty or free by nature take any names.
+Every key of values.yaml is known and no other; a value has the type of its default. Settings are those of the service of that name,
+with the type that the service gives them; other maps that are empty or free by nature take any names.
 """
 
 import json
+import types
+import typing
+from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Union
 
 import yaml
 
 from colo_collector.settings import CollectorSettings
-from colo_common.runtime.settings import keys_of
+from colo_common.runtime.settings import kinds_of
 from colo_evictor.settings import EvictorSettings
 from colo_executor.settings import ExecutorSettings
 from colo_gateway.settings import GatewaySettings
@@ -20,21 +24,34 @@ from colo_overcommit.settings import OvercommitSettings
 from colo_scheduler.settings import SchedulerSettings
 
 CHART = Path(__file__).parent / "colo"
-#: Maps whose names are the user's: settings, labels, resources of Kubernetes.
-FREE = {"settings", "labels", "nodeSelector", "jobUsers", "clients", "monitoring.labels", "resources"}
+TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+#: Maps whose names are the user's, and what each holds.
+FREE: dict[str, dict[str, Any]] = {
+    "settings": {"type": "object"},
+    "labels": TEXTS,
+    "nodeSelector": TEXTS,
+    "clients": TEXTS,
+    "jobUsers": {"type": "object", "additionalProperties": {"type": ["string", "integer"]}},
+    "resources": {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {name: {"type": "object"} for name in ("requests", "limits")},
+    },
+}
 #: Who has settings, and which: those of `nodes` are for both agents, so both must have them.
 SETTINGS = {
-    "gateway": keys_of(GatewaySettings).keys(),
-    "jobs": keys_of(JobsSettings).keys(),
-    "scheduler": keys_of(SchedulerSettings).keys(),
-    "overcommit": keys_of(OvercommitSettings).keys(),
-    "evictor": keys_of(EvictorSettings).keys(),
-    "collector": keys_of(CollectorSettings).keys(),
-    "executor": keys_of(ExecutorSettings).keys(),
-    "nodes": keys_of(CollectorSettings).keys() & keys_of(ExecutorSettings).keys(),
+    "gateway": kinds_of(GatewaySettings),
+    "jobs": kinds_of(JobsSettings),
+    "scheduler": kinds_of(SchedulerSettings),
+    "overcommit": kinds_of(OvercommitSettings),
+    "evictor": kinds_of(EvictorSettings),
+    "collector": kinds_of(CollectorSettings),
+    "executor": kinds_of(ExecutorSettings),
 }
-#: They become environment variables.
+SETTINGS["nodes"] = {key: kind for key, kind in SETTINGS["collector"].items() if SETTINGS["executor"].get(key) == kind}
+#: They become environment variables, so that a number or a truth may also be written as text.
 SETTING = {"type": ["string", "number", "boolean"]}
+TRUTHS = [True, False, "true", "false", "yes", "no", "on", "off"]
 #: Rules beyond the type.
 RULES: dict[str, dict[str, Any]] = {
     "pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
@@ -48,18 +65,65 @@ RULES: dict[str, dict[str, Any]] = {
     "stateDir": {"pattern": "^/"},
     "nodeFolder": {"pattern": "^(/.*)?$"},
     "streamDiskBytes": {"minimum": 0},
-    "maxUnavailable": {"type": ["string", "integer"]},
+    "maxUnavailable": {"type": ["string", "integer"], "pattern": "^[0-9]+%$", "minimum": 0},
+    "pullSecrets": {
+        "items": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["name"],
+            "properties": {"name": {"type": "string"}},
+        }
+    },
+    "tolerations": {"items": {"type": "object"}},
     "interval": {"pattern": "^[0-9]+(ms|s|m)$"},
 }
+
+
+def setting_of(kind: Any) -> dict[str, Any]:
+    """The schema of a setting of this type."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:
+        (meta,) = kind.__metadata__
+        limits = {"minimum": meta.ge, "maximum": meta.le}
+        return setting_of(inner[0]) | {name: limit for name, limit in limits.items() if limit is not None}
+    if origin in (Union, types.UnionType):
+        (given,) = (each for each in inner if each is not type(None))
+        found = setting_of(given)
+        return found | {"pattern": f"^$|^none$|{found['pattern']}"} if "pattern" in found else SETTING
+    if origin is Literal or (isinstance(kind, type) and issubclass(kind, Enum)):
+        words = [each.value if isinstance(each, Enum) else each for each in inner or kind]
+        # YAML takes some words for truths, and services take those for the words.
+        truths = [
+            truth for truth, meant in ((False, {"off", "no"}), (True, {"on", "yes"})) if meant & {*map(str, words)}
+        ]
+        return {"enum": [*words, *(str(word) for word in words if not isinstance(word, str)), *truths]}
+    if kind is bool:
+        return {"enum": TRUTHS}
+    if kind is int:
+        return {"type": ["integer", "string"], "pattern": "^-?[0-9]+$"}
+    if kind is float:
+        return {"type": ["number", "string"], "pattern": "^-?[0-9]+([.][0-9]+)?(e-?[0-9]+)?$"}
+    return SETTING
+
+
+def settings_of(kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a service's settings: one pattern for all keys of a type, and no other key."""
+    found: dict[str, tuple[list[str], dict[str, Any]]] = {}
+    for key, kind in sorted(kinds.items()):
+        schema = setting_of(kind)
+        found.setdefault(json.dumps(schema), ([], schema))[0].append(key)
+    patterns = {f"^({'|'.join(keys)})$": schema for keys, schema in found.values()}
+    return {"additionalProperties": False, "patternProperties": patterns}
 
 
 def schema_of(value: Any, path: tuple[str, ...] = ()) -> dict[str, Any]:
     """The schema of a default value at this path."""
     name = path[-1] if path else ""
-    is_free = name in FREE or (path == ("networkPolicy", "monitoring"))
     match value:
-        case dict() if is_free:
-            found: dict[str, Any] = {"type": "object"}
+        case dict() if path == ("networkPolicy", "monitoring"):
+            found: dict[str, Any] = dict(TEXTS)
+        case dict() if name in FREE:
+            found = dict(FREE[name])
         case dict():
             properties = {key: schema_of(inner, (*path, key)) for key, inner in value.items()}
             found = {"type": "object", "additionalProperties": False, "properties": properties}
@@ -72,8 +136,7 @@ def schema_of(value: Any, path: tuple[str, ...] = ()) -> dict[str, Any]:
         case _:
             found = {"type": "string"}
     if name == "settings":
-        names = "|".join(sorted(SETTINGS[path[-2]]))
-        found |= {"additionalProperties": False, "patternProperties": {f"^({names})$": SETTING}}
+        found |= settings_of(SETTINGS[path[-2]])
     return found | RULES.get(name, {})
 
 

@@ -149,12 +149,93 @@ def test_what_kubectl_applies_is_what_the_chart_renders():
         ("credentials.nodeFolder=keys", "/credentials/nodeFolder"),
         ("tls.clientCaKey=ca.crt", "tls.clientCaKey: needs tls.existingSecret"),
         ("executor.enabled=true,executor.jobUsers=null", "executor.jobUsers: say as which user jobs run"),
+        ("services.scheduler.settings.shards=many", "/services/scheduler/settings/shards"),
+        ("services.gateway.settings.allow_anonymous=perhaps", "/services/gateway/settings/allow_anonymous"),
+        ("executor.settings.rule=usual", "value must be one of 'auto', 'usage', 'stall'"),
+        ("nodes.settings.rules_enforcement=look", "/nodes/settings/rules_enforcement"),
+        ("services.jobs.settings.http_port=9101", "services.jobs.settings.http_port: is the chart's own"),
+        ("nodes.settings.http_host=0.0.0.0", "nodes.settings.http_host: is the chart's own"),
+        ("collector.settings.node=a", "collector.settings.node: is the name of the pod's node"),
+        ("executor.enabled=true,executor.settings.process_users=*=65533", "process_users: say it by executor.jobUsers"),
+        ("services.gateway.settings.tokens_file=/t", "settings.tokens_file: say it by tokens.existingSecret"),
+        ("services.gateway.settings.tls_cert=/c", "settings.tls_cert: say it by tls.existingSecret"),
+        ("services.gateway.settings.nats_audit_nkey_file=/k", "is of the secret of credentials.prefix"),
+        (
+            "tls.existingSecret=t,tls.clientCaKey=ca.crt,services.gateway.settings.tls_client_ca=/c",
+            "services.gateway.settings.tls_client_ca: is said by tls.clientCaKey",
+        ),
+        ("nats.caKey=ca.crt", "nats.caKey: needs nats.existingSecret"),
+        ("redis.passwordKey=p", "redis.passwordKey: needs redis.existingSecret"),
+        (
+            "services.scheduler.autoscaling.pendingMessages=0",
+            "services.scheduler.autoscaling: say by what: cpuPercent or pendingMessages above 0",
+        ),
+        (
+            "services.gateway.autoscaling.minReplicas=9",
+            "services.gateway.autoscaling.minReplicas: must be at most maxReplicas (got 9 and 6)",
+        ),
+        ("image.pullSecrets={registry}", "/image/pullSecrets/0"),
+        ("services.jobs.resources.limit.memory=1Gi", "'limit' not allowed"),
+        ("nodes.maxUnavailable=some", "/nodes/maxUnavailable"),
+        ("nodes.nodeSelector.pool=5", "/nodes/nodeSelector/pool"),
+        ("control.nodeSelector.pool=5", "/control/nodeSelector/pool"),
     ],
 )
 def test_wrong_values_are_refused_and_named(setting: str, says: str):
     done = helm("template", "colo", str(CHART), "--kube-version", "1.31.0", "--set", setting)
     assert done.returncode != 0
     assert says in done.stderr
+
+
+def test_values_that_services_take_are_taken_as_they_are_written():
+    text = rendered(
+        "1.31",
+        "services.scheduler.settings.shards=32",
+        "services.gateway.settings.allow_anonymous=on",
+        "services.jobs.settings.log_level=debug",
+        "services.jobs.settings.redis_min_replicas=none",
+        "services.overcommit.settings.trace_ratio=0.25",
+        "collector.settings.rules_reserved_cpus=0",
+        "executor.enabled=true",
+        "executor.settings.freeze_by=false",
+        "nodes.maxUnavailable=1",
+    )
+    for line in (
+        '{name: COLO_SCHEDULER_SHARDS, value: "32"}',
+        '{name: COLO_GATEWAY_ALLOW_ANONYMOUS, value: "on"}',
+        '{name: COLO_JOBS_LOG_LEVEL, value: "debug"}',
+        '{name: COLO_JOBS_REDIS_MIN_REPLICAS, value: "none"}',
+        '{name: COLO_OVERCOMMIT_TRACE_RATIO, value: "0.25"}',
+        '{name: COLO_COLLECTOR_RULES_RESERVED_CPUS, value: "0"}',
+        # What YAML makes of `off`; the service takes it for that word.
+        '{name: COLO_EXECUTOR_FREEZE_BY, value: "false"}',
+    ):
+        assert line in text
+
+
+def test_every_pod_of_the_control_plane_runs_where_the_values_say():
+    text = rendered(
+        "1.31",
+        "image.pullSecrets[0].name=registry",
+        "control.nodeSelector.pool=control",
+        "control.tolerations[0].key=control",
+        "control.priorityClassName=system-cluster-critical",
+    )
+    found = {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text) if each}
+    pods_of = {
+        name: each["spec"] if kind == "Pod" else each["spec"]["template"]["spec"]
+        for (kind, name), each in found.items()
+        if kind in ("Deployment", "Job", "Pod", "DaemonSet")
+    }
+    assert len(pods_of) == len(CONTROL) + len(("streams", "test", "collector"))
+    agent = pods_of.pop("colo-collector")
+    assert agent["imagePullSecrets"] == [{"name": "registry"}]
+    assert (agent["priorityClassName"], "tolerations" in agent) == ("system-node-critical", False)
+    for name, pod in pods_of.items():
+        assert pod["imagePullSecrets"] == [{"name": "registry"}], name
+        assert pod["nodeSelector"] == {"pool": "control"}, name
+        assert pod["tolerations"] == [{"key": "control"}], name
+        assert pod["priorityClassName"] == "system-cluster-critical", name
 
 
 @pytest.mark.parametrize("version", VERSIONS)

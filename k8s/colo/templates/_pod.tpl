@@ -24,6 +24,22 @@ nats{{ if hasKey .root.Values.services .name }} redis{{ end }}
 {{ if and (kindIs "float64" .) (eq (floor .) .) }}{{ int64 . }}{{ else }}{{ toString . }}{{ end }}
 {{- end }}
 
+{{- /* Settings that the chart gives a pod itself: what stands here would be said twice, or be another thing than its probes, policies and
+mounts are made for. */ -}}
+{{- define "colo.refuseOwned" -}}
+{{- $owned := dict "http_host" "is the chart's own" "http_port" "is the chart's own, and its probes, services and policies name it" }}
+{{- if eq .name "gateway" }}
+{{- $owned = merge $owned (dict "tokens_file" "say it by tokens.existingSecret" "tls_cert" "say it by tls.existingSecret" "tls_key" "say it by tls.existingSecret") }}
+{{- if include "colo.hasKey" . }}{{ $owned = merge $owned (dict "nats_audit_nkey_file" "is of the secret of credentials.prefix") }}{{ end }}
+{{- if .root.Values.tls.clientCaKey }}{{ $owned = merge $owned (dict "tls_client_ca" "is said by tls.clientCaKey") }}{{ end }}
+{{- else if not (hasKey .root.Values.services .name) }}
+{{- $owned = merge $owned (dict "node" "is the name of the pod's node" "process_users" "say it by executor.jobUsers") }}
+{{- end }}
+{{- range $key, $rule := $owned }}
+{{- if hasKey $.settings $key }}{{ fail (printf "%s.settings.%s: %s" $.place $key $rule) }}{{ end }}
+{{- end }}
+{{- end }}
+
 {{- define "colo.isTls" -}}
 {{- if and (eq .name "gateway") .root.Values.tls.existingSecret }}yes{{ end }}
 {{- end }}
@@ -81,7 +97,12 @@ nats{{ if hasKey .root.Values.services .name }} redis{{ end }}
 {{- end }}
 {{- /* Not by merge, which takes false and 0 for nothing. */ -}}
 {{- $settings := dict }}
-{{- if or (eq $name "collector") (eq $name "executor") }}{{ $settings = deepCopy $values.nodes.settings }}{{ end }}
+{{- if or (eq $name "collector") (eq $name "executor") }}
+{{- $settings = deepCopy $values.nodes.settings }}
+{{- include "colo.refuseOwned" (dict "root" .root "name" $name "settings" $settings "place" "nodes") }}
+{{- end }}
+{{- $place := hasKey $values.services $name | ternary (printf "services.%s" $name) $name }}
+{{- include "colo.refuseOwned" (dict "root" .root "name" $name "settings" .own.settings "place" $place) }}
 {{- range $key, $value := .own.settings }}{{ $_ := set $settings $key $value }}{{ end }}
 {{- range $key, $value := $settings }}
 - {name: COLO_{{ upper $name }}_{{ upper $key }}, value: {{ include "colo.text" $value | quote }}}
@@ -134,6 +155,22 @@ nats{{ if hasKey .root.Values.services .name }} redis{{ end }}
 {{- with (index $.root.Values $server).existingSecret }}
 - {name: {{ $server }}, secret: {secretName: {{ . }}, defaultMode: 0440}}
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Where pods of the control plane come from and run. */ -}}
+{{- define "colo.placing" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.control.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.control.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.control.priorityClassName }}
+priorityClassName: {{ . }}
 {{- end }}
 {{- end }}
 
