@@ -58,14 +58,17 @@ class NatsAccess(TlsFiles, frozen=True, kw_only=True):
         return tuple(found)
 
     @property
-    def identity_file(self) -> str:
-        """The file whose change means that this process has other credentials; "" without one."""
-        return self.creds_file or self.nkey_file
+    def files(self) -> tuple[str, ...]:
+        """The files whose change means that this process has other credentials, or trusts another authority."""
+        given = (self.creds_file, self.nkey_file, self.password_file, self.ca_file, self.cert_file, self.key_file)
+        return tuple(each for each in given if each)
 
     @property
     def is_identified(self) -> bool:
         """Whether this process says who it is, by a file, a certificate, or a password in the address."""
-        return bool(self.identity_file or self.user or self.cert_file) or all("@" in each for each in self.servers)
+        return bool(self.creds_file or self.nkey_file or self.user or self.cert_file) or all(
+            "@" in each for each in self.servers
+        )
 
     @property
     def shown(self) -> str:

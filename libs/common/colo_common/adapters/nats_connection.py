@@ -3,7 +3,7 @@
 import asyncio
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +24,9 @@ from colo_common.ports import PortError, Refused, Unavailable
 __all__ = ["NatsConnection"]
 
 _CONNECT_WAIT_S: Final = 0.1
-_IDENTITY_LOOK_S: Final = 2.0
+_FILES_LOOK_S: Final = 2.0
+# What the library keeps of files; nkeys and credentials it reads for each connection.
+_OF_FILES: Final = ("tls", "user", "password")
 _PING_S: Final = 5
 # Between two looks at streams that are not as wanted: this long at first, twice as long each time, up to the second one.
 _STREAMS_RETRY_S: Final = 0.5
@@ -67,8 +69,8 @@ class NatsConnection:
         """Connect in the background. Raises InvalidInput for an address or a file that breaks a rule."""
         self._options = self._access.options_for(self.client)
         self._spawn(self._connect())
-        if self._access.identity_file:
-            self._spawn(self._follow_identity(Path(self._access.identity_file)))
+        if self._access.files:
+            self._spawn(self._follow_files([Path(each) for each in self._access.files]))
 
     async def wait_usable(self) -> None:
         """Return when connected and the streams are as wanted."""
@@ -139,30 +141,41 @@ class NatsConnection:
         )
         await self._on_connected()
 
-    async def _follow_identity(self, path: Path) -> None:
-        """Connect again when the file of the credentials has changed and the server knows the new ones.
+    async def _follow_files(self, paths: Sequence[Path]) -> None:
+        """Connect again when a file of the credentials or certificates has changed and the server takes the new ones.
 
         Until then the connection that was made with those before goes on.
         """
-        known, is_new, is_logged = _changed_at(path), False, False
+        known, is_new, is_logged = _changed_at(paths), False, False
         while True:
-            await asyncio.sleep(_IDENTITY_LOOK_S)
-            now = _changed_at(path)
-            if now not in (known, 0):
+            await asyncio.sleep(_FILES_LOOK_S)
+            now = _changed_at(paths)
+            if now != known and 0 not in now:
                 known, is_new, is_logged = now, True, False
-            # One that connects reads the file in any case.
-            if not is_new or not self.client.is_connected:
+            if not is_new:
                 continue
-            if await self._is_let_in():
-                self._log.info("credentials-changed", file=str(path))
+            if not self.client.is_connected:
+                # It tries to connect again and again in any case.
+                self._take_files()
+            elif await self._is_let_in() and self._take_files():
+                self._log.info("credentials-changed")
                 await self.client.force_reconnect()
                 is_new = False
             elif not is_logged:
-                self._log.info("credentials-not-known-yet", file=str(path), effect="those before are used on")
+                self._log.info("credentials-not-known-yet", effect="those before are used on")
                 is_logged = True
 
+    def _take_files(self) -> bool:
+        """Make the next connection with what the files have now; False while that breaks a rule."""
+        try:
+            options = self._access.options()
+        except InvalidInput:
+            return False
+        self.client.options.update({name: options[name] for name in _OF_FILES if name in options})
+        return True
+
     async def _is_let_in(self) -> bool:
-        """Whether the server takes what the file has now."""
+        """Whether the server takes what the files have now."""
         client = ColoClient()
         try:
             options = self._access.options_for(client) | {"name": f"{self._name}-new", "allow_reconnect": False}
@@ -262,9 +275,12 @@ async def _ignore(_error: Exception) -> None:
     """What the library says of a connection that is only a question."""
 
 
-def _changed_at(path: Path) -> int:
-    """When the file was changed last, 0 while it is not there."""
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
+def _changed_at(paths: Sequence[Path]) -> list[int]:
+    """When each file was changed last, 0 while it is not there."""
+    found = []
+    for path in paths:
+        try:
+            found.append(path.stat().st_mtime_ns)
+        except OSError:
+            found.append(0)
+    return found

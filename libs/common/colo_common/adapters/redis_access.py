@@ -91,7 +91,7 @@ class RedisAccess(TlsFiles, frozen=True, kw_only=True):
             secret_of("redis_password_file", self.password_file)
             in_address = self.url.partition("://")[2].rpartition("@")[0].partition(":")[0]
             found["credential_provider"] = _FromFile(self.user or unquote(in_address), self.password_file)
-        # The library makes a context of its own from these; here they are only checked.
+        # Each connection reads them when it is made; here they are only checked.
         if self.context("redis") is not None:
             if not self.url.startswith("rediss"):
                 raise InvalidInput("redis_url", "must begin with rediss when certificates are given", self.shown)

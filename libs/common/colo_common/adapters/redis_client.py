@@ -5,12 +5,14 @@ from uuid import uuid4
 
 import redis.asyncio
 import redis.exceptions
+from redis.asyncio.connection import SSLConnection
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 
 from colo_common.adapters.nats_access import secret_of, without_password
 from colo_common.adapters.redis_access import RedisAccess, SentinelAddress
+from colo_common.adapters.redis_tls import ManagedTlsConnection, TlsConnection
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import PortError, Refused, Unavailable
 
@@ -59,6 +61,8 @@ def redis_client(server: str | RedisAccess, *, name: str) -> redis.asyncio.Redis
         pool = redis.asyncio.BlockingConnectionPool.from_url(url, **options)
     except ValueError as error:
         raise InvalidInput("redis_url", str(error), access.shown) from error
+    if pool.connection_class is SSLConnection:
+        pool.connection_class = TlsConnection
     return redis.asyncio.Redis.from_pool(pool)
 
 
@@ -82,10 +86,13 @@ def _sentinel_pool(access: RedisAccess, address: SentinelAddress, options: dict[
     }
     if address.is_tls:
         to_sentinel["ssl"] = True
-        options = {**options, "ssl": True}
+        options = {**options, "connection_class": ManagedTlsConnection}
     manager = Sentinel(  # type: ignore[no-untyped-call]
         list(address.sentinels), sentinel_kwargs=to_sentinel
     )
+    if address.is_tls:
+        for sentinel in manager.sentinels:
+            sentinel.connection_pool.connection_class = TlsConnection
     return _SentinelPool(  # type: ignore[no-untyped-call]
         address.primary,
         manager,
