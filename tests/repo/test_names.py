@@ -77,7 +77,10 @@ GIVEN_UP_TOGETHER: Final = {
     ("gives", "way"): "is sched batch",
 }
 #: Identifiers that keep such a word, and why.
-KEPT: Final[dict[str, str]] = {"_wants_devices": "the verb: whether a request wants devices"}
+KEPT: Final[dict[str, str]] = {
+    "_wants_devices": "the verb: whether a request wants devices",
+    "SSLWantReadError": "Python's own",
+}
 #: Class names that may be public in two modules: the parts of a program that nobody imports by name.
 SHARED_CLASSES: Final[dict[str, str]] = {}
 

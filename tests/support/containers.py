@@ -54,9 +54,9 @@ class Containers:
 
     def compose(self, *words: str, limit_s: float = 180) -> str:
         """The output of a command of Compose, for this project."""
-        said = self.docker("compose", "--profile", "observe", "-p", self.project, *words, limit_s=limit_s)
+        text = self.docker("compose", "--profile", "observe", "-p", self.project, *words, limit_s=limit_s)
         # Compose 2.26 clears the line before each line of a log, also where it is no terminal.
-        return said.replace("\x1b[2K", "")
+        return text.replace("\x1b[2K", "")
 
     def services(self) -> list[str]:
         """The services whose images are there."""
