@@ -206,6 +206,7 @@ class SimMachine:
                 self._plain_zone_mcpu,
             ),
             self._is_memory_over,
+            self._online_memory_bytes > self.spec.memory_capacity_bytes,
         )
         used_bytes = self._online_memory_bytes + self._batch_memory_bytes
         some_permille, full_permille = memory_stall_permille(used_bytes, self.spec.memory_capacity_bytes)

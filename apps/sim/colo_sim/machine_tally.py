@@ -107,10 +107,12 @@ class Tally:
         limits: Interference,
         other: Counterfactual,
         is_memory_over: bool,
+        is_online_memory_over: bool,
     ) -> None:
         """Set the online demand and the batch use of each zone; online gets the rest of every zone.
 
-        Demand without room in its zone moves to a zone with room: services are not bound to zones. Memory that runs over is harm.
+        Demand without room in its zone moves to a zone with room: services are not bound to zones. Memory that runs over is harm,
+        and none that batch work adds where online work alone is too much for the machine (`is_online_memory_over`).
         """
         got_mcpu = online_mcpu
         is_over = False
@@ -145,7 +147,8 @@ class Tally:
         now_ms = self._node_ms
         felt_now = _Felt(felt, unmet_mcpu, sum(batch_mcpu), is_memory_over)
         is_hurt = _feel(self._with_batch, now_ms, felt_now, demand_mcpu, model)
-        is_hurt_alone = _feel(self._alone, now_ms, _Felt(felt_alone, alone_unmet_mcpu, 0), demand_mcpu, model)
+        felt_alone_now = _Felt(felt_alone, alone_unmet_mcpu, 0, is_online_memory_over)
+        is_hurt_alone = _feel(self._alone, now_ms, felt_alone_now, demand_mcpu, model)
         self._added.feel(now_ms, 0, is_hurt and not is_hurt_alone, 0)
         if other.unreflexed is not batch_mcpu:
             least_mcpu = capacity_mcpu * limits.batch_weight_permille // _PERMILLE
@@ -157,7 +160,7 @@ class Tally:
         _feel(self._unreflexed, now_ms, felt_now, demand_mcpu, model)
         if other.plain:
             self._has_plain = True
-            felt_now = _felt_with(demand_mcpu, online_mcpu, other.plain, capacity_mcpu, model)
+            felt_now = _felt_with(demand_mcpu, online_mcpu, other.plain, capacity_mcpu, model, is_online_memory_over)
             _feel(self._plain, now_ms, felt_now, demand_mcpu, model)
 
     def set_batch(self, shares: Shares, claims: Collection[Claim], quota_mcpu: int | None) -> None:
@@ -242,7 +245,7 @@ def _felt_with(
     batch_mcpu: Sequence[int],
     capacity_mcpu: int,
     model: DelayModel,
-    is_memory_over: bool = False,
+    is_memory_over: bool,
 ) -> _Felt:
     """What online work would feel beside batch work that keeps all of `batch_mcpu`."""
     by_use, by_online_use = model.by_use, model.by_online_use

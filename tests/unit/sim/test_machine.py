@@ -199,6 +199,16 @@ def test_the_largest_batch_replica_is_killed_when_memory_runs_over() -> None:
     assert machine.counters().memory_some_us >= 1_000_000
 
 
+def test_memory_that_online_work_alone_overfills_is_not_what_batch_work_adds() -> None:
+    machine = a_machine(lambda at_ms: OnlineDemand(CPU, (200 if at_ms < 5_000 else 257) * GIB))
+    started(machine)
+    machine.advance(20_000)
+    ledger = machine.ledger()
+    assert ledger.alone.harm_ms == 15_000
+    assert ledger.with_batch.harm_ms == 15_000
+    assert ledger.added_harm_ms == 0
+
+
 def test_memory_pressure_starts_near_the_top() -> None:
     def stall(used_bytes: int) -> int:
         machine = a_machine(OnlineDemand(0, used_bytes))
