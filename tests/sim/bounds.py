@@ -2,13 +2,13 @@
 
 Without faults of the agents online work is hurt for at most one percent of the machines' time, and ten seconds in one piece. A
 world may cut off, stop or kill agents: a reflex that does not run takes nothing back, so that harm lasts for as long as an agent
-may be away beside that, and two percent in all. In a world whose machines live so shortly that one such piece is more than the share,
-it is the piece that counts. Replicas may come back to a node that they left (A -> B -> A) for a reason from
-outside, such as a node that was lost: in one of two moves, and twice in a world of few.
+may be away beside that, and two percent in all. Where machines live so shortly that one such piece is more than the share, the
+piece counts. Replicas may come back to a node that they left (A -> B -> A) for a reason from outside, such as a node that was
+lost: in one of two moves, and twice in a world of few.
 
 The worlds of the first forty seeds came to about half of that at most: 0.9 percent, four seconds in one piece, 6 of 18 moves back
-in a world of two nodes, where every second move is one, and 4 of 31 else. Of 225 later ones one was above the share: 8 s of 492 s in
-pieces of a second, in each of which the kernel killed batch work for memory.
+in a world of two nodes, where every second move is one, and 4 of 31 else. Of 225 later ones one was above the share: 8 s of
+492 s in pieces of a second, in each of which the kernel killed batch work for memory.
 """
 
 from __future__ import annotations
