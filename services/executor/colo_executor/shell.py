@@ -168,15 +168,19 @@ class ExecutorShell:
         metrics.gauge("colo_executor_batch_ceiling_mcpu", "the batch tier's CPU ceiling").set_function(self._ceiling)
         metrics.gauge(
             "colo_executor_unseen_groups_count",
-            "busy groups of online work whose waits for a CPU the kernel does not show",
+            "busy groups of online work whose waits for a CPU neither a pressure file nor their threads show",
         ).set_function(lambda: float(len(self._unseen())))
+        metrics.gauge(
+            "colo_executor_run_queue_groups_count",
+            "groups of online work without a pressure file whose waits for a CPU are read from their threads",
+        ).set_function(self._by_threads)
         metrics.gauge("colo_executor_batch_frozen_count", "1 while all batch work is frozen").set_function(self._frozen)
         ways = metrics.gauge(
             "colo_executor_batch_low_priority_count",
             "1 for how the kernel makes batch work give way to online work",
             ("by",),
         )
-        for way in ("idle", "weight", "nothing"):
+        for way in ("idle", "bvt", "weight", "nothing"):
             ways.labels(way).set_function(partial(self._low_priority, way))
 
     def _read_value(self, field: str) -> float:
@@ -188,6 +192,10 @@ class ExecutorShell:
     def _unseen(self) -> tuple[str, ...]:
         stalls = None if self._reading is None else self._reading.stalls
         return () if stalls is None else stalls.unseen
+
+    def _by_threads(self) -> float:
+        stalls = None if self._reading is None else self._reading.stalls
+        return 0.0 if stalls is None else float(len(stalls.by_threads))
 
     def _frozen(self) -> float:
         return 0.0 if self._reflex is None else float(self._reflex.is_frozen)

@@ -80,13 +80,14 @@ class StallPolicy(Struct, frozen=True, kw_only=True):
 class OnlineStalls(Struct, frozen=True, kw_only=True):
     """How long some thread of each online group has waited for a CPU since the group was made, in us, at one moment.
 
-    `throttled_us` is for how long the group's own quota stopped it; a group that is not listed has none. `unseen` are busy groups
-    of which the kernel does not show it.
+    `throttled_us` is for how long the group's own quota stopped it; a group that is not listed has none. Of the groups `by_threads`
+    it is estimated from their threads (`some_wait_ns`). `unseen` are busy groups of which nothing shows it.
     """
 
     at_ms: int
     total_us: tuple[tuple[str, int], ...]
     throttled_us: tuple[tuple[str, int], ...] = ()
+    by_threads: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
 
 

@@ -1,4 +1,4 @@
-"""The waits of online groups, over files that look like a cgroup v2 tree."""
+"""The waits of online groups, over files that look like a cgroup v2 tree, and from which source a machine has them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from colo_executor.process.stall_reader import StallReader, unified_root
+from colo_executor.cgroup import CgroupTree
+from colo_executor.process.stall_reader import StallReader, stall_reader, unified_root
+from colo_executor.stall import OnlineStalls
 
 PRESSURE = "some avg10=0.00 avg60=0.00 avg300=0.00 total={}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=9\n"
 
@@ -115,3 +117,101 @@ def test_the_mount_is_found_below_the_controllers_of_v1(tmp_path: Path) -> None:
     assert unified_root(str(tmp_path)) == str(tmp_path / "unified")
     (tmp_path / "cgroup.controllers").write_text("cpu")
     assert unified_root(str(tmp_path)) == str(tmp_path)
+
+
+MS = 1_000_000
+
+
+class Kernel:
+    """A machine with one group, web.slice, in which a thread runs and waits for half of the time each."""
+
+    def __init__(self, root: Path, version: int, *, pressure: str, schedstat: str) -> None:
+        self.root, self.version, self.proc = root, version, root / "proc"
+        self._has_schedstat = bool(schedstat)
+        (self.proc / "self").mkdir(parents=True)
+        (self.proc / "self/cgroup").write_text("1:cpu:/\n0::/\n")
+        if schedstat:
+            (self.proc / "self/schedstat").write_text(schedstat)
+        if pressure:
+            (self.proc / "pressure").mkdir()
+            (self.proc / "pressure/cpu").write_text(PRESSURE.format(1))
+        for mount in ("cpu", "cpuacct", "memory") if version == 1 else ():
+            (root / mount / "web.slice").mkdir(parents=True)
+            (root / mount / "cgroup.procs").write_text("")
+        unified = {1: root / "unified", 2: root}[version]
+        if version == 2 or pressure:
+            (unified / "web.slice").mkdir(parents=True)
+            (unified / "cgroup.controllers").write_text("cpu memory\n" if version == 2 else "")
+        if pressure == "of the group":
+            (unified / "web.slice/cpu.pressure").write_text(PRESSURE.format(1))
+        self.at(0)
+
+    def at(self, ms: int) -> int:
+        """Let so much time have passed."""
+        cpu = self.root / "cpu/web.slice" if self.version == 1 else self.root / "web.slice"
+        if self.version == 1:
+            (self.root / "cpuacct/web.slice/cpuacct.usage").write_text(f"{ms * MS // 2}\n")
+            (cpu / "tasks").write_text("7\n")
+            (cpu / "cpu.stat").write_text(f"nr_throttled 3\nthrottled_time {ms * MS // 10}\n")
+        else:
+            (cpu / "cgroup.threads").write_text("7\n")
+            (cpu / "cpu.stat").write_text(f"usage_usec {ms * 500}\nthrottled_usec {ms * 100}\n")
+        if self._has_schedstat:
+            (self.proc / "7").mkdir(exist_ok=True)
+            (self.proc / "7/schedstat").write_text(f"{ms * MS // 2} {ms * MS // 2} 9\n")
+        return ms
+
+    def stalls(self) -> OnlineStalls | None:
+        """What is read after three seconds."""
+        reader = stall_reader(CgroupTree(str(self.root), "colo"), ("colo",), str(self.proc))
+        if reader is None:
+            return None
+        found = None
+        for tick in range(31):
+            found = reader.read(self.at(tick * 100))
+        reader.close()
+        return found
+
+
+BY_THREADS, BY_FILE, UNSEEN = "by threads", "by its file", "unseen"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(
+    ("pressure", "schedstat", "v1", "v2"),
+    [
+        ("of the group", "1 2 3", BY_FILE, BY_FILE),
+        ("of the machine", "1 2 3", BY_THREADS, ""),
+        ("of the machine", "0 0 0", UNSEEN, ""),
+        ("of the machine", "", UNSEEN, ""),
+        ("", "1 2 3", BY_THREADS, BY_THREADS),
+        ("", "0 0 0", None, None),
+        ("", "", None, None),
+    ],
+    ids=[
+        "pressure of groups",
+        "a group outside of version 2",
+        "and threads that tell nothing",
+        "and no times of threads",
+        "no pressure",
+        "no pressure, and threads that tell nothing",
+        "neither",
+    ],
+)
+def test_a_machine_has_the_source_that_its_kernel_gives(
+    tmp_path: Path, version: int, pressure: str, schedstat: str, v1: str | None, v2: str | None
+) -> None:
+    stalls = Kernel(tmp_path, version, pressure=pressure, schedstat=schedstat).stalls()
+    expected = {1: v1, 2: v2}[version]
+    if expected is None:
+        assert stalls is None
+        return
+    assert stalls is not None
+    name = "web.slice"
+    assert (name in stalls.by_threads, name in stalls.unseen) == (expected == BY_THREADS, expected == UNSEEN)
+    if expected == BY_THREADS:
+        # From the first busy second on; its own quota stopped it for a tenth of all the time.
+        assert stalls.total_us == ((name, 1_000_000),)
+        assert stalls.throttled_us == ((name, 300_000),)
+    elif expected == BY_FILE:
+        assert stalls.total_us == ((name, 1),)

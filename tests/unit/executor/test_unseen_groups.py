@@ -1,21 +1,16 @@
-"""Busy pods of cgroup v1 that have no pressure file: over files that look like a hybrid machine, and on this machine's kernel."""
+"""Busy groups that have no pressure file, and whose threads tell of their waits: over files that look like a machine's."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
-from colo_executor.cgroup import CgroupTree
-from colo_executor.process.stall_reader import stall_reader
-from colo_executor.process.unseen_groups import UnseenGroups
-from tests.support.waiting import eventually_blocking
+from colo_executor.process.thread_waits import ThreadWaits
+from colo_executor.process.unseen_groups import UnseenGroups, throttled_us
 
 POD = "kubepods/burstable"
-ROOT = "/sys/fs/cgroup"
+MS = 1_000_000
 
 
 class Hybrid:
@@ -35,9 +30,23 @@ class Hybrid:
         if has_pressure:
             (self.directory / "unified" / group / "cpu.pressure").write_text("some total=1\n")
 
-    def reader(self) -> UnseenGroups:
-        mounts = (str(self.directory / mount) for mount in ("cpu", "cpuacct", "unified"))
-        return UnseenGroups(*mounts, ("colo", "colo-leaving"), proc_root=str(self.directory / "proc"))
+    def thread(self, group: str, number: int, run_ms: int, wait_ms: int = 0) -> None:
+        (self.directory / "cpu" / group / "tasks").write_text(f"{number}\n")
+        (self.directory / f"proc/{number}").mkdir(exist_ok=True)
+        (self.directory / f"proc/{number}/schedstat").write_text(f"{run_ms * MS} {wait_ms * MS} 1\n")
+
+    def reader(self, *, by_threads: bool = False, has_unified: bool = True) -> UnseenGroups:
+        cpu, cpuacct, unified = (str(self.directory / mount) for mount in ("cpu", "cpuacct", "unified"))
+        proc = str(self.directory / "proc")
+        return UnseenGroups(
+            cpu,
+            cpuacct,
+            1,
+            unified if has_unified else None,
+            ("colo", "colo-leaving"),
+            proc_root=proc,
+            threads=ThreadWaits(cpu, 1, proc_root=proc) if by_threads else None,
+        )
 
 
 @pytest.fixture
@@ -84,26 +93,96 @@ def test_what_a_new_group_used_before_and_a_clock_that_steps_back_make_nothing_b
     assert reader.read(2_000) == (POD,)
 
 
-@pytest.mark.kernel
-def test_a_group_under_the_cpu_controller_alone_has_no_pressure_file_on_this_kernel(tmp_path: Path) -> None:
-    pod = CgroupTree(ROOT, f"colo-unseen-{os.getpid()}", controllers={1: ("cpu", "cpuacct"), 2: ("cpu",)})
-    pod.make("")
-    reader = stall_reader(pod, (), "/proc")
-    assert reader is not None
-    process = subprocess.Popen(["sh", "-c", "while :; do :; done"])
-    try:
-        pod.attach("", process.pid)
+def test_a_busy_group_whose_threads_are_known_is_seen_by_them(hybrid: Hybrid) -> None:
+    reader = hybrid.reader(by_threads=True)
+    for second in range(5):
+        hybrid.set(POD, second * 100)
+        hybrid.thread(POD, 10, 5_000 + second * 90, second * 200)
+        assert reader.read(second * 1_000) == ()
+    # Read from its first busy second on, and waits count from there.
+    assert reader.waits_us(4_000) == ((POD, 600_000),)
+    hybrid.set(POD, 400, has_pressure=True)
+    reader.read(5_000)
+    assert reader.waits_us(5_000) == (), "its pressure file tells it better"
 
-        def unseen() -> bool:
-            stalls = reader.read(time.monotonic_ns() // 1_000_000)
-            return stalls is not None and pod.name in stalls.unseen
 
-        if pod.version == 1:
-            eventually_blocking(unseen, "the busy group without a pressure file")
-        else:
-            assert not unseen()
-    finally:
-        process.kill()
-        process.wait()
-        reader.close()
-        assert pod.remove("")
+def test_a_group_of_short_processes_is_unseen_from_its_second_busy_second_on(hybrid: Hybrid) -> None:
+    reader = hybrid.reader(by_threads=True)
+    found = []
+    for second in range(4):
+        hybrid.set(POD, second * 100)
+        # What lives at a listing ran for less than half of what the group used.
+        hybrid.thread(POD, 10, second * 49)
+        found.append(reader.read(second * 1_000))
+    assert found == [(), (), (POD,), (POD,)]
+
+
+def test_a_kernel_that_shows_zeros_leaves_a_busy_group_unseen(hybrid: Hybrid) -> None:
+    reader = hybrid.reader(by_threads=True)
+    for second in range(3):
+        hybrid.set(POD, second * 100)
+        hybrid.thread(POD, 10, 0)
+        found = reader.read(second * 1_000)
+    assert found == (POD,)
+
+
+def test_groups_beyond_those_that_are_read_by_threads_are_unseen(hybrid: Hybrid) -> None:
+    reader = hybrid.reader(by_threads=True)
+    names = [f"kubepods/pod{number:02}" for number in range(66)]
+    for second in range(3):
+        for number, name in enumerate(names):
+            hybrid.set(name, second * 100)
+            hybrid.thread(name, number + 1, second * 100)
+        found = reader.read(second * 1_000)
+    assert found == tuple(names[64:])
+    assert len(reader.waits_us(3_000)) == 64
+
+
+def test_what_hardly_runs_is_read_by_its_threads_and_never_unseen(hybrid: Hybrid) -> None:
+    reader = hybrid.reader(by_threads=True)
+    for second in range(3):
+        for name, number, used_ms in (("kubepods/light", 1, 10), ("kubepods/idle", 2, 9)):
+            hybrid.set(name, second * used_ms)
+            hybrid.thread(name, number, 0)
+        assert reader.read(second * 1_000) == ()
+    assert reader.waits_us(2_000) == (("kubepods/light", 0),)
+
+
+def test_without_a_hierarchy_of_version_2_every_group_is_looked_at(hybrid: Hybrid) -> None:
+    hybrid.set(POD, 0, has_pressure=True)
+    reader = hybrid.reader(by_threads=True, has_unified=False)
+    reader.read(0)
+    hybrid.set(POD, 100, has_pressure=True)
+    hybrid.thread(POD, 10, 90)
+    reader.read(1_000)
+    assert reader.waits_us(1_000) == ((POD, 0),)
+    reader.close()
+    assert reader.waits_us(1_100) == ()
+
+
+def test_closed_files_of_threads_are_opened_again_by_the_next_reading(hybrid: Hybrid) -> None:
+    reader = hybrid.reader(by_threads=True)
+    for second in range(2):
+        hybrid.set(POD, second * 100)
+        hybrid.thread(POD, 10, second * 100)
+        reader.read(second * 1_000)
+    reader.close()
+    reader.read(1_100)
+    assert reader.waits_us(1_100) == ((POD, 0),)
+
+
+@pytest.mark.parametrize(
+    ("text", "us"),
+    [
+        ("nr_periods 10\nnr_throttled 2\nthrottled_time 4567890\n", 4_567),
+        ("usage_usec 1\nnr_periods 10\nthrottled_usec 4567\n", 4_567),
+        ("usage_usec 1\n", 0),
+        ("throttled_time much\n", 0),
+        (None, 0),
+    ],
+    ids=["v1 counts ns", "v2 counts us", "no quota", "no number", "no file"],
+)
+def test_the_time_that_a_quota_stopped_a_group(tmp_path: Path, text: str | None, us: int) -> None:
+    if text is not None:
+        (tmp_path / "cpu.stat").write_text(text)
+    assert throttled_us(str(tmp_path)) == us

@@ -1,13 +1,14 @@
-"""How long online work has waited for a CPU: the pressure files of the control groups that are not batch work."""
+"""How long online work has waited for a CPU: the pressure files of the control groups that are not batch work, or their threads."""
 
 import contextlib
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from colo_executor.cgroup import CgroupTree
 from colo_executor.process.online_groups import group_of_this_process, online_groups
-from colo_executor.process.unseen_groups import UnseenGroups
+from colo_executor.process.thread_waits import ThreadWaits, has_thread_waits
+from colo_executor.process.unseen_groups import UnseenGroups, throttled_us
 from colo_executor.stall import OnlineStalls
 
 __all__ = ["StallReader", "stall_reader", "unified_root"]
@@ -26,36 +27,55 @@ def unified_root(cgroup_root: str) -> str | None:
 
 
 def stall_reader(tree: CgroupTree, own: Collection[str], proc_root: str) -> "StallReader | None":
-    """The reader for the machine of this tree, None where no cgroup v2 is mounted. `own` are the top-level groups of batch work."""
-    unified = unified_root(tree.root)
-    if unified is None:
+    """The reader for the machine of this tree, None where the kernel shows nothing. `own` are the top groups of batch work."""
+    unified, mounts = unified_root(tree.root), tree.hierarchy.mounts
+    has_threads = has_thread_waits(proc_root)
+    if unified is None and not has_threads:
         return None
-    mounts = tree.hierarchy.mounts
-    unseen = (
-        UnseenGroups(mounts["cpu"], mounts["cpuacct"], unified, own, proc_root=proc_root) if tree.version == 1 else None
-    )
-    return StallReader(unified, own, proc_root=proc_root, unseen=unseen)
+    unseen = None
+    # Under v2 every group has a pressure file, or none has.
+    if tree.version == 1 or (has_threads and not _has_pressure(proc_root)):
+        unseen = UnseenGroups(
+            mounts["cpu"],
+            mounts["cpuacct"],
+            tree.version,
+            unified,
+            own,
+            proc_root=proc_root,
+            threads=ThreadWaits(mounts["cpu"], tree.version, proc_root=proc_root) if has_threads else None,
+        )
+    return StallReader(unified, own, proc_root=proc_root, unseen=unseen, has_threads=has_threads)
 
 
 class StallReader:
-    """Reads `cpu.pressure` of the groups of online work at most every 100 ms; lists the groups again every second.
+    """Reads the waits of the groups of online work at most every 100 ms; lists the groups again every second.
 
-    `own` are the top-level groups of batch work, `unseen` finds online work without a pressure file. At most 64 groups are read;
-    processes of the root group have no pressure file.
+    `root` is the hierarchy with pressure files (`cpu.pressure`), of which at most 64 are read; `own` are the top-level groups of
+    batch work. `unseen` finds online work without a pressure file; `has_threads`: its waits are read from its threads, as far as
+    that reaches. Processes of the root group are no group's.
     """
 
-    def __init__(self, root: str, own: Collection[str], *, proc_root: str, unseen: UnseenGroups | None = None) -> None:
+    def __init__(
+        self,
+        root: str | None,
+        own: Collection[str],
+        *,
+        proc_root: str,
+        unseen: UnseenGroups | None = None,
+        has_threads: bool = False,
+    ) -> None:
         self._root = root
         self._own = frozenset(own)
         self._proc_root = proc_root
         self._unseen = unseen
+        self._has_threads = has_threads
         self._fds: dict[str, int] = {}
         self._throttled_us: dict[str, int] = {}
         self._listed_at_ms: int | None = None
         self._last: OnlineStalls | None = None
 
     def read(self, now_ms: int) -> OnlineStalls | None:
-        """The waits of every group; None when the kernel has no pressure files here. Never raises OSError."""
+        """The waits of every group; None when the kernel shows none here. Never raises OSError."""
         if self._last is not None and 0 <= now_ms - self._last.at_ms < _EVERY_MS:
             return self._last
         if self._listed_at_ms is None or not 0 <= now_ms - self._listed_at_ms < _LIST_EVERY_MS:
@@ -66,21 +86,24 @@ class StallReader:
                 self.close()
                 return None
         before = dict(self._last.total_us) if self._last is not None else {}
-        found = []
-        for name, fd in list(self._fds.items()):
-            try:
-                total_us = _some_total_us(os.pread(fd, 256, 0))
-            except (OSError, ValueError):
-                self._drop(name)
-                continue
-            found.append((name, total_us))
+        unseen = () if self._unseen is None else self._unseen.read(now_ms)
+        by_threads = {} if self._unseen is None else dict(self._unseen.waits_us(now_ms))
+        found = {name: total_us for name, total_us in self._read_files() if name not in by_threads} | by_threads
+        for name, total_us in found.items():
             if before.get(name) != total_us:
                 # A quota stops nobody whose threads did not wait, so a second file is read only of groups that did.
-                self._throttled_us[name] = self._read_throttled_us(name)
-        throttled = tuple((name, self._throttled_us[name]) for name, _ in found if self._throttled_us.get(name))
-        unseen = () if self._unseen is None else self._unseen.read(now_ms)
-        found_now = OnlineStalls(at_ms=now_ms, total_us=tuple(found), throttled_us=throttled, unseen=unseen)
-        self._last = found_now if self._has_pressure() else None
+                self._throttled_us[name] = self._read_throttled_us(name, is_by_threads=name in by_threads)
+        for name in self._throttled_us.keys() - found.keys():
+            del self._throttled_us[name]
+        throttled = tuple((name, self._throttled_us[name]) for name in found if self._throttled_us.get(name))
+        found_now = OnlineStalls(
+            at_ms=now_ms,
+            total_us=tuple(found.items()),
+            throttled_us=throttled,
+            unseen=unseen,
+            by_threads=tuple(name for name in by_threads if name not in unseen),
+        )
+        self._last = found_now if self._fds or self._has_threads or _has_pressure(self._proc_root) else None
         return self._last
 
     def __del__(self) -> None:
@@ -92,21 +115,26 @@ class StallReader:
         """Close the open files; the next reading opens them again."""
         for name in list(self._fds):
             self._drop(name)
+        if self._unseen is not None:
+            self._unseen.close()
         self._listed_at_ms = self._last = None
 
-    def _has_pressure(self) -> bool:
-        # A machine without any online group has nothing that could wait, which is not the same as a kernel that cannot tell.
-        return bool(self._fds) or os.path.exists(os.path.join(self._proc_root, "pressure/cpu"))
+    def _read_files(self) -> Iterator[tuple[str, int]]:
+        """The groups with a pressure file and its total."""
+        for name, fd in list(self._fds.items()):
+            try:
+                yield name, _some_total_us(os.pread(fd, 256, 0))
+            except (OSError, ValueError):
+                self._drop(name)
 
-    def _read_throttled_us(self, name: str) -> int:
-        """For how long the group's quota stopped it; 0 where the group has no quota or its file says nothing."""
-        with contextlib.suppress(OSError, ValueError), open(os.path.join(self._root, name, "cpu.stat"), "rb") as file:
-            for line in file:
-                if line.startswith(b"throttled_usec "):
-                    return int(line.split()[1])
-        return 0
+    def _read_throttled_us(self, name: str, *, is_by_threads: bool) -> int:
+        if is_by_threads:
+            return 0 if self._unseen is None else self._unseen.throttled_us(name)
+        return 0 if self._root is None else throttled_us(os.path.join(self._root, name))
 
     def _refresh(self) -> None:
+        if self._root is None:
+            return
         groups = online_groups(self._root, self._own, group_of_this_process(self._proc_root))
         wanted = set(sorted(groups)[:_GROUPS_MOST])
         for name in sorted(self._fds.keys() - wanted):
@@ -118,8 +146,12 @@ class StallReader:
 
     def _drop(self, name: str) -> None:
         with contextlib.suppress(OSError):
-            self._throttled_us.pop(name, None)
             os.close(self._fds.pop(name))
+
+
+def _has_pressure(proc_root: str) -> bool:
+    # A machine without any online group has nothing that could wait, which is not the same as a kernel that cannot tell.
+    return os.path.exists(os.path.join(proc_root, "pressure/cpu"))
 
 
 def _some_total_us(text: bytes) -> int:
