@@ -87,6 +87,12 @@ class Cgroup2Files:
         for path in self.root.rglob(name):
             path.unlink()
 
+    def gains(self, name: str, text: str) -> None:
+        """Let the kernel have such a file in every group, with this text in a new one."""
+        self._files[name] = text
+        for path in self.root.rglob("cgroup.procs"):
+            (path.parent / name).write_text(text)
+
     def _fill(self, directory: Path) -> None:
         for name, text in self._files.items():
             (directory / name).write_text(text)

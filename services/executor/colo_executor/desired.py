@@ -16,7 +16,9 @@ from colo_executor.order import KnobWrite
 
 __all__ = [
     "BATCH",
+    "BATCH_IDENTITY",
     "MID_FACTOR",
+    "ONLINE_IDENTITY",
     "DesiredPolicy",
     "MachineFacts",
     "check_desired",
@@ -24,6 +26,7 @@ __all__ = [
     "given_batch_cpus",
     "huge_page_knobs",
     "huge_page_zones",
+    "identity_knobs",
     "most_mcpu",
     "most_memory_bytes",
     "replica_knobs",
@@ -39,11 +42,16 @@ BATCH: Final = "batch"
 MID_FACTOR: Final = 16
 """Work of the mid tier runs in the batch tier, below all online work, with so many times the weight that its request would have."""
 
+BATCH_IDENTITY: Final = -1
+ONLINE_IDENTITY: Final = 2
+"""The group identities of batch work and of LSE, LSR and LS work that Koordinator writes by default."""
+
 _NO_CPUS: Final = CpuSet()
 
 
 class DesiredPolicy(Struct, frozen=True, kw_only=True):
-    """`idle`: batch work runs only on CPU time that nothing else uses (cpu.idle); a kernel without it uses the least weight.
+    """`idle`: batch work runs only on CPU time that nothing else uses: by cpu.idle, or on a kernel without it by the identities of
+    cpu.bvt_warp_ns; one without either uses the least weight.
 
     `cap_at_request`: a replica may not use more CPU than its request, even when CPU is idle. `pids_most` limits the processes of a
     replica. `swap_most_bytes` is the swap that a batch replica may use beside its limit of memory, UNLIMITED for any amount.
@@ -102,11 +110,24 @@ def tier_knobs(policy: DesiredPolicy, machine: MachineFacts, ceiling_mcpu: int |
     writes.append(KnobWrite(path="", knob=Knob.CPU_WEIGHT, value=WEIGHT_LEAST))
     if policy.idle:
         writes.append(KnobWrite(path="", knob=Knob.CPU_IDLE, value=1))
+    for path in ("", BATCH):
+        writes += identity_knobs(policy, machine, path, BATCH_IDENTITY)
     writes += [KnobWrite(path="", knob=knob, value=0) for knob in (Knob.MEMORY_MIN, Knob.MEMORY_LOW)]
     writes.append(KnobWrite(path=BATCH, knob=Knob.CPU_PERIOD, value=PERIOD_US))
     if ceiling_mcpu is not None:
         writes.append(KnobWrite(path=BATCH, knob=Knob.CPU_QUOTA, value=quota_us(ceiling_mcpu)))
     return tuple(write for write in writes if write.knob in machine.has)
+
+
+def identity_knobs(policy: DesiredPolicy, machine: MachineFacts, path: str, identity: int) -> tuple[KnobWrite, ...]:
+    """The group's identity (cpu.bvt_warp_ns), where batch work is to give way and the kernel has no cpu.idle.
+
+    One of the two is enough, and cpu.idle is the one whose effect is known. With group identities online work is given the one that
+    goes before all others, as Koordinator does, and groups and those in them are given the same.
+    """
+    if not policy.idle or Knob.CPU_IDLE in machine.has or Knob.CPU_BVT not in machine.has:
+        return ()
+    return (KnobWrite(path=path, knob=Knob.CPU_BVT, value=identity),)
 
 
 def replica_knobs(
@@ -127,6 +148,7 @@ def replica_knobs(
         KnobWrite(path=path, knob=Knob.CPUSET_CPUS, value=cpus.format()),
         KnobWrite(path=path, knob=Knob.CPUSET_MEMS, value=mems.format()),
         KnobWrite(path=path, knob=Knob.CPU_WEIGHT, value=replica_weight(placement)),
+        *identity_knobs(policy, machine, path, BATCH_IDENTITY),
         *_memory_knobs(policy, placement, path),
         KnobWrite(path=path, knob=Knob.OOM_GROUP, value=1),
         KnobWrite(path=path, knob=Knob.PIDS_LIMIT, value=policy.pids_most),

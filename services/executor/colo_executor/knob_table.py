@@ -53,6 +53,9 @@ class Knob(StrEnum):
 
     CPU_WEIGHT = "cpu-weight"  # v1 shares, whatever the hierarchy
     CPU_IDLE = "cpu-idle"  # 0 | 1
+    CPU_BVT = (
+        "cpu-bvt"  # group identity: 2 goes before all others, 0 is ordinary, -1 gives way to all that are not negative
+    )
     CPU_PERIOD = "cpu-period-us"
     CPU_QUOTA = "cpu-quota-us"  # UNLIMITED or at least QUOTA_MIN_US, for a period of PERIOD_US
     CPU_BURST = "cpu-burst-us"
@@ -76,6 +79,7 @@ class Unit(StrEnum):
 
     SHARES = "v1 shares"
     FLAG = "0 or 1"
+    IDENTITY = "group identity"
     MICROSECONDS = "us"
     BYTES = "bytes"
     COUNT = "processes"
@@ -89,6 +93,7 @@ class FoundBy(StrEnum):
 
     FILE = "its file is in the executor's own group; before that is made, in a group beside it, else by the kernel's release"
     FILE_ALONE = "its file is in the executor's own group, or in a group beside it; no release of Linux promises it"
+    SWITCH = "its file, as above, and kernel.sched_group_identity_enabled is not 0"
     PROGRAM = "under v1 its file and CAP_SYS_ADMIN; under v2 the kernel takes such a program from this process"
 
 
@@ -133,6 +138,16 @@ KNOB_FILES: Final[Mapping[Knob, KnobFile]] = {
     ),
     Knob.CPU_IDLE: KnobFile(
         controller="cpu", v1="cpu.idle", v2="cpu.idle", unit=Unit.FLAG, least=0, most=1, since=(5, 15)
+    ),
+    # Kernels of Anolis and Alibaba Cloud; no release of Linux.
+    Knob.CPU_BVT: KnobFile(
+        controller="cpu",
+        v1="cpu.bvt_warp_ns",
+        v2="cpu.bvt_warp_ns",
+        unit=Unit.IDENTITY,
+        least=-2,
+        most=2,
+        found_by=FoundBy.SWITCH,
     ),
     Knob.CPU_PERIOD: KnobFile(
         controller="cpu", v1="cpu.cfs_period_us", v2="", unit=Unit.MICROSECONDS, least=1_000, most=_PERIOD_MOST_US

@@ -86,7 +86,8 @@ def text_of(knob: Knob, version: int, value: int | str) -> str:
     if knob is Knob.DEVICES:
         return check_rules(str(value), knob.value)
     number = check_number(knob, version, value)
-    text = KNOB_FILES[knob].word(version) if number == UNLIMITED else str(number)
+    word = KNOB_FILES[knob].word(version)
+    text = word if word and number == UNLIMITED else str(number)
     match knob:
         case Knob.CPU_WEIGHT:
             return text if version == 1 else str(weight_v2(number))

@@ -53,8 +53,10 @@ __all__ = [
 Attempt = tuple[str, int]
 """Replica and number of an attempt."""
 
-LowPriority = Literal["", "idle", "weight"]
-"""`idle`: batch work gets only CPU time that nothing else uses. `weight`: next to none while anything else wants it. "": more."""
+LowPriority = Literal["", "idle", "bvt", "weight"]
+"""`idle`, `bvt`: batch work gets only CPU time that nothing else uses, by cpu.idle or by group identities. `weight`: next to none
+while anything else wants it. "": more.
+"""
 
 
 class FastReading(Struct, frozen=True, kw_only=True):

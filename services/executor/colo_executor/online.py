@@ -30,10 +30,12 @@ from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand, QosClass, check_pair
 from colo_common.model.reasons import Reason
 from colo_executor.desired import (
+    ONLINE_IDENTITY,
     DesiredPolicy,
     MachineFacts,
     huge_page_knobs,
     huge_page_zones,
+    identity_knobs,
     most_mcpu,
     most_memory_bytes,
     replica_quota_us,
@@ -219,7 +221,7 @@ def protected_bytes(policy: DesiredPolicy, hold: CpuHold) -> tuple[int, int]:
 
 
 def online_top_knobs(policy: DesiredPolicy, machine: MachineFacts, holds: Iterable[CpuHold]) -> tuple[KnobWrite, ...]:
-    """Knobs of the online tier's top group: all CPUs and zones, and the sums of what its groups have of weight and protection.
+    """Knobs of the online tier's top group: all CPUs and zones, identity, and the sums of its groups' weight and protection.
 
     A group's memory is protected no further than the memory of the group above it.
     """
@@ -229,6 +231,7 @@ def online_top_knobs(policy: DesiredPolicy, machine: MachineFacts, holds: Iterab
         KnobWrite(path="", knob=Knob.CPUSET_CPUS, value=machine.cpus.format()),
         KnobWrite(path="", knob=Knob.CPUSET_MEMS, value=machine.mems.format()),
         KnobWrite(path="", knob=Knob.CPU_WEIGHT, value=weight_v1(sum(hold.cpu_mcpu for hold in holds))),
+        *identity_knobs(policy, machine, "", ONLINE_IDENTITY),
         KnobWrite(path="", knob=Knob.MEMORY_MIN, value=sum(least for least, _ in protected)),
         KnobWrite(path="", knob=Knob.MEMORY_LOW, value=sum(low for _, low in protected)),
     )
@@ -254,6 +257,7 @@ def online_knobs(
         KnobWrite(path=path, knob=Knob.CPUSET_CPUS, value=cpus.format()),
         KnobWrite(path=path, knob=Knob.CPUSET_MEMS, value=mems.format()),
         KnobWrite(path=path, knob=Knob.CPU_WEIGHT, value=weight_v1(placement.cpu_mcpu)),
+        *identity_knobs(policy, machine, path, ONLINE_IDENTITY),
         KnobWrite(path=path, knob=Knob.MEMORY_LIMIT, value=most_memory_bytes(placement)),
         KnobWrite(path=path, knob=Knob.MEMORY_MIN, value=least),
         KnobWrite(path=path, knob=Knob.MEMORY_LOW, value=low),

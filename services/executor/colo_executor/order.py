@@ -56,6 +56,7 @@ ORDER: Final[Mapping[Knob, OrderRule]] = {
     Knob.CPUSET_MEMS: OrderRule(in_parent=True),
     Knob.CPU_WEIGHT: OrderRule(not_while=Knob.CPU_IDLE),
     Knob.CPU_IDLE: _FREE,
+    Knob.CPU_BVT: _FREE,
     Knob.CPU_PERIOD: OrderRule(in_parent=True, with_=(Knob.CPU_QUOTA,)),
     Knob.CPU_QUOTA: OrderRule(in_parent=True, with_=(Knob.CPU_PERIOD,)),
     Knob.CPU_BURST: OrderRule(below=Knob.CPU_QUOTA),

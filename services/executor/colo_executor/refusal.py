@@ -71,6 +71,10 @@ _OF_FILE: Final[Mapping[str, Mapping[str, str]]] = {
         "EINVAL": "an idle group (cpu.idle) takes no weight; lift idle first",
         "ERANGE": "a weight is from 1 to 10000",
     },
+    "cpu.bvt_warp_ns": {
+        "EINVAL": "an identity is from -2 to 2; where this kernel takes none, because core scheduling is on or the feature is off, "
+        "set process_desired_idle to no",
+    },
     "cpu.idle": {"EINVAL": "idle is 0 or 1, and the root group is never idle"},
     "cpu.max": {
         "EINVAL": "the quota is below the burst (cpu.max.burst) or below 1000 us, or the period is not from 1000 to 1000000 us; "

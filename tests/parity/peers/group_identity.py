@@ -3,7 +3,8 @@
 2 preempts at once, 0 is ordinary, -1 yields to everybody
 (koordinator-sh/koordinator:pkg/koordlet/runtimehooks/hooks/groupidentity/).
 
-For comparing with what others write: no executor writes this file.
+For comparing with what others write: the executor writes the values of this rule's classes by tier, where the kernel has the
+file and no cpu.idle.
 """
 
 from collections.abc import Mapping

@@ -6,9 +6,21 @@ from msgspec.structs import replace
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import ZoneShare
-from colo_common.model.qos import PriorityBand
-from colo_executor.desired import MID_FACTOR, DesiredPolicy, MachineFacts, check_desired, replica_knobs, tier_knobs
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_executor.desired import (
+    BATCH_IDENTITY,
+    MID_FACTOR,
+    ONLINE_IDENTITY,
+    DesiredPolicy,
+    MachineFacts,
+    check_desired,
+    replica_knobs,
+    tier_knobs,
+)
+from colo_executor.kept_cpus import KeptCpus
 from colo_executor.knobs import UNLIMITED, WEIGHT_MOST, Knob
+from colo_executor.online import hold_of, online_knobs, online_top_knobs, pools_of
+from tests.parity.peers.group_identity import ClassIdentity, identity_of_workload, identity_rule
 from tests.support.builders import GIB, a_placement
 
 ALL = frozenset(Knob)
@@ -42,6 +54,40 @@ def test_the_tier_low_priority_to_everything_and_is_filled_before_anything_joins
 def test_files_that_the_kernel_lacks_are_left_out():
     poor = MachineFacts(cpus=MACHINE.cpus, mems=MACHINE.mems, zones=MACHINE.zones, has=frozenset({Knob.CPU_WEIGHT}))
     assert shown(tier_knobs(DesiredPolicy(), poor, None)) == [("", "cpu-weight", 2)]
+
+
+@pytest.mark.parametrize(
+    ("lacking", "idle", "batch", "online"),
+    [
+        pytest.param(set(), True, None, None, id="cpu.idle is enough"),
+        pytest.param({Knob.CPU_IDLE}, True, -1, 2, id="identities where there is no cpu.idle"),
+        pytest.param({Knob.CPU_IDLE}, False, None, None, id="batch work need not give way"),
+        pytest.param({Knob.CPU_IDLE, Knob.CPU_BVT}, True, None, None, id="neither"),
+        pytest.param({Knob.CPU_BVT}, True, None, None, id="no identities"),
+    ],
+)
+def test_groups_have_identities_where_they_alone_let_batch_work_give_way(lacking, idle, batch, online):
+    machine, policy = replace(MACHINE, has=ALL - lacking), DesiredPolicy(idle=idle)
+    placement = replace(a_placement(), qos=QosClass.LS, band=PriorityBand.PROD)
+    hold = hold_of(placement, "web")
+    pools = pools_of(machine.cpus, (hold,), KeptCpus())
+    for group, expected, writes in (
+        ("", batch, tier_knobs(policy, machine, None)),
+        ("batch", batch, tier_knobs(policy, machine, None)),
+        ("batch/x", batch, replica_knobs(policy, machine, a_placement(), "batch/x", None)),
+        ("", online, online_top_knobs(policy, machine, (hold,))),
+        ("ls.x", online, online_knobs(policy, machine, placement, hold, pools, "ls.x")),
+    ):
+        found = [write.value for write in writes if write.knob is Knob.CPU_BVT and write.path == group]
+        assert found == ([] if expected is None else [expected]), group
+
+
+@pytest.mark.parametrize(("qos", "value"), [(QosClass.LSE, 2), (QosClass.LSR, 2), (QosClass.LS, 2), (QosClass.BE, -1)])
+def test_the_identities_are_those_that_koordinator_writes_by_default(qos, value):
+    on = {identity: ClassIdentity(is_enabled=True, identity=identity) for identity in (ONLINE_IDENTITY, BATCH_IDENTITY)}
+    rule = identity_rule(lsr=on[2], ls=on[2], be=on[-1])
+    assert identity_of_workload(rule, qos, "Burstable") == value
+    assert value == (BATCH_IDENTITY if qos is QosClass.BE else ONLINE_IDENTITY)
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,8 @@ def test_the_ends_of_the_range_are_written_and_what_lies_beyond_is_refused(knob,
     for value in (row.least, row.most, *([UNLIMITED] if row.word(version) else [])):
         text_of(knob, version, value)
     beyond = [row.most + 1, row.least - 1 if row.least - 1 != UNLIMITED else UNLIMITED - 1]
-    for value in (*beyond, *([] if row.word(version) else [UNLIMITED]), 1 << 80):
+    is_legal = row.word(version) or row.least <= UNLIMITED
+    for value in (*beyond, *([] if is_legal else [UNLIMITED]), 1 << 80):
         with pytest.raises(InvalidInput) as refused:
             text_of(knob, version, value)
         assert refused.value.field == knob.value
@@ -125,6 +126,16 @@ def test_a_number_beyond_the_range_never_reaches_the_kernel_and_the_file_is_name
             act(KnobWrite(path="", knob=Knob.PIDS_LIMIT, value=1 << 40))
     assert files.writes == []
     assert tree.drifted() == (), "and it is not kept"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("identity", [-2, -1, 0, 1, 2])
+def test_an_identity_is_written_and_read_as_its_number_though_minus_one_means_unlimited_elsewhere(version, identity):
+    text = text_of(Knob.CPU_BVT, version, identity)
+    assert (text, value_of(Knob.CPU_BVT, version, text)) == (str(identity), identity)
+    assert file_of(Knob.CPU_BVT, version) == ("cpu", "cpu.bvt_warp_ns")
+    assert agrees(Knob.CPU_BVT, version, text, f"{identity}\n")
+    assert not agrees(Knob.CPU_BVT, version, text, str(identity + 1))
 
 
 def test_an_idle_groups_weight_reads_as_the_least():

@@ -35,7 +35,10 @@ def cpus(text: str) -> CpuSet:
 
 
 MACHINE = MachineFacts(
-    cpus=cpus("0-15"), mems=cpus("0-1"), zones={0: cpus("0-7"), 1: cpus("8-15")}, has=frozenset(Knob) - {Knob.CPU_IDLE}
+    cpus=cpus("0-15"),
+    mems=cpus("0-1"),
+    zones={0: cpus("0-7"), 1: cpus("8-15")},
+    has=frozenset(Knob) - {Knob.CPU_IDLE, Knob.CPU_BVT},
 )
 
 

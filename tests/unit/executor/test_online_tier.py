@@ -403,3 +403,66 @@ def test_restore_leaves_nothing(bench, files):
 def test_a_node_whose_rules_leave_no_cpu_is_refused(tmp_path, files):
     with pytest.raises(CgroupError, match="of the CPUs 0-7 none is left to batch work"):
         Bench(tmp_path, files, withheld="0-7").ready()
+
+
+BVT = "cpu.bvt_warp_ns"
+
+
+def identities(files: Cgroup2Files) -> dict[str, str]:
+    return {group: files.text(f"{group}/{BVT}") for group in files.groups()}
+
+
+def test_on_a_kernel_with_identities_and_no_idle_class_they_tell_batch_work_from_online_work(tmp_path, files):
+    files.lacks("cpu.idle")
+    files.gains(BVT, "0\n")
+    bench = Bench(tmp_path, files).ready()
+    bench.batch(0, 0)
+    bench.start(0, LS)
+    expected = {
+        "colo": "-1",
+        "colo-online": "2",
+        "colo-online/ls.web.main.0@1": "2",
+        "colo/batch": "-1",
+        "colo/batch/job.main.0@1": "-1",
+    }
+    assert identities(files) == expected
+    files.writes.clear()
+    for group in ("colo", "colo/batch/job.main.0@1"):
+        (files.root / group / BVT).write_text("0\n")
+    (files.root / "colo-online" / BVT).write_text("0\n")
+    back = [*bench.tier.reconcile().knobs, *bench.online.reconcile().knobs]
+    assert {(knob.path, knob.before, knob.value) for knob in back} == {
+        (f"colo/{BVT}", "0", "-1"),
+        (f"colo/batch/job.main.0@1/{BVT}", "0", "-1"),
+        (f"colo-online/{BVT}", "0", "2"),
+    }
+    assert identities(files) == expected
+    files.writes.clear()
+    assert bench.tier.restore() == ()
+    assert [write for write in files.writes if BVT in write] == [f"colo/{BVT} 0", f"colo/batch/{BVT} 0"]
+
+
+@pytest.mark.parametrize(
+    ("has_idle", "desired"), [(True, DesiredPolicy()), (False, DesiredPolicy(idle=False))], ids=["cpu.idle", "not idle"]
+)
+def test_no_identity_is_written_where_the_idle_class_does_it_or_nothing_is_to(tmp_path, files, has_idle, desired):
+    if not has_idle:
+        files.lacks("cpu.idle")
+    files.gains(BVT, "0\n")
+    bench = Bench(tmp_path, files, desired=desired).ready()
+    bench.batch(0, 0)
+    bench.start(0, LS)
+    assert set(identities(files).values()) == {"0"}
+    assert bench.tier.restore() == ()
+    assert not [write for write in files.writes if BVT in write]
+
+
+def test_the_old_identity_of_a_group_that_was_there_is_put_back(tmp_path, files):
+    files.lacks("cpu.idle")
+    files.gains(BVT, "0\n")
+    CgroupTree(str(files.root), "colo").make("")
+    (files.root / "colo" / BVT).write_text("1\n")
+    bench = Bench(tmp_path, files).ready()
+    assert files.text(f"colo/{BVT}") == "-1"
+    assert bench.tier.restore() == ()
+    assert files.text(f"colo/{BVT}") == "1"

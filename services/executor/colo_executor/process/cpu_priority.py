@@ -4,6 +4,7 @@ import os
 from typing import Final
 
 from colo_executor.local import LowPriority
+from colo_executor.process.group_identity import has_group_identity
 from colo_executor.process.kill_tier import SUFFIX
 
 __all__ = ["RATIO_LEAST", "low_priority"]
@@ -17,14 +18,17 @@ by 4 to 7 % (`python -m tests.bench.bench_online`). Under cgroup v2 the least, 1
 _GROUPS_MOST: Final = 256
 
 
-def low_priority(group: str) -> LowPriority:
+def low_priority(group: str, proc_root: str) -> LowPriority:
     """What the files of the batch tier's top group, a directory under the cpu controller, show now.
 
-    "idle": cpu.idle is 1. "weight": no group beside it, but for one of batch work that is being ended, weighs less than
-    `RATIO_LEAST` times what it weighs. "": neither, or it cannot be told, also with more groups beside it than are looked at.
+    "idle": cpu.idle is 1. "bvt": its group identity is negative, and the kernel heeds identities. "weight": no group beside it, but
+    for one of batch work that is being ended, weighs less than `RATIO_LEAST` times what it weighs. "": neither, or it cannot be
+    told, also with more groups beside it than are looked at.
     """
     if _text(group, "cpu.idle") == "1":
         return "idle"
+    if _text(group, "cpu.bvt_warp_ns") in ("-1", "-2") and has_group_identity(proc_root):
+        return "bvt"
     file = "cpu.shares" if os.path.exists(os.path.join(group, "cpu.shares")) else "cpu.weight"
     own = _number(group, file)
     if own < 1:

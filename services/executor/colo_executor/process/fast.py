@@ -164,4 +164,4 @@ class FastReader:
         self._withheld.watch(online & closed.withheld if closed.is_kept else CpuSet())
         self._reserved_mcpu = len(online & closed.withheld) * 1_000
         self._capacity_mcpu = len(online - closed.exclusive) * 1_000
-        self._low_priority = low_priority(self._batch_group) if self._batch_group else ""
+        self._low_priority = low_priority(self._batch_group, self._proc_root) if self._batch_group else ""

@@ -44,6 +44,7 @@ from colo_executor.online import (
 from colo_executor.order import KnobWrite
 from colo_executor.process.device_files import device_knobs
 from colo_executor.process.fast import ClosedCpus, FastReader
+from colo_executor.process.group_identity import heeded_knobs
 from colo_executor.process.kill_tier import SUFFIX
 from colo_executor.process.launch import check_run
 from colo_executor.process.machine import cpu_rows, huge_pages_asked, machine_of
@@ -209,7 +210,8 @@ class ObservingRuntime:
     # ------------------------------------------------------------ inside
 
     def _machine(self) -> MachineFacts:
-        return machine_of(self._policy.sys_root, self._tree.has(), self._tree.huge_page_sizes())
+        has = heeded_knobs(self._tree.has(), self._policy.proc_root)
+        return machine_of(self._policy.sys_root, has, self._tree.huge_page_sizes())
 
     def _pool(self, machine: MachineFacts) -> MachineFacts:
         """The machine as batch work would have it."""

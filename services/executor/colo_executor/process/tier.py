@@ -37,6 +37,7 @@ from colo_executor.old_sets import in_put_back_order
 from colo_executor.order import KnobWrite, cpuset_writes, ordered_writes, quota_writes
 from colo_executor.process.device_files import device_knobs
 from colo_executor.process.found import class_of
+from colo_executor.process.group_identity import heeded_knobs
 from colo_executor.process.kill_tier import CONTROLLERS, SUFFIX, KillTier
 from colo_executor.process.machine import cpu_rows, huge_pages_asked, machine_of, online_cpus
 from colo_executor.process.old_values import OldValues
@@ -111,7 +112,11 @@ class Tier:
         `share` returns the CPUs of the machine that batch work may use. Raises CgroupError when it returns none.
         """
         self._make_top()
-        self.machine = machine_of(self._policy.sys_root, self.tree.has(), self.tree.huge_page_sizes())
+        self.machine = machine_of(
+            self._policy.sys_root,
+            heeded_knobs(self.tree.has(), self._policy.proc_root),
+            self.tree.huge_page_sizes(),
+        )
         self._pool = share(self.machine.cpus)
         if not self._pool:
             raise CgroupError(f"of the CPUs {self.machine.cpus} none is left to batch work")
@@ -637,11 +642,13 @@ class Tier:
         return not any(tree.holds(path) for tree in self._trees()) and bool(self.tree.top_of(path))
 
     def _lift_limits(self) -> None:
-        """Lift the ceiling, the freeze and the idle class: a killed process without CPU does not exit."""
+        """Lift the ceiling, the freeze and what lets batch work give way: a killed process without CPU does not exit."""
         with self._turn:
             for write in (
                 KnobWrite(path=BATCH, knob=Knob.FROZEN, value=0),
                 KnobWrite(path="", knob=Knob.CPU_IDLE, value=0),
+                KnobWrite(path="", knob=Knob.CPU_BVT, value=0),
+                KnobWrite(path=BATCH, knob=Knob.CPU_BVT, value=0),
                 KnobWrite(path=BATCH, knob=Knob.CPU_QUOTA, value=UNLIMITED),
             ):
                 with contextlib.suppress(CgroupError, OSError):
