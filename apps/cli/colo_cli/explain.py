@@ -92,10 +92,15 @@ def _print_amounts(spec: "JobSpec") -> None:
         limits = task.run.limits
         cpu_mcpu, memory_bytes = (limits.cpu_mcpu, limits.memory_bytes) if limits is not None else (0, 0)
         cpu = f"CPU {cpu_text(cpu_mcpu)}" if cpu_mcpu else "CPU none"
-        memory = bytes_text(memory_bytes or task.request.memory_bytes)
+        # Nothing is limited of what runs already, unless the job says so.
+        least_bytes = 0 if task.run.attach else task.request.memory_bytes
+        memory = bytes_text(memory_bytes or least_bytes) if memory_bytes or least_bytes else "none"
         requests = f"CPU {cpu_text(task.request.cpu_mcpu)}, memory {bytes_text(task.request.memory_bytes)}"
         each = f"each of {task.replicas} " if task.replicas > 1 else ""
         print_text(f"{task.name}: {each}requests {requests}; limits {cpu}, memory {memory}")
+        if (attach := task.run.attach) is not None:
+            ends = "a stop ends its processes" if attach.kill_on_stop else "a stop leaves its processes alone"
+            print_text(f"{task.name}: attached to {attach.unit or attach.cgroup}, which somebody else starts; {ends}")
     more = len(spec.tasks) - _TASKS_SHOWN
     if more > 0:
         print(f"and {counted(more, 'task')} more; --output json lists them")

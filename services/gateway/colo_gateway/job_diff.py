@@ -7,7 +7,7 @@ import msgspec
 
 from colo_common.events.requests import JobDetail
 from colo_common.model.quantity import bytes_text, cpu_text, format_mcpu
-from colo_common.model.workload import JobSpec, ResourceLimits, TaskSpec
+from colo_common.model.workload import AttachSpec, JobSpec, ResourceLimits, TaskSpec
 from colo_gateway.replies import FieldChange, RunningJob, TaskDiff, Update
 
 __all__ = ["compare"]
@@ -81,6 +81,7 @@ def _task_fields(task: TaskSpec) -> dict[str, str]:
         "env": _json(dict(sorted(task.run.env.items()))),
         "limits": _limits_text(task.run.limits),
         "directory": task.run.directory or "-",
+        "attach": _attach_text(task.run.attach),
         "work": f"{format_mcpu(task.run.work_mcpu_ms // 1_000)} cpu-s",
         "grace": f"{task.run.grace_ms} ms",
         "max_retry": str(task.max_retry),
@@ -95,6 +96,12 @@ def _limits_text(limits: ResourceLimits | None) -> str:
         return "-"
     cpu = cpu_text(limits.cpu_mcpu) if limits.cpu_mcpu else "-"
     return f"cpu {cpu}, memory {bytes_text(limits.memory_bytes) if limits.memory_bytes else '-'}"
+
+
+def _attach_text(attach: AttachSpec | None) -> str:
+    if attach is None:
+        return "-"
+    return f"{attach.unit or attach.cgroup}{', killed by a stop' if attach.kill_on_stop else ''}"
 
 
 def _json(value: object) -> str:

@@ -8,7 +8,7 @@ from colo_cli import explain
 from colo_cli.client import Client
 from colo_common.events.placement import NodeScore
 from colo_common.events.requests import StoryLine
-from colo_common.model.workload import ResourceLimits, ResourceRequest, RunSpec, TaskSpec
+from colo_common.model.workload import AttachSpec, ResourceLimits, ResourceRequest, RunSpec, TaskSpec
 from colo_gateway.eviction_account import EvictionAccount, NotChosen
 from colo_gateway.replies import ReplicaExplained
 from tests.support.builders import an_eviction
@@ -113,6 +113,23 @@ def test_a_long_story_is_cut_with_a_word_and_keeps_the_submission_and_every_evic
     assert explain.job("job", whole=True) == 0
     whole = capsys.readouterr().out
     assert whole[whole.index("Story") :].count("\n") == 1 + 60
+
+
+def test_work_that_runs_already_has_no_limit_of_the_request(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = ResourceRequest(cpu_mcpu=2_000, memory_bytes=4 << 30)
+    runs = (AttachSpec(unit="shop.service"), AttachSpec(cgroup="web/shop", kill_on_stop=True))
+    tasks = [
+        TaskSpec(name=f"t{number}", replicas=1, request=request, run=RunSpec(attach=attach))
+        for number, attach in enumerate(runs)
+    ]
+    monkeypatch.setattr(Client, "get", lambda *_args, **_given: an_explanation(tasks=tasks))
+    assert explain.job("job") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "t0: requests CPU 2, memory 4Gi; limits CPU none, memory none" in lines
+    assert "t0: attached to shop.service, which somebody else starts; a stop leaves its processes alone" in lines
+    assert "t1: attached to web/shop, which somebody else starts; a stop ends its processes" in lines
 
 
 def test_limits_stand_beside_requests(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import yaml
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_file import check_job_id, job_from_mapping, validate_spec
 from colo_common.model.qos import PriorityBand, QosClass
-from colo_common.model.workload import JobSpec, ResourceLimits, ResourceRequest, RunSpec, TaskSpec
+from colo_common.model.workload import AttachSpec, JobSpec, ResourceLimits, ResourceRequest, RunSpec, TaskSpec
 
 FULL = """
 name: render
@@ -44,8 +44,19 @@ def test_limits_stand_beside_the_request_and_may_be_left_out() -> None:
     assert job_from_mapping(own).tasks[0].run.limits == ResourceLimits(cpu_mcpu=2_000, memory_bytes=4 << 30)
 
 
+def test_work_that_runs_already_is_named_by_its_group_or_its_unit() -> None:
+    by_unit = job_from_mapping(an_attached(attach={"unit": "web@1.service", "kill_on_stop": True}, work="1 cpu-h"))
+    assert by_unit.tasks[0].run.attach == AttachSpec(unit="web@1.service", kill_on_stop=True)
+    by_group = job_from_mapping(an_attached(qos="LSR", attach={"cgroup": "kubepods.slice/pod_1.slice"}))
+    assert by_group.tasks[0].run.attach == AttachSpec(cgroup="kubepods.slice/pod_1.slice")
+
+
 def a_job(**change: Any) -> dict[str, Any]:
     return {"name": "render", "cpu": "2", "memory": "4Gi", "command": ["true"], **change}
+
+
+def an_attached(**change: Any) -> dict[str, Any]:
+    return {"name": "web", "qos": "LS", "cpu": 1, "memory": "1Gi", "attach": {"unit": "web.service"}, **change}
 
 
 def with_task(**change: Any) -> dict[str, Any]:
@@ -150,6 +161,33 @@ MISTAKES: list[tuple[str, Any, str, str]] = [
     ),
     ("limit of what", a_job(limits={"disk": 3}), "limits.disk", "is not a key"),
     ("limit no mapping", a_job(limits=3), "limits", "mapping"),
+    ("attached by what", a_job(command=[], qos="LS", attach={}), "attach", "exactly one of `cgroup` and `unit`"),
+    (
+        "attached by both",
+        with_task(command=None, attach={"cgroup": "web", "unit": "web.service"}),
+        "tasks[0].attach",
+        "exactly one of `cgroup` and `unit`",
+    ),
+    ("attached to a unit of what kind", an_attached(attach={"unit": "web.timer"}), "attach.unit", "must be a .service"),
+    ("attached to the root", an_attached(attach={"cgroup": "/"}), "attach.cgroup", "must be names of letters"),
+    ("attached from the root", an_attached(attach={"cgroup": "/web"}), "attach.cgroup", "must be names of letters"),
+    ("attached above", an_attached(attach={"cgroup": "web/../colo"}), "attach.cgroup", "must be names of letters"),
+    ("attached to many", an_attached(attach={"cgroup": "web/*"}), "attach.cgroup", "must be names of letters"),
+    (
+        "attached and killed how",
+        an_attached(attach={"unit": "a.service", "kill_on_stop": 1}),
+        "attach.kill_on_stop",
+        "true",
+    ),
+    ("attached and what", an_attached(attach={"pid": 1}), "attach.pid", "is not a key here; known keys: cgroup unit"),
+    ("attached and started", an_attached(command=["sleep", "1"]), "command", "must not stand beside `attach`"),
+    ("attached with variables", an_attached(env={"A": "1"}), "env", "must not stand beside `attach`"),
+    ("attached somewhere", an_attached(directory="/srv"), "directory", "must not stand beside `attach`"),
+    ("attached twice", an_attached(replicas=2), "replicas", "must be 1 beside `attach`: the group exists once"),
+    ("attached batch work", an_attached(qos="BE"), "qos", "only online work can be attached"),
+    ("attached work of the mid band", an_attached(band="mid"), "qos", "LS in band prod"),
+    ("attached with devices", an_attached(place={"devices": {"gpu": 1}}), "place.devices", "is given none"),
+    ("attached with pages", an_attached(place={"huge_pages": {"2Mi": "2Mi"}}), "place.huge_pages", "is given none"),
     ("relative directory", a_job(directory="films"), "directory", "must be an absolute path"),
     ("work of the node", a_job(qos="SYSTEM"), "qos", "SYSTEM is the node's own work, which is not placed"),
     ("memory too small", a_job(memory=1024), "memory", "from 1Mi to 16Ti"),

@@ -34,6 +34,7 @@ def planned(path: Path) -> JobPlanned:
 
 # What a machine without devices and labels holds of each task, and why not the rest: example -> task -> (placed, reason).
 PLAIN: dict[str, dict[str, tuple[int, Reason | None]]] = {
+    "attach": {"main": (0, Reason.LABELS_DIFFER)},
     "devices": {"train": (0, Reason.DEVICE_UNKNOWN), "linked": (0, Reason.DEVICE_UNKNOWN)},
     "job": {"main": (4, None)},
     "placed": {"solver": (0, Reason.LABELS_DIFFER), "front": (3, None)},
@@ -47,6 +48,6 @@ def test_every_example_is_planned_to_the_last_replica(path: Path) -> None:
     expected = PLAIN[path.stem]
     assert {task.task: task.placed for task in plan.tasks} == {name: placed for name, (placed, _) in expected.items()}
     assert reasons == {name: [(reason, 1)] if reason else [] for name, (_, reason) in expected.items()}
-    asked = {task["name"]: task["replicas"] for task in yaml.safe_load(path.read_text())["tasks"]}
+    asked = {task.name: task.replicas for task in job_from_mapping(yaml.safe_load(path.read_text())).tasks}
     assert {task.task: task.replicas for task in plan.tasks} == asked
     assert plan.fits is (path.stem == "job")

@@ -6,6 +6,7 @@ from colo_common.events.job import PlacementRequest
 from colo_common.model.freshness import Freshness
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import SENTENCES, Reason
+from colo_common.model.workload import AttachSpec, RunSpec
 from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.placement.filters import ORDER, judge
 from colo_scheduler.requests.request_class import class_of
@@ -75,6 +76,7 @@ def test_a_node_is_refused_for_the_first_reason_that_holds(
     assert reasons(a_cluster(), placement_request) == expected
 
 
+ATTACHED = RunSpec(attach=AttachSpec(unit="web.service"))
 RUNTIMES = {
     "a command on a real node": (False, a_placement_request(run=COMMAND), []),
     "work on a real node": (False, a_placement_request(run=WORK), [Reason.RUNTIME_ABSENT]),
@@ -87,6 +89,8 @@ RUNTIMES = {
         a_placement_request(mcpu=8001, run=WORK),
         [Reason.RUNTIME_ABSENT],
     ),
+    "what runs already on a real node": (False, a_placement_request(run=ATTACHED), []),
+    "what runs already on a simulated node": (True, a_placement_request(run=ATTACHED), [Reason.RUNTIME_ABSENT]),
     "the node's own work on a real node: the class is named": (
         False,
         a_placement_request(qos=QosClass.SYSTEM, run=WORK),

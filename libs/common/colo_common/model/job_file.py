@@ -18,6 +18,7 @@
         env: {LEVEL: "3"}
         work: 30 cpu-min      # what a simulated node does; or work_cpu_seconds: 1800
         grace: 10s            # between SIGTERM and SIGKILL
+        attach: {unit: nginx.service}   # in place of a command: a group that runs already (attach_rules.py)
         max_retry: 2
         min_succeeded: 2
         max_failed: 1
@@ -46,6 +47,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import structs
 
+from colo_common.model.attach_rules import attach_of
 from colo_common.model.constraints import Constraints, CpuBind, CpuExclusive, CpuPolicy
 from colo_common.model.duration import parse_duration_ms
 from colo_common.model.invalid import InvalidInput
@@ -68,7 +70,7 @@ DEFAULT_MEMORY_BYTES: Final = 200 << 20
 
 _JOB_KEYS: Final = ("name", "queue", "tenant", "qos", "band", "priority", "labels", "tasks")
 _TASK_KEYS: Final = (
-    "name", "replicas", "cpu", "memory", "batch-cpu", "batch-memory", "limits", "command", "directory", "env", "work",
+    "name", "replicas", "cpu", "memory", "batch-cpu", "batch-memory", "limits", "command", "directory", "env", "attach", "work",
     "work_cpu_seconds", "grace", "max_retry", "min_succeeded", "max_failed", "place",
 )  # fmt: skip
 _SHORTHAND_KEYS: Final = tuple(key for key in _TASK_KEYS if key != "name")
@@ -169,6 +171,7 @@ def _task(task: Mapping[str, Any], path: str, name: str, qos: QosClass, notes: l
             grace_ms=parse_duration_ms(task.get("grace", 10), f"{path}grace", max_ms=LIMITS.GRACE_MAX_MS),
             limits=_limits(task.get("limits"), f"{path}limits"),
             directory=text_of(task.get("directory", ""), f"{path}directory"),
+            attach=attach_of(task.get("attach"), f"{path}attach"),
         ),
         max_retry=_whole(task, "max_retry", f"{path}max_retry", 0),
         min_succeeded=_whole_or_none(task, "min_succeeded", f"{path}min_succeeded"),

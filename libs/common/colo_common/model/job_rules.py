@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from colo_common.model.attach_rules import check_attach
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.place_rules import check_constraints
 from colo_common.model.qos import QosClass, check_pair
@@ -97,6 +98,7 @@ def validate_spec(spec: JobSpec, *, is_shorthand: bool = False) -> None:
         _check_task(task, path)
         check_constraints(task.constraints, spec.qos, task.request, path)
         _check_limits(task, spec.qos, f"{path}limits")
+        check_attach(task, spec.qos, spec.band, path)
         if task.name in names:
             raise InvalidInput(f"{path}name", "must differ from the names of the other tasks", task.name)
         names.add(task.name)
@@ -157,8 +159,9 @@ def _check_cpu(cpu_mcpu: int, field: str) -> None:
 
 
 def _check_run(run: RunSpec, path: str) -> None:
-    if not run.command and not run.work_mcpu_ms:
-        raise InvalidInput(f"{path}command", "is needed, unless `work` says what a simulated node does", run.command)
+    if not run.command and not run.work_mcpu_ms and run.attach is None:
+        rule = "is needed, unless `attach` names what runs already or `work` says what a simulated node does"
+        raise InvalidInput(f"{path}command", rule, run.command)
     if len(run.command) > LIMITS.COMMAND_MAX:
         raise InvalidInput(f"{path}command", f"must be at most {LIMITS.COMMAND_MAX} arguments", len(run.command))
     if run.command and not run.command[0]:

@@ -5,7 +5,7 @@ from msgspec import Struct, field
 from colo_common.model.constraints import UNCONSTRAINED, Constraints
 from colo_common.model.qos import PriorityBand, QosClass
 
-__all__ = ["JobSpec", "ResourceLimits", "ResourceRequest", "RunSpec", "TaskSpec"]
+__all__ = ["AttachSpec", "JobSpec", "ResourceLimits", "ResourceRequest", "RunSpec", "TaskSpec"]
 
 
 class ResourceRequest(Struct, frozen=True, kw_only=True):
@@ -26,11 +26,23 @@ class ResourceLimits(Struct, frozen=True, kw_only=True):
     memory_bytes: int = 0
 
 
+class AttachSpec(Struct, frozen=True, kw_only=True):
+    """A control group whose processes somebody else started: by `cgroup`, its path below the cgroup root, or by the systemd `unit`.
+
+    Exactly one of both is set. With `kill_on_stop` a stop ends its processes; without, they run on without colo.
+    """
+
+    cgroup: str = ""
+    unit: str = ""
+    kill_on_stop: bool = False
+
+
 class RunSpec(Struct, frozen=True, kw_only=True):
     """What a replica runs: a command on a real machine, or an amount of work on a simulated one; and how far it may go.
 
     `work_mcpu_ms` is CPU time in milli-CPU x ms (one CPU for one second = 1,000,000).
     `grace_ms` is the time between SIGTERM and SIGKILL. `directory` is where the command begins ("": one of its own).
+    `attach`: in place of a command, a group that runs already.
     """
 
     command: tuple[str, ...] = ()
@@ -39,6 +51,7 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     grace_ms: int = 10_000
     limits: ResourceLimits | None = None
     directory: str = ""
+    attach: AttachSpec | None = None
 
 
 class TaskSpec(Struct, frozen=True, kw_only=True):

@@ -130,7 +130,7 @@ def class_of(placement_request: PlacementRequest) -> RequestClass:
         placement_request.qos,
         placement_request.band,
         tuple(sorted(placement_request.avoid)) if placement_request.avoid else (),
-        bool(run.command or reserves),
+        bool(run.command or run.attach or reserves),
         run.work_mcpu_ms >= 1 or bool(reserves),
         None if constraints == UNCONSTRAINED else constraints,
         reserves,
