@@ -14,7 +14,7 @@ from msgspec import Struct
 from colo_collector.core import CollectorCore
 from colo_collector.policy import CollectorPolicy
 from colo_collector.readings import SampleRead, TopologyRead, Unreadable
-from colo_collector.shell import HEARS as COLLECTOR_HEARS
+from colo_collector.shell import collector_hears
 from colo_common.events.effects import RequestReceived, Wake
 from colo_common.events.fact import Fact
 from colo_common.events.registry import REQUESTS
@@ -272,7 +272,7 @@ def test_the_executor_takes_or_refuses(script: list[tuple[int, int, int]]) -> No
 @given(steps)
 def test_the_collector_takes_or_refuses(script: list[tuple[int, int, int]]) -> None:
     shell = Shell(CollectorCore("n1", CollectorPolicy()))
-    play(shell, [TopologyRead, SampleRead, SampleRead, Unreadable, *facts_of(COLLECTOR_HEARS)], script)
+    play(shell, [TopologyRead, SampleRead, SampleRead, Unreadable, *facts_of(collector_hears("n1"))], script)
 
 
 @given(steps)

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 
 from colo_cli.lab_watch import lab_hears
-from colo_collector.shell import HEARS as COLLECTOR_HEARS
+from colo_collector.shell import collector_hears
 from colo_common.adapters.nats_advisories import ADVISORY_SUBJECTS
 from colo_common.adapters.nats_nkey import inbox_of
 from colo_common.adapters.nats_refusals import REFUSALS_SUBJECT
@@ -155,7 +155,7 @@ def _of_nodes(node: str, roles: Sequence[str] = NODE_ROLES) -> tuple[list[str], 
 
     publish = [of_node(row.subject.wildcard(node=_ANY_NODE)) for row in EVENTS if row.owner in roles]
     subscribe = [of_node(spec.subject.wildcard(node=_ANY_NODE)) for spec in REQUESTS if spec.owner in roles]
-    hears = {"collector": COLLECTOR_HEARS, "executor": executor_hears(_ANY_NODE)}
+    hears = {"collector": collector_hears(_ANY_NODE), "executor": executor_hears(_ANY_NODE)}
     for role in (role for role in NODE_ROLES if role in roles):
         for source in sources_of(role, hears[role]):
             if not source.stream:

@@ -8,6 +8,7 @@ from typing import Final, assert_never
 
 import msgspec
 
+from colo_collector.attached_groups import FollowedAttachedGroups
 from colo_collector.business import MetricRule
 from colo_collector.crossing import Crossing, Gauge
 from colo_collector.host_applications import FollowedHostApplications
@@ -18,6 +19,7 @@ from colo_collector.policy import CollectorPolicy
 from colo_collector.pushed import PushDesk
 from colo_collector.readings import PressureRaised, SampleRead, Skip, TopologyRead, Unreadable
 from colo_common.events.effects import Effect, Publish, Reply, RequestReceived, Wake
+from colo_common.events.enforcement import AttachedGroupsChanged
 from colo_common.events.kernel import ListKernelGroups, NodeKernelGroups
 from colo_common.events.metric import PushMetric
 from colo_common.events.node import (
@@ -43,6 +45,7 @@ Event = (
     | Unreadable
     | GroupsRead
     | PolicyChanged
+    | AttachedGroupsChanged
     | RequestReceived
     | Wake
 )
@@ -73,6 +76,7 @@ class CollectorCore:
         self._pushes = PushDesk(metric_rules)
         self._latency_slo = FollowedLatencySlo(policy.online_latency_slo_ms)
         self._host_applications = FollowedHostApplications()
+        self._attached = FollowedAttachedGroups(node)
         self.sample_seq = 0
         self.topology_read: TopologyRead | None = None
         self._published_ms = 0
@@ -101,6 +105,9 @@ class CollectorCore:
                 self._latency_slo.follow(event)
                 self._host_applications.follow(event)
                 return self._follow_policy(now_ms)
+            case AttachedGroupsChanged():
+                attached = self._attached.changed(event)
+                return [] if attached is None else [attached]
             case Wake():
                 return []
             case _:

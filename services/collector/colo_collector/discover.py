@@ -56,7 +56,7 @@ class Workload(Struct, frozen=True, kw_only=True):
 
     `host_revision`: it is a host application, by this revision of the policy since `host_since_ms`, or by the setting (0). The
     `name` of a replica is its attempt ("job/task/0#1"), so that an ending attempt and its successor are two workloads. `pod` is
-    "namespace/name" where a kubelet told it.
+    "namespace/name" where a kubelet told it; `listed` is the name under which the operator lists the group of an attached replica.
     """
 
     name: str
@@ -68,6 +68,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     pod: str = ""
     host_revision: int | None = None
     host_since_ms: int = 0
+    listed: str = ""
 
 
 class CpusetFiles(Struct, frozen=True, kw_only=True):

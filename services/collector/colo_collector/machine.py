@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec import Struct, structs
 
+from colo_collector.attached_groups import SetAttachedGroups, attached_workloads, named_by_others
 from colo_collector.bounded_files import BoundedReader
 from colo_collector.cache_monitor import CacheMonitor
 from colo_collector.capabilities import huge_pages_lacking
@@ -154,6 +155,8 @@ class Machine:
         self._online = (*self._listed, *self._host_of_setting)
         self._declared: SetHostApplications | None = None
         self._left_out_hosts: tuple[str, ...] = ()
+        self._attached: tuple[Workload, ...] = ()
+        self._left_out_attached: tuple[str, ...] = ()
         self._labels = dict(labels)
         self._taints = tuple(taints)
         self._rules = rules
@@ -168,9 +171,8 @@ class Machine:
         self._business: Mapping[str, tuple[BusinessMetric, int]] = {}
         self._windows = UsageWindows()
         self._has_tier = False
-        self._clock = clock
         self._user_hz = user_hz or os.sysconf("SC_CLK_TCK")
-        self._turn = threading.Lock()
+        self._clock, self._turn = clock, threading.Lock()
         self._topology_read: TopologyRead | None = None
         self._delivered: TopologyRead | None = None
         self._assumed: tuple[str, ...] = ()
@@ -191,8 +193,7 @@ class Machine:
         self._spreads_ns: deque[int] = deque(maxlen=_SPREADS_REMEMBERED)
         self._turns = WorkloadTurns(self._user_hz)
         self._node_reading: NodeReading | None = None
-        self._caches = CacheMonitor()
-        self._device_use = DeviceMonitor()
+        self._caches, self._device_use = CacheMonitor(), DeviceMonitor()
         self._network_path = "/proc/1/net/dev" if is_host_mounted else "/proc/net/dev"
 
     def observe(self) -> Observation:
@@ -233,7 +234,8 @@ class Machine:
             if self._capabilities is None:
                 self._probe()
             try:
-                return read_groups(self._reader, self._hierarchy, self._subtree, self._online, request)
+                known = (*without_nested(self._online, self._attached), *self._attached)
+                return read_groups(self._reader, self._hierarchy, self._subtree, known, request)
             except (InvalidInput, OSError) as error:
                 return GroupsRead(request=request, groups=(), faults=(str(error),))
 
@@ -244,6 +246,10 @@ class Machine:
     def set_host_applications(self, declared: SetHostApplications) -> None:
         """Watch these host applications from the next observation on; the counters of those that stay go on."""
         self._declared = declared
+
+    def set_attached_groups(self, attached: SetAttachedGroups) -> None:
+        """Measure these groups as replicas from the next observation on, and as nothing else."""
+        self._attached, self._left_out_attached = attached_workloads(attached.groups, self._subtree)
 
     def set_business(self, metrics: Mapping[str, BusinessMetric], at_ms: int) -> None:
         """Take what workloads say of themselves, by name or pod; `at_ms` is the monotonic time at which its ages were counted.
@@ -286,6 +292,7 @@ class Machine:
         faults += current.faults
         faults += self._missing(current)
         faults += self._left_out_hosts
+        faults += self._left_out_attached
         turned = self._take_turns(dear, current, gathered, faults)
         measurement = measure(
             self._previous,
@@ -482,7 +489,9 @@ class Machine:
             *batch_workloads(listed.get(batch, ()), self._subtree),
             *online_workloads(listed.get(online, ()), self._subtree),
         )
-        wanted = {one.name: one for one in (*replicas, *self._online, *self._of_others(listed))}
+        others = (*self._online, *self._of_others(listed))
+        attached = named_by_others(self._attached, others)
+        wanted = {one.name: one for one in (*replicas, *without_nested(others, attached), *attached)}
         self._workloads = wanted
         for name in [name for name in self._groups if name not in wanted]:
             self._reader.forget(self._groups.pop(name).watched.files.sampled())
@@ -545,7 +554,7 @@ class Machine:
         named = {fault.partition(":")[0] for fault in current.faults}
         return [
             f"{one.name}: there is no control group {one.path}"
-            for one in self._online
+            for one in without_nested(self._online, self._attached)
             if one.name not in current.workload_memory_bytes and one.name not in named
         ]
 

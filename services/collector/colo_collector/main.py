@@ -11,7 +11,7 @@ from colo_collector.kernel_triggers import KernelTriggers, may_set_triggers
 from colo_collector.kubelet_client import KubeletClient
 from colo_collector.metric_scraper import MetricScraper
 from colo_collector.settings import CollectorSettings
-from colo_collector.shell import HEARS, CollectorShell, collector_performer
+from colo_collector.shell import CollectorShell, collector_hears, collector_performer
 from colo_common.events.kernel import ListKernelGroups
 from colo_common.events.metric import PushMetric
 from colo_common.runtime.process import ServiceProcess, run
@@ -48,7 +48,7 @@ async def build(process: ServiceProcess, settings: CollectorSettings) -> None:
         core=core,
         bus=process.bus,
         clock=process.clock,
-        subscriptions=HEARS,
+        subscriptions=collector_hears(settings.node),
         answers=(ListKernelGroups, PushMetric),
         answers_for={"node": settings.node},
         perform=collector_performer(machine, scraper),

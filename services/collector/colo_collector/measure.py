@@ -272,7 +272,8 @@ def _business(
 ) -> BusinessMetric | None:
     """What the workload said of itself, older by the time since; None after a minute without a word."""
     found = metrics.get(workload.pod) if workload.pod else None
-    found = found or metrics.get(workload.name) or (metrics.get(workload.replica) if workload.replica else None)
+    found = found or next((metrics[name] for name in (workload.name, workload.listed) if name in metrics), None)
+    found = found or (metrics.get(workload.replica) if workload.replica else None)
     if found is None:
         return None
     metric, at_ms = found

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 import structlog
 from msgspec import Struct
 
+from colo_collector.attached_groups import SetAttachedGroups
 from colo_collector.host_applications import SetHostApplications
 from colo_collector.kernel_groups import GroupsRead, ReadGroups
 from colo_collector.latency_slo import SetLatencySlo
@@ -17,6 +18,7 @@ from colo_collector.machine import Observation
 from colo_collector.pushed import TakePushed
 from colo_collector.readings import SampleRead, Skip, TopologyRead, Unreadable
 from colo_common.events.effects import Effect
+from colo_common.events.enforcement import AttachedGroupsChanged
 from colo_common.events.policy import PolicyChanged
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.slo import worst_online_violation
@@ -24,9 +26,8 @@ from colo_common.ports import Clock
 from colo_common.runtime.core import Performer, Subscription
 from colo_common.runtime.metrics import Metrics
 
-__all__ = ["HEARS", "CollectorShell", "GroupSource", "MetricDesk", "Sampler", "collector_performer"]
+__all__ = ["CollectorShell", "GroupSource", "MetricDesk", "Sampler", "collector_hears", "collector_performer"]
 
-HEARS: Final = (Subscription(type=PolicyChanged, durable=False, replay=True),)
 _PERIOD_S_MIN: Final = 0.1
 """The shortest real period under a fast clock, because /proc/stat counts in hundredths of a second."""
 _FAULTS_LOGGED: Final = 20
@@ -70,6 +71,10 @@ class GroupSource(Protocol):
         """Watch these host applications from the next observation on."""
         ...
 
+    def set_attached_groups(self, attached: SetAttachedGroups) -> None:
+        """Measure these groups as replicas from the next observation on."""
+        ...
+
     def kernel_groups(self, request: str) -> GroupsRead:
         """Read all control groups. Blocks, and never raises for an unreadable file."""
         ...
@@ -87,6 +92,14 @@ class MetricDesk(Protocol):
         ...
 
 
+def collector_hears(node: str) -> tuple[Subscription, ...]:
+    """The subscriptions of one node's collector: the colocation policy, and what its executor attached, each with the last word."""
+    return (
+        Subscription(type=PolicyChanged, durable=False, replay=True),
+        Subscription(type=AttachedGroupsChanged, parameters={"node": node}, durable=False, replay=True),
+    )
+
+
 def collector_performer(machine: GroupSource, metrics: MetricDesk) -> Performer:
     """Return the performer: ReadGroups reads in a thread, because a machine may have thousands of groups."""
 
@@ -99,6 +112,9 @@ def collector_performer(machine: GroupSource, metrics: MetricDesk) -> Performer:
                 return []
             case SetHostApplications():
                 machine.set_host_applications(effect)
+                return []
+            case SetAttachedGroups():
+                machine.set_attached_groups(effect)
                 return []
             case SetLatencySlo():
                 metrics.set_latency_slo(effect)

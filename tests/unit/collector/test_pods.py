@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from colo_collector.attached_groups import SetAttachedGroups
 from colo_collector.discover import parse_online_groups
 from colo_collector.files import FileReader
 from colo_collector.kubelet_access import KubeletAccess, check_access
@@ -17,6 +18,7 @@ from colo_collector.kubelet_pods import read_pods
 from colo_collector.machine import Machine
 from colo_collector.pods import POD_ROOTS, Pod, check_pod_roots
 from colo_collector.readings import SampleRead
+from colo_common.events.enforcement import AttachedGroup
 from colo_common.events.node import WorkloadUsage
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import PriorityBand, QosClass
@@ -49,7 +51,13 @@ LAYOUTS = {
 
 
 def sampled(
-    root: Path, spec: MachineSpec, *, online: tuple[str, ...] = (), pods: dict[str, Pod] | None = None, **options: Any
+    root: Path,
+    spec: MachineSpec,
+    *,
+    online: tuple[str, ...] = (),
+    pods: dict[str, Pod] | None = None,
+    attached: tuple[AttachedGroup, ...] = (),
+    **options: Any,
 ) -> tuple[WorkloadUsage, ...]:
     tree = MachineTree(spec, root)
     tree.write()
@@ -59,6 +67,7 @@ def sampled(
         reader, subtree="colo", online=parse_online_groups(online, "colo"), labels={}, clock=ManualClock(0), user_hz=100, **options
     )  # fmt: skip
     machine.set_pods(pods or {})
+    machine.set_attached_groups(SetAttachedGroups(groups=attached))
     machine.observe()
     tree.advance(
         1_000, zone_pct={0: 90}, workload_mcpu={one.name: 50 * (n + 1) for n, one in enumerate(spec.workloads)}
@@ -86,6 +95,25 @@ def test_pods_are_found_by_their_paths_in_all_three_trees(
         (f"pod-{A}", QosClass.LSR, PriorityBand.PROD, 50, ""),
         (f"pod-{B}", QosClass.LS, PriorityBand.PROD, 100, "shop/db"),
         (f"pod-{C}", QosClass.BE, PriorityBand.MID, 150, ""),
+    ]
+
+
+def test_what_a_replica_is_attached_to_counts_once_and_keeps_the_name_of_its_pod(tmp_path: Path) -> None:
+    paths = (f"/kubepods/burstable/pod{B}", f"/docker/{CONTAINER}", f"/kubepods/pod{A}")
+    spec = MachineSpec(workloads=tuple(FakeWorkload(f"w{n}", path) for n, path in enumerate(paths)))
+    pod = AttachedGroup(replica="db/main/0", attempt=2, qos=QosClass.LSR, group=paths[0][1:])
+    container = AttachedGroup(replica="web/main/0", attempt=1, qos=QosClass.LS, group=paths[1][1:])
+    found = sampled(
+        tmp_path,
+        spec,
+        online=(f"mine={paths[2]}:LSE",),
+        pods={B: Pod(name="db", namespace="shop")},
+        attached=(pod, container),
+    )
+    assert [(one.workload, one.replica, one.qos, one.cpu_used_mcpu, one.pod) for one in found] == [
+        ("db/main/0#2", "db/main/0", QosClass.LSR, 50, "shop/db"),
+        ("mine", "", QosClass.LSE, 150, ""),
+        ("web/main/0#1", "web/main/0", QosClass.LS, 100, ""),
     ]
 
 

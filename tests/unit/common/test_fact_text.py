@@ -6,6 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from colo_common.events.enforcement import (
+    AttachedGroup,
+    AttachedGroupsChanged,
     DriftCorrected,
     EnforcementChanged,
     KnobValue,
@@ -45,7 +47,7 @@ from colo_common.events.restriction import RestrictionChange, RestrictionsChange
 from colo_common.events.service import DeadLettered
 from colo_common.model.colocation_policy import ColocationPolicy
 from colo_common.model.freshness import Freshness
-from colo_common.model.qos import PriorityBand
+from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.restriction import Restriction, RestrictionKind, RestrictionScope
 from tests.support.builders import a_node, a_placement, an_eviction, decided
@@ -167,6 +169,15 @@ def _moves(*moves: tuple[str, str, str]) -> ReplicasChanged:
             "n1: another program changed 1 kernel file: b/cpu.max was 2, is 1 again",
         ),
         (NodeRecovered(node="n1", running=(("j/main/0", 1),)), "n1: its executor started, 1 replica still runs"),
+        (
+            AttachedGroupsChanged(
+                node="n1",
+                groups=(AttachedGroup(replica="w/main/0", attempt=1, qos=QosClass.LS, group="system.slice/w.service"),),
+            ),
+            "n1: attached: w/main/0 in system.slice/w.service",
+        ),
+        (AttachedGroupsChanged(node="n1"), "n1: nothing is attached"),
+        (replace(ENDED, cause=EndCause.LOST), "j/main/0 ended, and nobody saw how on n1 after 5.0s"),
         (a_node(simulated=True), "n1 is a machine of 32 CPU, 128Gi, 2 zones, simulated"),
         (
             FreshnessChanged(

@@ -5,10 +5,13 @@ from typing import Literal
 from msgspec import Struct
 
 from colo_common.events.fact import Fact
+from colo_common.model.qos import QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.units import Bytes, Mcpu, Ms, NodeName, Number, ReplicaName, Signed
 
 __all__ = [
+    "AttachedGroup",
+    "AttachedGroupsChanged",
     "DriftCorrected",
     "EnforcementChanged",
     "KnobValue",
@@ -28,7 +31,7 @@ class KnobValue(Struct, frozen=True, kw_only=True):
 
 
 class ReplicaStarted(Fact, frozen=True, kw_only=True):
-    """The replica's process runs in its own control group, whose values were read back.
+    """The replica's process runs in its own control group, or in one that it was attached to, whose values were read back.
 
     `again`: it was started before and still runs: it was ordered once more, an executor found it at its start, or no order named it
     for long.
@@ -46,6 +49,8 @@ class ReplicaStarted(Fact, frozen=True, kw_only=True):
 
 class ReplicaEnded(Fact, frozen=True, kw_only=True):
     """The attempt holds nothing on the node any more: its processes have exited and its control group is removed.
+
+    Of an attached group the old values are back; its processes may run on, and `exit_code` is -1.
 
     `exit_code` is the process's, 128 + signal when a signal ended it, and `signal` is that signal (0: none, or an older executor).
     `cpu_used_ms` is CPU time (one CPU for 1 ms = 1), `memory_peak_bytes` the most memory that it had at once (0: not known).
@@ -137,3 +142,23 @@ class NodeRecovered(Fact, frozen=True, kw_only=True):
     node: NodeName
     running: tuple[tuple[ReplicaName, Number], ...]
     remarks: tuple[str, ...] = ()
+
+
+class AttachedGroup(Struct, frozen=True, kw_only=True):
+    """The control group of an attempt that nobody started: `group` is its path below the cgroup root, without a first "/"."""
+
+    replica: ReplicaName
+    attempt: Number
+    qos: QosClass
+    group: str
+
+
+class AttachedGroupsChanged(Fact, frozen=True, kw_only=True):
+    """All control groups of a node that replicas were attached to, which colo did not make.
+
+    Their processes run as somebody else started them; by this fact the collector counts their use as that of the replica. The last
+    one of a node counts; it is published again every few minutes while there are any.
+    """
+
+    node: NodeName
+    groups: tuple[AttachedGroup, ...] = ()

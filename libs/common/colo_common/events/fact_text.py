@@ -7,6 +7,7 @@ import msgspec
 
 from colo_common.events.audit import RequestAudited
 from colo_common.events.enforcement import (
+    AttachedGroupsChanged,
     DriftCorrected,
     EnforcementChanged,
     NodeRecovered,
@@ -116,7 +117,7 @@ _ENDS: Final = {
     EndCause.EVICTED: "was evicted",
     EndCause.STOPPED: "was stopped",
     EndCause.OOM: "ran out of memory",
-    EndCause.LOST: "was lost with its node",
+    EndCause.LOST: "ended, and nobody saw how",
     EndCause.START_FAILED: "could not be started",
 }
 
@@ -266,6 +267,12 @@ def _recovered(fact: NodeRecovered) -> str:
     )
 
 
+def _attached(fact: AttachedGroupsChanged) -> str:
+    """ "node-03: attached: web/main/0 in system.slice/nginx.service"."""
+    groups = [f"{each.replica} in {each.group}" for each in fact.groups]
+    return f"{fact.node}: attached: {several(groups)}" if groups else f"{fact.node}: nothing is attached"
+
+
 def _topology(fact: NodeTopologyReported) -> str:
     topology = fact.topology
     size = f"{cpu_text(topology.cpu_capacity_mcpu)} CPU, {bytes_text(topology.memory_capacity_bytes)}"
@@ -404,6 +411,7 @@ _TEXTS: Final[dict[type[Fact], Callable[..., str]]] = {
     JobSubmitted: _submitted,
     NodeDrained: _drained,
     NodeRecovered: _recovered,
+    AttachedGroupsChanged: _attached,
     NodeTopologyReported: _topology,
     PlacementRefused: _refused,
     PlacementRejected: _rejected,

@@ -9,6 +9,7 @@ from msgspec import Struct
 from colo_common.events import requests as rq
 from colo_common.events.audit import RequestAudited
 from colo_common.events.enforcement import (
+    AttachedGroupsChanged,
     DriftCorrected,
     EnforcementChanged,
     NodeRecovered,
@@ -340,6 +341,13 @@ EVENTS: Final[tuple[Event, ...]] = (
         "executor",
         Stream.RUN,
         "the node follows the restrictions of a revision",
+    ),
+    _event(
+        "evt.enforcement.{node}.attached",
+        AttachedGroupsChanged,
+        "executor",
+        Stream.RUN,
+        "the control groups of others that replicas are attached to",
     ),
     _event(
         "evt.policy.restrictions",
