@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from colo_cli.lab_processes import LabProcesses
-from colo_common.events.enforcement import ReplicaEnded, ReplicaStarted
+from colo_common.events.enforcement import AttachedGroupsChanged, PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.placement import PlacementsDecided
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import Placement, replica_token
@@ -20,6 +20,7 @@ from colo_executor.cgroup import CgroupTree
 from colo_executor.knobs import Knob
 from colo_executor.process.machine import online_cpus
 from tests.support.lab import groups_of
+from tests.support.other_service import other_service
 from tests.support.running import RunningColo
 from tests.support.servers import nats_server, redis_server
 from tests.support.waiting import eventually
@@ -35,6 +36,7 @@ pytestmark = [
 ROOT = "/sys/fs/cgroup"
 NODE = "this-machine"
 SUBTREE = f"colo-whole-{os.getpid()}"
+OTHERS = f"others-whole-{os.getpid()}"
 SERVICES = ("overcommit", "jobs", "scheduler", "gateway", "collector", "executor")
 BATCH = "batch"
 
@@ -53,6 +55,7 @@ async def colo(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runnin
             "COLO_EXECUTOR_PROCESS_SUBTREE": SUBTREE,
             "COLO_EXECUTOR_PROCESS_STATE_DIR": str(directory / "state"),
             "COLO_EXECUTOR_ON_EXIT": "restore",
+            "COLO_EXECUTOR_PROCESS_ATTACH": f"{OTHERS}/*",
             # However busy others keep this machine: the work of this test sleeps.
             "COLO_SCHEDULER_POLICY_LOAD_PROD_CPU_PCT": "0",
             "COLO_SCHEDULER_POLICY_LOAD_PROD_MEMORY_PCT": "0",
@@ -138,3 +141,44 @@ async def test_own_cpus_are_the_kernels_and_batch_work_keeps_off_those_of_lse(co
         return not any(row.holds for row in rows)
 
     await eventually(released, "nothing is held")
+
+
+async def test_a_service_that_runs_already_is_measured_as_a_replica_and_let_go(colo: RunningColo) -> None:
+    with other_service(OTHERS) as service:
+        process, before = service.start(), service.values()
+        job = await colo.submit(
+            {"name": "shop", "qos": "LS", "cpu": "1500m", "memory": "64Mi", "attach": {"cgroup": service.path}}
+        )
+        await colo.reaches(job, "Running")
+        replica = f"{job}/main/0"
+        assert service.tree.read(Knob.CPU_WEIGHT, "web") >= 1_500
+
+        async def measured() -> list[Any]:
+            workloads = (await colo.get(f"/v1/nodes/{NODE}"))["node"]["workloads"]
+            return [one for one in workloads if one.get("replica") == replica]
+
+        (shown,) = await eventually(measured, "the collector measures the group as the replica")
+        assert (shown["workload"], shown["qos"]) == (f"{replica}#1", "LS")
+        attached = (await colo.facts(AttachedGroupsChanged, "colo.v1.evt.enforcement.*.attached"))[-1]
+        assert [(each.replica, each.group) for each in attached.groups] == [(replica, service.path)]
+        # A job that asks for the same group is refused by the node, and waits.
+        twin = await colo.submit(
+            {"name": "twin", "qos": "LS", "cpu": "100m", "memory": "64Mi", "attach": {"cgroup": service.path}}
+        )
+
+        async def refused() -> list[PlacementRefused]:
+            facts = await colo.facts(PlacementRefused, "colo.v1.evt.enforcement.*.refused")
+            return [fact for fact in facts if fact.job == twin]
+
+        assert "is attached already" in (await eventually(refused, "the node refuses the twin"))[0].detail
+        for each in (twin, job):
+            assert (await colo.call("DELETE", f"/v1/jobs/{each}")).status == 200
+            await colo.reaches(each, "Terminated")
+        assert service.values() == before
+        assert process.poll() is None, "it runs on"
+
+        async def let_go() -> bool:
+            facts = await colo.facts(AttachedGroupsChanged, "colo.v1.evt.enforcement.*.attached")
+            return facts[-1].groups == ()
+
+        await eventually(let_go, "the collector is told")

@@ -29,7 +29,7 @@ class AttemptPhase(StrEnum):
 
 
 class ReplicaAttempt(Struct, frozen=True, kw_only=True):
-    """The core's state of an active attempt. `next_kill_ms` None: no SIGKILL is due."""
+    """The core's state of an active attempt. `next_kill_ms` None: no SIGKILL is due. `group`: the group that it is attached to."""
 
     placement: Placement
     phase: AttemptPhase
@@ -39,6 +39,7 @@ class ReplicaAttempt(Struct, frozen=True, kw_only=True):
     stop: StopIntent | None = None
     next_kill_ms: int | None = None
     kills: int = 0
+    group: str = ""
 
 
 def job_of(replica: str) -> str:

@@ -171,6 +171,12 @@ class CgroupTree:
         except FileNotFoundError:
             return False
 
+    def identity(self, group: str) -> int:
+        """The kernel's number of the group, which no later group of that name has; 0 where it does not exist."""
+        with contextlib.suppress(FileNotFoundError), self._dir(self.hierarchy.mounts["cpu"], group) as fd:
+            return os.fstat(fd).st_ino
+        return 0
+
     def lock(self) -> int:
         """A descriptor that locks the subtree to this process until it is closed, or -1 where the subtree does not exist.
 

@@ -1,5 +1,6 @@
 """The executor core: turns commands and results into launches, signals and facts about the attempts of one node."""
 
+from collections.abc import Sequence
 from typing import Literal, assert_never
 
 from msgspec import Struct
@@ -18,6 +19,7 @@ from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.received_fences import ReceivedFences
 from colo_common.model.slo import worst_online_violation
+from colo_executor.attached_groups import AttachedGroups
 from colo_executor.attempt import KILL_RETRY_MS, KILLS_MOST, AttemptPhase, ReplicaAttempt, job_of, refusal_of, signal_of
 from colo_executor.ceiling_publisher import CeilingPublisher
 from colo_executor.drift import DriftReporter
@@ -120,6 +122,7 @@ class Executor:
         self.ended = Ended(policy.ended_kept)
         self.suspension = Suspension(node)
         self._unconfirmed = Unconfirmed(policy.unconfirmed_ms)
+        self._attached = AttachedGroups(node)
         self._drifts = DriftReporter(node)
         self._publisher = CeilingPublisher(
             node, band_pct=policy.publish_band_pct, interval_ms=policy.publish_interval_ms
@@ -174,7 +177,7 @@ class Executor:
                     *self.suspension.wake(self.active, now_ms),
                     *self._kill_due(now_ms),
                     *self._publisher.publish_due(self._has_batch(), now_ms),
-                    *(self._started(self.active[name], again=True) for name in self._unconfirmed.due(now_ms)),
+                    *self._started_again([self.active[name] for name in self._unconfirmed.due(now_ms)], now_ms),
                 ]
             case _:
                 assert_never(event)
@@ -277,7 +280,7 @@ class Executor:
         if active is not None and active.placement.attempt == placement.attempt:
             if active.phase is AttemptPhase.RUNNING:
                 self._unconfirmed.confirm(placement.replica, now_ms)
-            return [] if active.phase is AttemptPhase.LAUNCHING else [self._started(active, again=True)]
+            return [] if active.phase is AttemptPhase.LAUNCHING else self._started_again([active], now_ms)
         if waiting is not None and waiting.attempt == placement.attempt:
             return []
         refusal = refusal_of(placement, self.node)
@@ -373,11 +376,19 @@ class Executor:
             return []
         intent = active.stop
         active = replace(
-            active, phase=AttemptPhase.RUNNING, since_ms=now_ms, pid=event.pid, knobs=event.knobs, stop=None
+            active,
+            phase=AttemptPhase.RUNNING,
+            since_ms=now_ms,
+            pid=event.pid,
+            knobs=event.knobs,
+            stop=None,
+            group=event.group,
         )
         self.active[event.replica] = active
         self._unconfirmed.confirm(event.replica, now_ms)
         effects: list[Effect] = [self._started(active)]
+        if active.group:
+            effects += self._attached.follow(self.active, now_ms)
         if intent is not None:
             return effects + self._stop_active(event.replica, active, intent)
         # A job may be paused, or the node quiesced, while its replica was being started.
@@ -414,7 +425,8 @@ class Executor:
             signal=signal_of(event.exit_code),
             memory_peak_bytes=event.memory_peak_bytes,
         )
-        return self._end(fact, now_ms) + self._next(event.replica, now_ms)
+        attached = self._attached.follow(self.active, now_ms) if active.group else []
+        return [*self._end(fact, now_ms), *attached, *self._next(event.replica, now_ms)]
 
     @staticmethod
     def _cause(event: ReplicaExited, active: ReplicaAttempt) -> EndCause:
@@ -439,7 +451,11 @@ class Executor:
         for found in event.replicas:
             placement = replace(found.placement, node=self.node)
             active = ReplicaAttempt(
-                placement=placement, phase=AttemptPhase.RUNNING, since_ms=found.launched_at_ms, pid=found.pid
+                placement=placement,
+                phase=AttemptPhase.RUNNING,
+                since_ms=found.launched_at_ms,
+                pid=found.pid,
+                group=found.group if found.alive else "",
             )
             self.active[placement.replica] = active
             if found.alive:
@@ -453,6 +469,7 @@ class Executor:
         alive = tuple((found.placement.replica, found.placement.attempt) for found in event.replicas if found.alive)
         recovered = NodeRecovered(at_ms=now_ms, node=self.node, running=alive, remarks=event.remarks)
         effects.insert(0, Publish(fact=recovered, id=f"executor:recovered:{self.node}:{now_ms}"))
+        effects += self._attached.follow(self.active, now_ms, again=event.attaches)
         effects += self.suspension.adopted(event, self.active, now_ms)
         for placement in event.waiting:
             effects += self._apply(placement, 0, now_ms)
@@ -475,6 +492,11 @@ class Executor:
         )
         key = attempt_key(placement.replica, placement.attempt)
         return Publish(fact=fact, id=f"executor:started:{self.node}:{key}", traceparent=placement.traceparent)
+
+    def _started_again(self, attempts: Sequence[ReplicaAttempt], now_ms: int) -> list[Effect]:
+        is_due = any(attempt.group for attempt in attempts)
+        attached = self._attached.follow(self.active, now_ms, again=True) if is_due else []
+        return [*(self._started(attempt, again=True) for attempt in attempts), *attached]
 
     def _refuse(self, placement: Placement, reason: Reason, detail: str, now_ms: int) -> list[Effect]:
         fact = PlacementRefused(

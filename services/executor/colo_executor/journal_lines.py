@@ -22,6 +22,7 @@ from colo_executor.located_devices import DeviceAddress
 
 __all__ = [
     "Accepted",
+    "AttachedTo",
     "Booted",
     "Created",
     "Entry",
@@ -67,10 +68,25 @@ class Accepted(Struct, frozen=True, kw_only=True, tag="accepted"):
     placement: Placement
 
 
+class AttachedTo(Struct, frozen=True, kw_only=True):
+    """A group that somebody else made, and what it had used before: `group` is its path below the cgroup root.
+
+    `identity` is the kernel's number of it in boot `boot_id`: a later group of that name is another one.
+    """
+
+    group: str
+    identity: int
+    boot_id: str
+    cpu_used_us: int = 0
+    oom_kills: int = 0
+    memory_peak_bytes: int = 0
+
+
 class Launched(Struct, frozen=True, kw_only=True, tag="launched"):
     """A process whose command is about to start. `start_ticks` (/proc/PID/stat field 22) rules out a later process of that pid.
 
-    `devices` are the rules of the device files that it may open, "" without any.
+    `devices` are the rules of the device files that it may open, "" without any. `attached`: nothing is started, and the group's
+    first value is about to be written; `pid` is then one of its processes.
     """
 
     placement: Placement
@@ -78,6 +94,7 @@ class Launched(Struct, frozen=True, kw_only=True, tag="launched"):
     start_ticks: int
     at_ms: int
     devices: str = ""
+    attached: AttachedTo | None = None
 
 
 class Stopping(Struct, frozen=True, kw_only=True, tag="stopping"):

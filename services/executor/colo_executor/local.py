@@ -245,12 +245,13 @@ class RememberEnd(Struct, frozen=True, kw_only=True):
 
 
 class ReplicaLaunched(Struct, frozen=True, kw_only=True):
-    """The attempt's process runs in its control group; `knobs` were read back."""
+    """The attempt's process runs in its control group; `knobs` were read back. `group` is that of an attached one."""
 
     replica: str
     attempt: int
     pid: int = 0
     knobs: tuple[KnobValue, ...] = ()
+    group: str = ""
 
 
 class SuspendReplicas(Struct, frozen=True, kw_only=True):
@@ -344,20 +345,22 @@ class Drift(Struct, frozen=True, kw_only=True):
 
 
 class AdoptedReplica(Struct, frozen=True, kw_only=True):
-    """A journaled attempt that was launched. When it is not `alive`, its ReplicaExited follows."""
+    """A journaled attempt that was launched. When it is not `alive`, its ReplicaExited follows. `group`: as of ReplicaLaunched."""
 
     placement: Placement
     pid: int
     launched_at_ms: int
     alive: bool = True
     stop: StopIntent | None = None
+    group: str = ""
 
 
 class Adopted(Struct, frozen=True, kw_only=True):
     """What a start finds: attempts that were launched, waiting placements, and ends that may not have been published.
 
     `restrictions` are those of table `revision` that concern the node. `terms` has for each kind of order the newest term that gave
-    one. `remarks` say what of it was not as it should be.
+    one. `remarks` say what of it was not as it should be. `attaches`: groups of others may be attached here, so that somebody may
+    believe of an earlier one that it is.
     """
 
     replicas: tuple[AdoptedReplica, ...] = ()
@@ -367,3 +370,4 @@ class Adopted(Struct, frozen=True, kw_only=True):
     restrictions: tuple[Restriction, ...] = ()
     terms: tuple[tuple[OrderKind, int], ...] = ()
     remarks: tuple[str, ...] = ()
+    attaches: bool = False

@@ -9,6 +9,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.model.withheld import withheld_cpus
 from colo_common.runtime.settings import Common
+from colo_executor.attach import check_attachable
 from colo_executor.core import ExecutorPolicy
 from colo_executor.desired import check_desired
 from colo_executor.freeze import FreezePolicy
@@ -91,6 +92,7 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
         check_patterns(self.process.device_files, "process_device_files")
         check_users(self.process.users, account_of_name)
         check_unmanaged(self.process.unmanaged, self.process.subtree, "process_unmanaged")
+        check_attachable(self.process.attach, self.process.subtree, "process_attach")
         self.reflex_policy().validate()
         for name in ("reserved_cpus", "kubelet_reserved_cpus", "system_cpus"):
             CpuSet.parse(getattr(self.rules, name), f"rules_{name}")

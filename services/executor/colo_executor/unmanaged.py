@@ -18,6 +18,7 @@ __all__ = [
     "check_unmanaged",
     "unmanaged_knobs",
     "unmanaged_values",
+    "with_better",
     "with_groups_above",
 ]
 
@@ -100,6 +101,20 @@ def _check_memory(each: UnmanagedGroup, where: str) -> None:
             raise InvalidInput(f"{where}.{name}", f"must be 0 or at least {_LEAST_BYTES}, and at most {most}", value)
         if each.memory_most_bytes and value > each.memory_most_bytes:
             raise InvalidInput(f"{where}.{name}", "must be at most memory_most_bytes", value)
+
+
+def with_better(each: UnmanagedGroup, other: UnmanagedGroup) -> UnmanagedGroup:
+    """The first one with the floors of the other one where these are higher, and its ceilings and CPUs where it has none itself."""
+    return replace(
+        each,
+        weight_least=max(each.weight_least, other.weight_least),
+        cpu_most_mcpu=each.cpu_most_mcpu or other.cpu_most_mcpu,
+        memory_most_bytes=each.memory_most_bytes or other.memory_most_bytes,
+        cpus=each.cpus or other.cpus,
+        clear_of_own_cpus=each.clear_of_own_cpus or other.clear_of_own_cpus,
+        memory_low_bytes=max(each.memory_low_bytes, other.memory_low_bytes),
+        memory_min_bytes=max(each.memory_min_bytes, other.memory_min_bytes),
+    )
 
 
 def with_groups_above(groups: Sequence[UnmanagedGroup]) -> tuple[UnmanagedGroup, ...]:

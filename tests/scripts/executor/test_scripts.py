@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from colo_common.events.effects import Publish, Wake
 from colo_common.events.enforcement import (
+    AttachedGroupsChanged,
     DriftCorrected,
     EnforcementChanged,
     KnobValue,
@@ -215,8 +216,13 @@ class Conversation:
         return LeaseRenewed(node=NODE, sample_seq=1, batch_cpu_mcpu=0, lease_ms=args.number("ms", 15_000))
 
     def _launched(self, args: Args) -> ReplicaLaunched:
-        args.only("attempt", "pid")
-        return ReplicaLaunched(replica=args.word(0), attempt=args.number("attempt", 1), pid=args.number("pid", 77))
+        args.only("attempt", "pid", "group")
+        return ReplicaLaunched(
+            replica=args.word(0),
+            attempt=args.number("attempt", 1),
+            pid=args.number("pid", 77),
+            group=args.text("group", ""),
+        )
 
     def _failed(self, args: Args) -> LaunchFailed:
         args.only("attempt", "reason")
@@ -239,10 +245,15 @@ class Conversation:
         )
 
     def _adopted(self, args: Args) -> Adopted:
-        args.only("alive", "dead", "stopping", "waiting", "paused", "stops", "evicts")
+        args.only("alive", "dead", "stopping", "waiting", "paused", "stops", "evicts", "group", "attaches")
         replicas = [
             AdoptedReplica(
-                placement=a_placement(name), pid=7, launched_at_ms=self.now_ms, alive=key != "dead", stop=stop
+                placement=a_placement(name),
+                pid=7,
+                launched_at_ms=self.now_ms,
+                alive=key != "dead",
+                stop=stop,
+                group=args.text("group", ""),
             )
             for key, stop in (("alive", None), ("dead", None), ("stopping", self._intent()))
             if (name := args.text(key, ""))
@@ -258,6 +269,7 @@ class Conversation:
             ),
             revision=3 if "paused" in args.named else 0,
             restrictions=restrictions_changed(words, self.now_ms).restrictions,
+            attaches=args.number("attaches", 0) == 1,
         )
 
     def _report(self, args: Args) -> NodeTopologyReported:
@@ -407,6 +419,10 @@ def _fact(fact) -> str:
         case RestrictionsApplied():
             failed = f" failed={','.join(fact.failed)}" if fact.failed else ""
             return f"restrictions {fact.revision} applied, {fact.suspended} suspended{failed}"
+        case AttachedGroupsChanged():
+            return "attached " + ",".join(
+                f"{each.qos.value}:{each.replica}#{each.attempt}={each.group}" for each in fact.groups
+            )
         case NodeRecovered():
             return "recovered " + ",".join(f"{replica}#{attempt}" for replica, attempt in fact.running)
         case _:

@@ -16,7 +16,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
-from colo_common.model.workload import RunSpec
+from colo_common.model.workload import AttachSpec, RunSpec
 from colo_common.runtime.metrics import Metrics
 from colo_executor.cgroup import CgroupTree
 from colo_executor.cgroup_hierarchy import find_hierarchy
@@ -181,6 +181,34 @@ async def test_it_says_what_it_would_make_write_and_start(files: Cgroup2Files, t
     assert "sleep 3600 in colo/batch/job.main.0@1 with cpuset.cpus=0-3, cpuset.mems=0, cpu.weight=" in batch.detail
     assert " in colo-online/ls.web.main.0@1 with " in online.detail
     assert absent.detail.startswith("would be refused here: run.command[0]: must be a program that exists")
+
+
+ATTACHED = (
+    "would attach system.slice/web.service with system.slice/memory.low=1073741824, "
+    "system.slice/web.service/cpu.weight=157, system.slice/web.service/memory.low=1073741824"
+)
+
+
+@pytest.mark.parametrize(
+    ("attach", "says"),
+    [
+        (AttachSpec(cgroup="system.slice/web.service"), ATTACHED),
+        (AttachSpec(unit="web.service"), ATTACHED),
+        (AttachSpec(cgroup="system.slice/db.service"), "would be refused here: there is no control group"),
+        (AttachSpec(cgroup="system.slice"), "would be refused here: system.slice is none of the groups"),
+    ],
+)
+async def test_it_says_what_it_would_write_to_a_group_that_it_would_attach(
+    files: Cgroup2Files, tmp_path: Path, attach: AttachSpec, says: str
+) -> None:
+    (files.root / "system.slice/web.service").mkdir()
+    files._fill(files.root / "system.slice/web.service")
+    before = contents([files.root])
+    runtime = ObservingRuntime(replace(settings_of(files, tmp_path), attach=("system.slice/*.service",)))
+    failed = await runtime.launch(replace(ONLINE, cpu_mcpu=4_000, run=RunSpec(attach=attach)), 1)
+    await runtime.close()
+    assert (failed.reason, failed.detail.startswith(says)) == (Reason.NODE_OBSERVES, True), failed.detail
+    assert contents([files.root]) == before
 
 
 def test_it_does_not_begin_where_work_of_colo_runs(files: Cgroup2Files, tmp_path: Path) -> None:

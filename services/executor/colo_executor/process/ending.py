@@ -13,6 +13,7 @@ from msgspec import Struct
 from colo_common.model.placement import Placement
 from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.local import ReplicaExited
+from colo_executor.process.attached_use import AttachedUse
 from colo_executor.process.launch import attempt_dir, exit_status
 from colo_executor.process.output import OUTPUTS
 
@@ -24,7 +25,10 @@ _STUCK_AFTER_S: Final = 10.0
 
 
 class RunningAttempt(Struct, kw_only=True):
-    """An attempt with a group in `tree`. `pid` is its first process, 0 when none is known; `pidfd` -1 when nobody watches it."""
+    """An attempt with a group in `tree`. `pid` is its first process, 0 when none is known; `pidfd` -1 when nobody watches it.
+
+    `attached`: the group and its processes are somebody else's.
+    """
 
     placement: Placement
     token: str
@@ -32,6 +36,7 @@ class RunningAttempt(Struct, kw_only=True):
     group: str
     pid: int
     pidfd: int = -1
+    attached: AttachedUse | None = None
 
 
 class Ending:
@@ -105,6 +110,8 @@ class Ending:
                 self._log.warning("replica-stuck", group=running.group, what=what)
 
     def _account(self, running: RunningAttempt) -> ReplicaExited:
+        if running.attached is not None:
+            return running.attached.exited(running.placement)
         tree, group = running.tree, running.group
         directory = attempt_dir(self._output_dir, running.token)
         exit_code = exit_status(directory, running.pid)

@@ -10,6 +10,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement, replica_token
 from colo_common.model.reasons import Reason
+from colo_executor.attach import AttachRefused, attached_values
 from colo_executor.batch_cpus import check_given
 from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.desired import BATCH, MachineFacts, replica_knobs, tier_knobs
@@ -42,6 +43,7 @@ from colo_executor.online import (
     pools_of,
 )
 from colo_executor.order import KnobWrite
+from colo_executor.process.attach_group import checked_path
 from colo_executor.process.device_files import device_knobs
 from colo_executor.process.fast import ClosedCpus, FastReader
 from colo_executor.process.group_identity import heeded_knobs
@@ -51,6 +53,7 @@ from colo_executor.process.machine import cpu_rows, huge_pages_asked, machine_of
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.sibling_cgroups import SiblingCgroups
 from colo_executor.process.stall_reader import stall_reader
+from colo_executor.process.systemd_units import units_of_this_machine
 from colo_executor.process.tier import ONLINE_SUFFIX, group_of
 from colo_executor.process.unmanaged import UnmanagedTier
 from colo_executor.suppress_cpus import narrowed
@@ -83,6 +86,7 @@ class ObservingRuntime:
         self._tree = self._open(policy.subtree)
         self._online = self._open(f"{policy.subtree}{ONLINE_SUFFIX}")
         self._unmanaged = UnmanagedTier(policy.unmanaged, self._open)
+        self._units = units_of_this_machine(policy.cgroup_root, lambda path, value: None)
         self._ceiling_mcpu: int | None = None
         leaving = self._open(f"{policy.subtree}{SUFFIX}")
         here = [*self._tree.children(BATCH), *self._online.children(""), *leaving.children("")]
@@ -259,16 +263,31 @@ class ObservingRuntime:
 
     def _would_launch(self, placement: Placement) -> str:
         try:
+            if placement.run.attach is not None:
+                return self._would_attach(placement)
             command = check_run(placement, self._policy.command_prefix, self._policy.path)
             machine = self._machine()
             check_shares(placement, (), huge_pages_asked(self._policy.sys_root, placement, machine.huge_page_sizes))
             group, writes = self._would_put(placement, machine)
             values = ", ".join(_words_of(tree, write) for tree, write in writes if not _is_new_groups_own(tree, write))
-        except (CgroupError, CpusRefused, InvalidInput, OSError, ShareRefused, ValueError) as error:
+        except (AttachRefused, CgroupError, CpusRefused, InvalidInput, OSError, ShareRefused, ValueError) as error:
             return f"would be refused here: {error}"
         words = " ".join((*self._policy.command_prefix, *command))
         words = words if len(words) <= _WORDS_MOST else f"{words[:_WORDS_MOST]}..."
         return f"would run {words} in {group} with {values}"
+
+    def _would_attach(self, placement: Placement) -> str:
+        """What would be written to a group that runs already. Its CPUs are left out: other work of colo decides of them."""
+        path = checked_path(placement, self._policy, self._tree, self._units, ())
+        top, _, group = path.partition("/")
+        if not self._open(top).exists(group):
+            raise AttachRefused(f"there is no control group {path} under the cpu controller of this node")
+        values = attached_values(self._policy.desired, placement, path, self._tree.version)
+        would = UnmanagedTier((values,), self._open).keep(observes=True)
+        if would.failed:
+            raise CgroupError("; ".join(would.failed))
+        words = ", ".join(f"{knob.path}={knob.value}" for knob in would.knobs)
+        return f"would attach {path} with {words or 'the values that it has'}"
 
     def _would_put(
         self, placement: Placement, machine: MachineFacts

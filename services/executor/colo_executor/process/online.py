@@ -52,6 +52,7 @@ class OnlineTier:
         self._wanted: KeptCpus | None = None
         self._turn = threading.Lock()
         self._holds: dict[str, CpuHold] = {}
+        self._attached: dict[str, tuple[CpuHold, str]] = {}
         self.own_changed: Callable[[], object] = lambda: None
         """Called when LSE or LSR work may have got or given up CPUs of its own; it must not fail."""
 
@@ -65,7 +66,7 @@ class OnlineTier:
         hold, machine = self._holds.get(token), self._tier.machine
         if hold is None or machine is None:
             return
-        pools = pools_of(machine.cpus, self._holds.values(), self._kept)
+        pools = pools_of(machine.cpus, self._all_holds(), self._kept)
         group = online_group(placement.qos, token)
         for write in online_knobs(self._desired, machine, placement, hold, pools, group):
             self.tree.keep(write)
@@ -89,7 +90,7 @@ class OnlineTier:
             before, now = self._tier.machine, self._tier.machine_now()
             if before is None or now is None:
                 return None
-            if not pools_of(now.cpus, self._holds.values(), self._kept).be:
+            if not pools_of(now.cpus, self._all_holds(), self._kept).be:
                 raise CgroupError(f"of the CPUs {now.cpus}, which are online now, none would be left to batch work")
             self._tier.take_machine(now)
             try:
@@ -103,15 +104,18 @@ class OnlineTier:
 
     def batch_cpus(self, cpus: CpuSet) -> CpuSet:
         """The CPUs of `cpus` that are left to batch work."""
-        return pools_of(cpus, self._holds.values(), self._kept).be
+        return pools_of(cpus, self._all_holds(), self._kept).be
 
     def closed(self) -> ClosedCpus:
         """The CPUs that are closed to batch work. Takes no lock: the reflex asks."""
-        holds = {token: hold for token, hold in self._holds.copy().items() if hold.qos is QosClass.LSE}
+        found = [
+            (hold, self.tree.usage_path(online_group(hold.qos, token))) for token, hold in self._holds.copy().items()
+        ]
+        found = [each for each in (*found, *self._attached.copy().values()) if each[0].qos is QosClass.LSE]
         cpus = CpuSet()
-        for hold in holds.values():
+        for hold, _ in found:
             cpus = cpus | hold.cpus
-        paths = tuple(self.tree.usage_path(online_group(hold.qos, token)) for token, hold in holds.items())
+        paths = tuple(path for _, path in found)
         machine = self._tier.machine
         is_kept = machine is not None and Knob.CPUSET_CPUS in machine.has
         return ClosedCpus(cpus, paths, self._kept.withheld, is_kept)
@@ -119,16 +123,55 @@ class OnlineTier:
     def own(self) -> OwnCpus:
         """The CPUs that LSE and LSR work has as its own. Takes no lock."""
         cpus = CpuSet()
-        for hold in self._holds.copy().values():
+        for hold in self._all_holds():
             cpus = cpus | hold.cpus if hold.qos.has_own_cpus else cpus
         return OwnCpus(cpus=cpus, pinned=self._kept.pinned)
+
+    def attach(self, token: str, placement: Placement, usage_path: str) -> None:
+        """Clear the CPUs of work in a group of others of other work; a failure changes nothing. `usage_path`: its CPU time."""
+        with self._turn:
+            machine = self._able_machine()
+            hold = given_cpus(placement, placement.replica, machine, self._all_holds(), self._kept)
+            self._attached[token] = hold, usage_path
+            try:
+                self._settle(machine)
+            except (CgroupError, OSError):
+                del self._attached[token]
+                with contextlib.suppress(CgroupError, OSError):
+                    self._settle(machine)
+                raise
+
+    def reserve_attached(self, token: str, placement: Placement, usage_path: str) -> None:
+        """Reserve the CPUs of attached work of an earlier executor, before the first write to the kernel."""
+        with contextlib.suppress(InvalidInput):
+            self._attached[token] = hold_of(placement, placement.replica), usage_path
+
+    def release(self, token: str) -> None:
+        """Give back the CPUs of attached work. What the kernel refuses the next change of the sets tries again."""
+        with self._turn:
+            machine = self._tier.machine
+            if self._attached.pop(token, None) is not None and machine is not None:
+                with contextlib.suppress(CgroupError, OSError):
+                    self._settle(machine)
+
+    def attached_cpus(self, token: str) -> tuple[OwnCpus, CpuSet]:
+        """The CPUs that attached work keeps off, and those that it has alone or shares with BE work only. Takes no lock."""
+        found, machine = self._attached.get(token), self._tier.machine
+        if found is None or machine is None:
+            return OwnCpus(), CpuSet()
+        hold, own = found[0], self.own()
+        if hold.qos.has_own_cpus:
+            return OwnCpus(cpus=own.cpus - hold.cpus), hold.cpus
+        cpus, _ = online_sets(hold, machine, pools_of(machine.cpus, self._all_holds(), self._kept))
+        # A kubelet pins CPUs to the pods that these processes may be.
+        return OwnCpus(cpus=machine.cpus - cpus - own.pinned, pinned=own.pinned), CpuSet()
 
     def add(self, token: str, placement: Placement) -> tuple[KnobValue, ...]:
         """Clear the attempt's CPUs of other work and make its group with all its values; a failure changes nothing."""
         group = online_group(placement.qos, token)
         with self._turn:
             machine = self._able_machine()
-            hold = given_cpus(placement, placement.replica, machine, tuple(self._holds.values()), self._kept)
+            hold = given_cpus(placement, placement.replica, machine, self._all_holds(), self._kept)
             if self.tree.exists(group):
                 raise CgroupError(f"the control group {group} exists already")
             self._holds[token] = hold
@@ -185,7 +228,7 @@ class OnlineTier:
         with self._turn:
             before, self._wanted = self._kept, kept
             machine = self._tier.machine
-            if machine is not None and not pools_of(machine.cpus, self._holds.values(), kept).be:
+            if machine is not None and not pools_of(machine.cpus, self._all_holds(), kept).be:
                 self._wanted = None
                 raise CgroupError(f"of the CPUs {machine.cpus} none would be left to batch work")
             self._kept = kept
@@ -199,6 +242,9 @@ class OnlineTier:
                         self._settle(machine)
                 raise
             self._wanted = None
+
+    def _all_holds(self) -> tuple[CpuHold, ...]:
+        return (*self._holds.copy().values(), *(hold for hold, _ in self._attached.copy().values()))
 
     def _able_machine(self) -> MachineFacts:
         if not self._is_on:
@@ -215,7 +261,7 @@ class OnlineTier:
 
     def _settle(self, machine: MachineFacts) -> CpuPools:
         """Write the CPUs of both pools as the holds leave them."""
-        pools = pools_of(machine.cpus, self._holds.values(), self._kept)
+        pools = pools_of(machine.cpus, self._all_holds(), self._kept)
         self._tier.set_batch_cpus(pools.be, pools.be - pools.ls)
         for token, hold in sorted(self._holds.items()):
             if hold.qos.has_own_cpus or Knob.CPUSET_CPUS not in machine.has:

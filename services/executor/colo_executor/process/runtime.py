@@ -1,8 +1,6 @@
 """Runs replicas as processes in control groups, and collects their exits."""
 
 import asyncio
-import contextlib
-import os
 import threading
 from collections import deque
 from collections.abc import Collection
@@ -17,11 +15,13 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement, replica_token
 from colo_common.model.reasons import Reason
+from colo_executor.attach import AttachRefused
 from colo_executor.cgroup import CgroupError
 from colo_executor.desired import BATCH
 from colo_executor.inventory import ShareRefused, check_shares
 from colo_executor.journal import JournalFile
 from colo_executor.journal_lines import (
+    AttachedTo,
     Booted,
     KeptCpusEntry,
     Launched,
@@ -53,9 +53,11 @@ from colo_executor.local import (
 )
 from colo_executor.located_devices import DeviceAddress
 from colo_executor.online import CpusRefused, is_online, online_group
+from colo_executor.process.attached import AttachedTier
 from colo_executor.process.boot_time import by_this_clock, with_boot_time
 from colo_executor.process.core_cookies import CoreCookies
 from colo_executor.process.ending import Ending, RunningAttempt
+from colo_executor.process.exit_watch import ExitWatch
 from colo_executor.process.fast import FastReader
 from colo_executor.process.found import first_process
 from colo_executor.process.hygiene import settle
@@ -69,7 +71,7 @@ from colo_executor.process.launch import (
     prune_attempts,
 )
 from colo_executor.process.lease_file import LeaseFile
-from colo_executor.process.machine import account_of_name, boot_id, is_same_process, online_cpus, start_ticks
+from colo_executor.process.machine import account_of_name, boot_id, online_cpus, start_ticks
 from colo_executor.process.namespaces import namespaces_prefix
 from colo_executor.process.online import OnlineTier
 from colo_executor.process.output import keep_bounded
@@ -79,6 +81,7 @@ from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.sibling_cgroups import SiblingCgroups
 from colo_executor.process.stall_reader import stall_reader
 from colo_executor.process.strangers import strangers
+from colo_executor.process.suspending import suspended
 from colo_executor.process.terminating import Terminating, command_of
 from colo_executor.process.tier import Tier, group_of
 from colo_executor.process.unmanaged import UnmanagedTier
@@ -88,6 +91,7 @@ from colo_executor.process.watchdog_group import WATCHDOG_SUFFIX
 __all__ = ["ProcessRuntime"]
 
 _REMARKS_MOST: Final = 20
+_ATTACHED_LOOK_S: Final = 1.0
 _BLOCKED_MOST: Final = 2
 """So many launches may keep a thread waiting for the kernel: kills, stops and the journal need the others."""
 _NO_CPUS: Final = CpuSet()
@@ -120,6 +124,10 @@ class ProcessRuntime:
         unmanaged = UnmanagedTier(policy.unmanaged, self._tier.open, self._tier.units, self._tier.old_value)
         self._unmanaged = UnmanagedCpus(self._tier, unmanaged, self._online.own, policy)
         self._online.own_changed = self._unmanaged.follow
+        self._reconciling = threading.Lock()
+        self._attached = AttachedTier(
+            self._tier, self._online, unmanaged, self._unmanaged, policy, self._journal, self._reconciling
+        )
         if self._journal.put_aside or self._journal.is_behind:
             self._log.warning(
                 "journal",
@@ -137,10 +145,10 @@ class ProcessRuntime:
         self._exits: deque[ReplicaExited] = deque()
         self._ending = Ending(self._output_dir, self._kill_now, self._drop, self._ended)
         self._terminating = Terminating(policy.proc_root)
+        self._exit_watch = ExitWatch(policy.proc_root, self._collect)
         self._background: list[asyncio.Task[None]] = []
         self._given_up: set[asyncio.Task[tuple[RunningAttempt, ReplicaLaunched]]] = set()
         self._fast: FastReader | None = None
-        self._reconciling = threading.Lock()
         self._is_over = False
 
     def _allowed_namespaces(self) -> tuple[str, ...]:
@@ -193,11 +201,14 @@ class ProcessRuntime:
         Of what is gone the end follows. Nothing that runs is ended here.
         """
         state = self._journal.state
-        homes = {key: self._home_of(entry.placement, entry.pid) for key, entry in state.launched.items()}
+        homes = {
+            key: self._home_of(entry.placement, entry.pid, entry.attached) for key, entry in state.launched.items()
+        }
         found_here, remarks = await asyncio.to_thread(strangers, state, self._tier.tree, self._online.tree)
         unknown = [running for running in found_here if running.token not in {home.token for home in homes.values()}]
         for running in (*homes.values(), *unknown):
-            self._tier_of(running.placement).reserve_adopted(running.token, running.placement)
+            self._reserve(running)
+        self._attached.forget_replaced()
         self._online.kept_before(self._kept_before())
         await asyncio.to_thread(self._prepare)
         found = []
@@ -219,7 +230,11 @@ class ProcessRuntime:
         await asyncio.to_thread(self._online.settle)
         self._background = [
             asyncio.get_running_loop().create_task(each)
-            for each in (self._clear_left(), keep_bounded(self._output_dirs, self._policy.output_most_bytes))
+            for each in (
+                self._clear_left(),
+                keep_bounded(self._output_dirs, self._policy.output_most_bytes),
+                self._watch_attached(),
+            )
         ]
         return Adopted(
             replicas=tuple(found),
@@ -229,6 +244,7 @@ class ProcessRuntime:
             restrictions=state.restricted.restrictions,
             terms=tuple(sorted(state.terms.items())),
             remarks=tuple([*self._journal.remarks(), *remarks][:_REMARKS_MOST]),
+            attaches=bool(self._policy.attach) or any(one.group for one in found),
         )
 
     def _kept_before(self) -> KeptCpus:
@@ -245,7 +261,7 @@ class ProcessRuntime:
 
     def _adopt(self, running: RunningAttempt, entry: Launched, stop: StopIntent | None) -> AdoptedReplica:
         self._note(running)
-        is_alive = self._watch_again(running, entry.start_ticks)
+        is_alive = self._exit_watch.watch_again(running, entry.start_ticks)
         if not is_alive or stop is not None:
             self._leaves(running)
         if not is_alive:
@@ -255,8 +271,27 @@ class ProcessRuntime:
         else:
             self._tier.adopt(running.token, running.placement, entry.devices)
         return AdoptedReplica(
-            placement=running.placement, pid=running.pid, launched_at_ms=entry.at_ms, alive=is_alive, stop=stop
+            placement=running.placement,
+            pid=running.pid,
+            launched_at_ms=entry.at_ms,
+            alive=is_alive,
+            stop=stop,
+            group="" if running.attached is None else running.attached.to.group,
         )
+
+    def _reserve(self, running: RunningAttempt) -> None:
+        if running.attached is not None:
+            self._attached.reserve_adopted(running)
+        else:
+            self._tier_of(running.placement).reserve_adopted(running.token, running.placement)
+
+    async def _watch_attached(self) -> None:
+        """Collect attached attempts whose group has ended: nobody tells the executor, which is not their parent."""
+        while True:
+            await asyncio.sleep(_ATTACHED_LOOK_S)
+            for running in await asyncio.to_thread(self._attached.ended):
+                if self._running.get(running.token) is running:
+                    self._collect(running)
 
     async def _clear_left(self) -> None:
         """End what an earlier executor was killing when it died."""
@@ -270,12 +305,13 @@ class ProcessRuntime:
         await self._stop_ending()
         running = tuple(self._running.values())
         for one in running:
-            self._unwatch(one)
+            self._exit_watch.unwatch(one)
         self._is_over = True
         failures = await asyncio.to_thread(self._restore)
         exits = list(self.poll_exits())
         for one in running:
-            exit_status(attempt_dir(self._output_dir, one.token), one.pid)
+            if one.attached is None:
+                exit_status(attempt_dir(self._output_dir, one.token), one.pid)
             exits.append(
                 ReplicaExited(
                     replica=one.placement.replica,
@@ -294,7 +330,7 @@ class ProcessRuntime:
         """Stop watching; the processes go on."""
         await self._stop_ending()
         for running in self._running.values():
-            self._unwatch(running)
+            self._exit_watch.unwatch(running)
         if self._fast is not None:
             self._fast.close()
         self._tier.close()
@@ -309,7 +345,7 @@ class ProcessRuntime:
         self._background = []
 
     def _output_dirs(self) -> list[Path]:
-        return [attempt_dir(self._output_dir, token) for token in tuple(self._running)]
+        return [attempt_dir(self._output_dir, one.token) for one in tuple(self._running.values()) if not one.attached]
 
     # ------------------------------------------------------------ replicas
 
@@ -337,7 +373,7 @@ class ProcessRuntime:
                     "a write to a control group is blocked"
                 )
             running, launched = await launching
-        except (CpusRefused, ShareRefused) as error:
+        except (AttachRefused, CpusRefused, ShareRefused) as error:
             return _failed(placement, error.reason, str(error))
         except InvalidInput as error:
             return _failed(placement, Reason.START_FAILED, str(error))
@@ -346,7 +382,7 @@ class ProcessRuntime:
         except OSError as error:
             return _failed(placement, Reason.START_FAILED, str(error))
         self._note(running)
-        self._watch(running)
+        self._exit_watch.watch(running)
         return launched
 
     async def signal(self, effect: SignalReplica) -> None:
@@ -355,17 +391,20 @@ class ProcessRuntime:
         if running is None:
             return
         self._leaves(running)
-        if effect.signal == "kill":
+        is_let_go = running.attached is not None and running.attached.let_go_or_kill(running.placement, effect.signal)
+        if effect.signal == "kill" and not is_let_go:
             self._ending.kill(running)
             return
         entry = Stopping(replica=effect.replica, attempt=effect.attempt, intent=with_boot_time(effect.intent))
         await asyncio.to_thread(self._journal.note, entry)
-        if not await asyncio.to_thread(self._terminate, running):
+        if is_let_go:
+            self._collect(running)
+        elif not await asyncio.to_thread(self._terminate, running):
             self._terminating.terminate(running.token, running.pid, lambda: running.tree.pids(running.group))
 
     async def suspend(self, effect: SuspendReplicas) -> ReplicasSuspended:
         """Freeze the control groups of the attempts, or thaw them. Without a freezer, SIGSTOP or SIGCONT to every process."""
-        return await asyncio.to_thread(self._suspend, effect)
+        return await asyncio.to_thread(suspended, effect, self._running.copy())
 
     async def locate_devices(self, devices: tuple[DeviceAddress, ...]) -> None:
         """Find the files of devices there from now on, and journal it."""
@@ -477,7 +516,8 @@ class ProcessRuntime:
                     found.append(changed_values(tier.tree) if observes else tier.reconcile(yields))
                 except (CgroupError, OSError) as error:
                     found.append(Drift(failed=(str(error),)))
-            found += self._unmanaged.keep_all(observes=observes)
+            self._attached.forget_replaced()
+            found += self._unmanaged.keep_all(observes=observes, yields=self._attached.yielded(paused))
         knobs = tuple(knob for drift in found for knob in drift.knobs)
         failed = tuple(sentence for drift in found for sentence in drift.failed)
         yielded = tuple(knob for drift in found for knob in drift.yielded)
@@ -500,11 +540,14 @@ class ProcessRuntime:
     def _restore(self) -> tuple[str, ...]:
         # A reconcile at the same time would write kept values over the old ones.
         with self._reconciling:
+            self._attached.forget_replaced()
             self._unmanaged.give_back()
             return self._tier.restore()
 
-    def _home_of(self, placement: Placement, pid: int = 0) -> RunningAttempt:
+    def _home_of(self, placement: Placement, pid: int = 0, attached: AttachedTo | None = None) -> RunningAttempt:
         token = replica_token(placement.replica, placement.attempt)
+        if attached is not None:
+            return self._attached.home(placement, token, pid, attached)
         if is_online(placement):
             tree, group = self._online.tree, online_group(placement.qos, token)
         else:
@@ -527,6 +570,8 @@ class ProcessRuntime:
         return self._tier_of(running.placement).add(running.token, running.placement)
 
     def _drop(self, running: RunningAttempt) -> bool:
+        if running.attached is not None:
+            return self._attached.drop(running)
         if is_online(running.placement):
             return self._online.drop(running.token, running.placement)
         return self._tier.drop(running.token)
@@ -556,28 +601,18 @@ class ProcessRuntime:
 
     def _terminate(self, running: RunningAttempt) -> bool:
         """Send SIGTERM to every process; False when the command had not begun, so that none of them was it."""
+        if running.attached is not None:
+            self._attached.terminate(running)
+            return True
         if not is_online(running.placement):
             self._tier.boost_weight(running.token)
         has_begun = command_of(self._policy.proc_root, running.pid, running.tree.pids(running.group)) is not None
         running.tree.terminate(running.group)
         return has_begun
 
-    def _suspend(self, effect: SuspendReplicas) -> ReplicasSuspended:
-        failed = []
-        for replica, attempt in effect.attempts:
-            running = self._running.get(replica_token(replica, attempt))
-            if running is None:
-                continue
-            try:
-                running.tree.freeze(running.group, is_frozen=effect.is_suspended)
-            except FileNotFoundError:
-                # It has just ended.
-                continue
-            except (CgroupError, OSError) as error:
-                failed.append((replica, attempt, str(error)))
-        return ReplicasSuspended(attempts=effect.attempts, is_suspended=effect.is_suspended, failed=tuple(failed))
-
     def _kill_now(self, running: RunningAttempt) -> bool:
+        if running.attached is not None:
+            return self._attached.kill_now(running)
         if is_online(running.placement):
             return running.tree.kill_now(running.group)
         return self._tier.kill_now(running.token)
@@ -586,6 +621,8 @@ class ProcessRuntime:
         self, placement: Placement, token: str, held: tuple[Placement, ...], now_ms: int, decision: threading.Lock
     ) -> tuple[RunningAttempt, ReplicaLaunched]:
         """Start the attempt up to its open gate. The first to take `decision`, this thread or the waiting one, decides."""
+        if placement.run.attach is not None:
+            return self._attached.launch(placement, token, now_ms, decision)
         account = account_of(self._policy.users, placement.tenant, placement.job, account_of_name)
         prefix = self._prefix_of(account)
         command = check_run(placement, prefix, self._policy.path)
@@ -643,39 +680,8 @@ class ProcessRuntime:
             return (*self._namespaces, *self._policy.command_prefix)
         return (*self._namespaces, *NO_NEW_PRIVS)
 
-    def _watch(self, running: RunningAttempt) -> None:
-        try:
-            running.pidfd = os.pidfd_open(running.pid)
-        except OSError:
-            self._collect(running)
-            return
-        asyncio.get_running_loop().add_reader(running.pidfd, self._collect, running)
-
-    def _watch_again(self, running: RunningAttempt, ticks: int) -> bool:
-        """Watch a process of an earlier executor; False when it has exited."""
-        if running.pid not in running.tree.pids(running.group):
-            return False
-        try:
-            running.pidfd = os.pidfd_open(running.pid)
-        except OSError:
-            return False
-        # Checked after the descriptor refers to the process, so that its pid cannot be reused in between.
-        if not is_same_process(self._policy.proc_root, running.pid, ticks):
-            os.close(running.pidfd)
-            running.pidfd = -1
-            return False
-        asyncio.get_running_loop().add_reader(running.pidfd, self._collect, running)
-        return True
-
-    def _unwatch(self, running: RunningAttempt) -> None:
-        if running.pidfd >= 0:
-            with contextlib.suppress(RuntimeError):
-                asyncio.get_running_loop().remove_reader(running.pidfd)
-            os.close(running.pidfd)
-            running.pidfd = -1
-
     def _collect(self, running: RunningAttempt) -> None:
-        self._unwatch(running)
+        self._exit_watch.unwatch(running)
         self._leaves(running)
         self._ending.collect(running)
 

@@ -22,7 +22,8 @@ class ProcessPolicy(Struct, frozen=True, kw_only=True):
     `ceiling_by` says what keeps the ceiling: the quota alone, or `cpuset`: batch work also runs on no more CPUs than it needs.
     `devices` "given": where the kernel can say so, a batch replica opens the devices that every program expects, those of the
     kinds that it was given, and `device_files` (patterns below /dev).
-    `unmanaged` are groups that colo did not make and what the operator wants kept there. A launch that the kernel keeps waiting for
+    `unmanaged` are groups that colo did not make and what the operator wants kept there, `attach` the groups, or patterns of them,
+    that jobs may be attached to. A launch that the kernel keeps waiting for
     `launch_most_s` has failed.
     """
 
@@ -43,5 +44,6 @@ class ProcessPolicy(Struct, frozen=True, kw_only=True):
     devices: Literal["given", "all"] = "given"
     device_files: tuple[str, ...] = ()
     unmanaged: tuple[UnmanagedGroup, ...] = ()
+    attach: tuple[str, ...] = ()
     hygiene: Hygiene = Hygiene()
     desired: DesiredPolicy = DesiredPolicy()

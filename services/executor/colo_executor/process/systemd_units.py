@@ -115,6 +115,11 @@ class SystemdUnits:
         owned = self._systemctl(["show", "--property=ControlGroup", "--value", "--", name]).strip()
         return name if owned == f"/{group}" else ""
 
+    def group_of(self, unit: str) -> str:
+        """The path of the group that the unit has now, without a first "/"; "" for a unit without one. Raises CgroupError."""
+        shown = self._systemctl(["show", "--property=ControlGroup", "--value", "--", unit])
+        return shown.strip().removeprefix("/")
+
     def _shown(self, unit: str, name: str) -> str:
         return shown_text(
             name,

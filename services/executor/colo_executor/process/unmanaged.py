@@ -1,6 +1,6 @@
 """Keeps the values that the operator wants in groups that colo did not make; the journal has what they held before."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ from colo_executor.unmanaged import (
     UnmanagedGroup,
     unmanaged_knobs,
     unmanaged_values,
+    with_better,
     with_groups_above,
 )
 
@@ -59,6 +60,8 @@ class UnmanagedTier:
         `old_value` is what a file held before colo changed it, None where it did not.
         """
         self._groups = tuple(groups)
+        self.attached: dict[str, UnmanagedGroup] = {}
+        """By token what is kept in groups that replicas are attached to; each counts before what the policy says of the group."""
         self._units = units
         self._pending: dict[str, tuple[int, dict[Knob, int | str]]] = {}
         self._trees: dict[str, CgroupTree] = {}
@@ -80,7 +83,8 @@ class UnmanagedTier:
         there, failed = self._there(_SEEN_MOST)
         if failed:
             raise CgroupError("; ".join(failed))
-        for each in (*(each for each in self._groups if not is_pattern(each.group)), *with_groups_above(there)):
+        named = (each for each in self._groups if not is_pattern(each.group))
+        for each in (*named, *self.attached.copy().values(), *with_groups_above(there)):
             top, _, group = each.group.partition("/")
             tree, unit = self.tree_of(top), each.group.rpartition("/")[2]
             for knob in unmanaged_knobs(each):
@@ -97,22 +101,32 @@ class UnmanagedTier:
         if self._units is not None:
             self._pending[group] = (version, {**self._pending.get(group, (version, {}))[1], **values})
 
+    def forget(self, group: str) -> None:
+        """Let the next `keep` tell systemd nothing of the group, unless it is written again."""
+        self._pending.pop(group, None)
+
     def keep_no_cpus(self, group: str) -> None:
         """Let the next `keep` tell systemd no value of the group's CPUs."""
         if group in self._pending:
             version, values = self._pending[group]
             self._pending[group] = (version, {knob: values[knob] for knob in values if knob is not Knob.CPUSET_CPUS})
 
-    def keep(self, *, observes: bool = False) -> Drift:
-        """Write what differs from the policy. Reports the values written, by `observes` those that would be, and each failure."""
+    def keep(self, *, observes: bool = False, only: str = "", yields: Collection[str] = ()) -> Drift:
+        """Write what differs from the policy. Reports the values written, by `observes` those that would be, and each failure.
+
+        `only`: in this group and, for the memory that it protects, in those above it. The groups `yields` are left as they are.
+        """
         knobs: list[KnobValue] = []
         written: list[tuple[str, int, dict[Knob, int | str]]] = []
         there, failed = self._there(_MATCHES_MOST)
+        failed = [] if only else failed
         for tree in self._trees.values():
             # What was given back, or belonged to a group that is gone, may have another old value by now.
             tree.note_again(lambda path: self._old_value(path) is not None)
         for each in with_groups_above(there):
             top, _, group = each.group.partition("/")
+            if each.group in yields or not f"{only}/".startswith(f"{each.group}/" if only else ""):
+                continue
             try:
                 tree = self.tree_of(top)
                 if not tree.exists(group):
@@ -130,14 +144,15 @@ class UnmanagedTier:
                 failed.append(f"{each.group}: the kernel has no such file here ({error.filename})")
             except (CgroupError, InvalidInput, OSError, ValueError) as error:
                 failed.append(f"{each.group}: {error}")
-        failed += [] if observes else self._keep_properties(written)
+        failed += [] if observes else self._keep_properties(written, only)
         return Drift(knobs=tuple(knobs), failed=tuple(failed), observed=observes)
 
     def _there(self, most: int) -> tuple[list[UnmanagedGroup], list[str]]:
         """What is kept in which of the groups that there are, and a sentence for each entry of which that cannot be told."""
         found: dict[str, UnmanagedGroup] = {}
         failed: list[str] = []
-        for each in sorted(self._groups, key=lambda each: is_pattern(each.group)):
+        attached = {each.group: each for each in self.attached.copy().values()}
+        for each in sorted((*attached.values(), *self._groups), key=lambda each: is_pattern(each.group)):
             top, _, path = each.group.partition("/")
             try:
                 groups = matching_groups(self.tree_of(top), path, most)
@@ -146,10 +161,12 @@ class UnmanagedTier:
                 continue
             for group in groups:
                 name = f"{top}/{group}" if group else top
-                found.setdefault(name, replace(each, group=name))
+                first = found.setdefault(name, replace(each, group=name))
+                if name in attached and first is not each:
+                    found[name] = with_better(first, each)
         return list(found.values()), failed
 
-    def _keep_properties(self, written: Sequence[tuple[str, int, dict[Knob, int | str]]]) -> list[str]:
+    def _keep_properties(self, written: Sequence[tuple[str, int, dict[Knob, int | str]]], only: str) -> list[str]:
         """Let systemd write the same values at its next reload. What it refused the next call tries again."""
         units = self._units
         if units is None:
@@ -157,6 +174,8 @@ class UnmanagedTier:
         for group, version, values in written:
             self.tell_systemd(group, version, values)
         for group, (version, values) in list(self._pending.items()):
+            if only not in ("", group):
+                continue
             try:
                 units.keep(group, version, values)
             except CgroupError as error:

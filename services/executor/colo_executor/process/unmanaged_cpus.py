@@ -1,7 +1,7 @@
 """Keeps groups that colo did not make off the CPUs that LSE and LSR work has as its own, where the operator's policy says so."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 import structlog
@@ -27,6 +27,8 @@ __all__ = ["UnmanagedCpus"]
 
 _KUBELET: Final = "kubepods"
 
+Attached = tuple[tuple[UnmanagedGroup, OwnCpus], ...]
+
 
 class UnmanagedCpus:
     """The CPU sets of the groups of others that are to keep clear. `own` is asked at each call; it must take no lock of the caller.
@@ -44,32 +46,52 @@ class UnmanagedCpus:
         self._written: dict[str, CpuSet] = {}
         self._asked: dict[str, CpuSet] = {}
         self._is_over = False
+        self.attached: Callable[[], Attached] = tuple
+        """What is kept in groups that replicas are attached to, each with the CPUs that it keeps off; it must take no lock."""
         self._log = structlog.get_logger("executor")
         self.open = OpenCpus()
 
-    def keep_all(self, *, observes: bool = False) -> list[Drift]:
-        """Give back what the operator's policy names no more, and keep what it names: weights, ceilings and CPUs."""
+    def keep_all(self, *, observes: bool = False, yields: Collection[str] = ()) -> list[Drift]:
+        """Give back what the operator's policy names no more, and keep what it names: weights, ceilings and CPUs.
+
+        The groups `yields` are left as they are.
+        """
         own = self._own()
-        found = [self.follow(observes=observes)]
-        try:
-            managed = self._unmanaged.managed() | self._managed()
-            found.append(self._tier.put_back_all_but(managed, observes=observes))
-        except (CgroupError, OSError) as error:
-            found.append(Drift(failed=(str(error),)))
+        found = [self.follow(observes=observes, yields=yields), self.give_back_unkept(observes=observes)]
         if self._own() != own:
             # Online work came meanwhile, and what was just cleared for it may have been given back.
-            found.append(self.follow(observes=observes))
-        found.append(self._unmanaged.keep(observes=observes))
+            found.append(self.follow(observes=observes, yields=yields))
+        found.append(self._unmanaged.keep(observes=observes, yields=yields))
         self._look()
         return found
 
-    def follow(self, *, observes: bool = False) -> Drift:
+    def give_back_unkept(self, *, observes: bool = False) -> Drift:
+        """Give every value of others back that neither the policy nor attached work keeps."""
+        try:
+            managed = self._unmanaged.managed() | self._managed()
+            return self._tier.put_back_all_but(managed, observes=observes)
+        except (CgroupError, OSError) as error:
+            return Drift(failed=(str(error),))
+
+    def clear_attached(self, group: str) -> list[KnobValue]:
+        """Write the CPUs of a group that a replica is attached to. Raises CgroupError, NoCpuLeft, InvalidInput or OSError."""
+        with self._turn:
+            found = ((each, own) for each, own in self.attached() if each.group == group)
+            return [knob for each, own in found for knob in self._follow(each, own, observes=False)]
+
+    def forget_attached(self, group: str) -> None:
+        """Let systemd be told nothing more of a group that no replica is attached to any more."""
+        self._asked.pop(group, None)
+        self._unmanaged.forget(group)
+
+    def follow(self, *, observes: bool = False, yields: Collection[str] = ()) -> Drift:
         """Write the sets as the CPUs are held now. Reports what was written, by `observes` what would be, and each failure."""
         knobs: list[KnobValue] = []
         failed: list[str] = []
         with self._turn:
-            own = OwnCpus() if self._is_over else self._own()
-            for each in self._unmanaged.cleared:
+            for each, own in self._cleared():
+                if each.group in yields:
+                    continue
                 try:
                     knobs += self._follow(each, own, observes=observes)
                 except NoCpuLeft:
@@ -90,12 +112,17 @@ class UnmanagedCpus:
 
     # ------------------------------------------------------------ inside
 
+    def _cleared(self) -> Attached:
+        """The groups that keep clear, each with the CPUs that it keeps off."""
+        own = OwnCpus() if self._is_over else self._own()
+        attached = ((each, OwnCpus() if self._is_over else off) for each, off in self.attached())
+        return (*((each, own) for each in self._unmanaged.cleared), *attached)
+
     def _managed(self) -> frozenset[str]:
         """The files, relative to the cgroup root, and the properties of units that have not their value from before now."""
-        has_own = bool(self._own().cpus)
         found: set[str] = set()
-        for each in self._unmanaged.cleared:
-            if has_own or each.cpus:
+        for each, own in self._cleared():
+            if own.cpus or each.cpus:
                 tree, group = self._home(each)
                 found.update(tree.path_of(Knob.CPUSET_CPUS, path) for path in (group, *self._noted(tree, group)))
                 found.add(_property_of(each, tree))
