@@ -261,6 +261,11 @@ def _print_ceiling(reply: "NodeReply") -> None:
         f" ({ceiling.reason.value}, {ago(ceiling.at_ms, reply.node.now_ms)} ago);"
         f" online work used {cpu_text(ceiling.online_cpu_used_mcpu)} CPU then"
     )
+    if ceiling.zones:
+        # Imported here, because only a machine of several zones needs it.
+        from colo_common.events.fact_text import zones_text
+
+        print_text(f"  {zones_text(ceiling.zones)} CPU")
     if ceiling.frozen:
         print_text(
             f"batch work {'would be' if ceiling.observed else 'is'} frozen: it gets no CPU whatever the ceiling says"

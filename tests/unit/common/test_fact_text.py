@@ -15,6 +15,7 @@ from colo_common.events.enforcement import (
     PlacementRefused,
     ReplicaEnded,
     ReplicaStarted,
+    ZoneCeiling,
 )
 from colo_common.events.eviction import EvictionFinished, EvictReplica
 from colo_common.events.external import ExternalCapacity, ExternalCapacityChanged
@@ -66,6 +67,19 @@ REJECTED = PlacementRejected(
 EVICTED = an_eviction("j/main/0", sample_seq=7, candidates=3)
 ENDED = ReplicaEnded(
     node="n1", replica="j/main/0", job="j", attempt=1, cause=EndCause.EXITED, exit_code=0, ran_ms=5_000
+)
+ZONE_SHRUNK = EnforcementChanged(
+    node="n1",
+    reason=Reason.ONLINE_STALL,
+    ceiling_mcpu=6_000,
+    ceiling_before_mcpu=8_000,
+    online_cpu_used_mcpu=5_000,
+    target_mcpu=6_000,
+    rule="stall",
+    stall_group="web",
+    stall_pct=40,
+    zones=(ZoneCeiling(zone=1, ceiling_mcpu=2_000, capacity_mcpu=4_000),),
+    zone=1,
 )
 STALL = PressureCrossed(
     node="n1", signal="cpu_some", above=True, value_pct=25, threshold_pct=20, window_ms=10_000, sample_seq=1
@@ -163,6 +177,22 @@ def _moves(*moves: tuple[str, str, str]) -> ReplicasChanged:
                 target_mcpu=1_500,
             ),
             "n1: batch may use 1.5 CPU, before 4.5: online load rose, batch CPU was shrunk (online uses 5 CPU)",
+        ),
+        (
+            ZONE_SHRUNK,
+            "n1: batch may use 6 CPU, before 8, in zone 1 2 of 4: online work waited for a CPU, batch CPU was shrunk to see whether"
+            " that helps (online uses 5 CPU, web waited 40 % of the time)",
+        ),
+        (
+            replace(
+                ZONE_SHRUNK,
+                reason=Reason.ONLINE_STALL_FELL,
+                ceiling_before_mcpu=6_000,
+                zones=(ZoneCeiling(zone=1, ceiling_mcpu=4_000, capacity_mcpu=4_000),),
+                stall_group="",
+            ),
+            "n1: batch may use 6 CPU, as before, in zone 1 4 of 4: online work waits no longer, batch CPU was given back (online"
+            " uses 5 CPU)",
         ),
         (
             DriftCorrected(node="n1", count=1, knobs=(KnobValue(path="b/cpu.max", value="1", before="2"),)),

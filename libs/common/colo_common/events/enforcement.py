@@ -19,6 +19,7 @@ __all__ = [
     "PlacementRefused",
     "ReplicaEnded",
     "ReplicaStarted",
+    "ZoneCeiling",
 ]
 
 
@@ -28,6 +29,14 @@ class KnobValue(Struct, frozen=True, kw_only=True):
     path: str
     value: str
     before: str = ""
+
+
+class ZoneCeiling(Struct, frozen=True, kw_only=True):
+    """How much CPU batch work may use in a NUMA zone, in whole CPUs, of what the zone has for it."""
+
+    zone: Number
+    ceiling_mcpu: Mcpu
+    capacity_mcpu: Mcpu
 
 
 class ReplicaStarted(Fact, frozen=True, kw_only=True):
@@ -93,7 +102,10 @@ class EnforcementChanged(Fact, frozen=True, kw_only=True):
     values. `capacity_mcpu` and the use of online work leave out the CPUs of LSE work; 0: an older executor sent the fact.
     `observed`: nothing was written, because the rule or the node only observes; `knobs` then hold what would be written.
     `frozen`: batch work is frozen and gets no CPU whatever the ceiling says. A fact with the same ceiling before and after tells
-    that this began or ended, mostly for the reasons `batch-frozen` and `batch-thawed...`.
+    that this began or ended, mostly for the reasons `batch-frozen` and `batch-thawed...`; where it has a `zone`, that the ceiling
+    of a zone changed alone. `zones` are the NUMA zones in which batch work has fewer CPUs than there are for it, because online
+    work waited that runs in that zone alone; `ceiling_mcpu` is then at most what all zones together leave. `zone` is the one whose
+    ceiling moved (None: none did); it is in `zones` also where batch work has all of it again.
     """
 
     node: NodeName
@@ -114,6 +126,8 @@ class EnforcementChanged(Fact, frozen=True, kw_only=True):
     slo_workload: str = ""
     violation_pct: Number = 0
     frozen: bool = False
+    zones: tuple[ZoneCeiling, ...] = ()
+    zone: Number | None = None
 
 
 class DriftCorrected(Fact, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from colo_common.events.enforcement import (
     PlacementRefused,
     ReplicaEnded,
     ReplicaStarted,
+    ZoneCeiling,
 )
 from colo_common.events.eviction import EvictionFinished, EvictionRequested, NodeDrained
 from colo_common.events.external import ExternalCapacityChanged
@@ -52,7 +53,7 @@ from colo_common.model.reasons import SENTENCES, EndCause, Reason
 from colo_common.model.restriction import restriction_text
 from colo_common.model.shortage import most_text, shortage_text
 
-__all__ = ["SIGNALS", "ended_text", "fact_text", "level_text", "nearest_text", "several"]
+__all__ = ["SIGNALS", "ended_text", "fact_text", "level_text", "nearest_text", "several", "zones_text"]
 
 _LINE_MOST: Final = 300
 _SHOWN_MOST: Final = 3
@@ -232,12 +233,21 @@ def _enforcement(fact: EnforcementChanged) -> str:
     elif fact.rule == "stall":
         waited = f", {fact.stall_group} waited {fact.stall_pct} % of the time" if fact.stall_group else ""
         online = f" (online uses {cpu_text(fact.online_cpu_used_mcpu)} CPU{waited})"
-    if fact.ceiling_before_mcpu == fact.ceiling_mcpu:
+    if fact.ceiling_before_mcpu == fact.ceiling_mcpu and fact.zone is None:
         what = "would be" if fact.observed else "is"
         state = f"{what} frozen" if fact.frozen else f"{what} no longer frozen and may use {now} CPU"
         return f"{fact.node}: all batch work {state}{_reason(fact.reason)}{online}"
     may = "could use (nothing is written)" if fact.observed else "may use"
-    return f"{fact.node}: batch {may} {now} CPU, before {before}{_reason(fact.reason)}{online}"
+    way = "as before" if fact.ceiling_before_mcpu == fact.ceiling_mcpu else f"before {before}"
+    zones = f", {zones_text(fact.zones)}" if fact.zones else ""
+    return f"{fact.node}: batch {may} {now} CPU, {way}{zones}{_reason(fact.reason)}{online}"
+
+
+def zones_text(zones: Sequence[ZoneCeiling]) -> str:
+    """How much CPU batch work may use in each of the zones, of what the zone has."""
+    return ", ".join(
+        f"in zone {each.zone} {cpu_text(each.ceiling_mcpu)} of {cpu_text(each.capacity_mcpu)}" for each in zones
+    )
 
 
 def _drift(fact: DriftCorrected) -> str:
