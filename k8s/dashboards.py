@@ -58,6 +58,8 @@ NODE = (
                   ('colo_executor_batch_used_mcpu{instance=~"$instance"} / 1000', "batch {{instance}}"),
                   ('colo_executor_batch_ceiling_mcpu{instance=~"$instance"} / 1000', "ceiling {{instance}}")), width=16,
           says="The executor's own readings. A process that simulates many nodes shows the last of them."),
+    Panel("Ceilings in NUMA zones", (('colo_executor_batch_zone_ceiling_mcpu{instance=~"$instance"} / 1000', "zone {{zone}} {{instance}}"),),
+          says="What batch work may use of each zone, where a machine has several: less where online work of that zone waits."),
     Panel("Replicas on the node", (('colo_executor_replicas_count{instance=~"$instance"}', "{{instance}}"),)),
     Panel("Reflex, p99", (('histogram_quantile(0.99, sum by (le, instance) (rate(colo_executor_reflex_seconds_bucket{instance=~"$instance"}[5m])))', "{{instance}}"),), "s",
           says="From the beginning of a fast reading to the ceiling written. Budget: 100 ms."),

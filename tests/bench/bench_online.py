@@ -35,6 +35,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from colo_common.adapters.clock import SystemClock
+from colo_common.events.enforcement import ZoneCeiling
 from colo_common.model.workload import RunSpec
 from colo_common.runtime.metrics import Metrics
 from colo_executor.cgroup import CgroupTree
@@ -75,9 +76,11 @@ class CountedRuntime(ProcessRuntime):
         super().__init__(policy)
         self.ceilings_mcpu: list[int] = []
 
-    def set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten | CeilingRefused:
+    def set_ceiling(
+        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None
+    ) -> CeilingWritten | CeilingRefused:
         self.ceilings_mcpu.append(ceiling_mcpu)
-        return super().set_ceiling(ceiling_mcpu)
+        return super().set_ceiling(ceiling_mcpu, zones)
 
     def turns(self) -> int:
         """How often the ceiling rose after it had fallen."""

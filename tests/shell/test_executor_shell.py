@@ -15,6 +15,7 @@ from colo_common.events.enforcement import (
     NodeRecovered,
     ReplicaEnded,
     ReplicaStarted,
+    ZoneCeiling,
 )
 from colo_common.events.fact import Fact
 from colo_common.events.job import ReplicaStop, StopReplicas
@@ -29,10 +30,12 @@ from colo_common.model.workload import RunSpec
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.stamp import Stamp
 from colo_executor.freeze import FreezePolicy
-from colo_executor.local import Attempt, Drift
+from colo_executor.local import Attempt, CeilingRefused, CeilingWritten, Drift, FastReading
 from colo_executor.main import executor_service
 from colo_executor.settings import ExecutorSettings
 from colo_executor.simulated import SimulatedRuntime
+from colo_executor.stall import OnlineStalls
+from colo_executor.zone_stalls import ZoneReading
 from colo_sim.demand import OnlineDemand
 from colo_sim.machine import SimMachine
 from colo_sim.machine_spec import MachineSpec
@@ -436,6 +439,81 @@ def test_on_a_node_that_an_operator_paused_what_he_changes_is_named_once_and_sta
         await asyncio.sleep(3)
         assert not looks[-1]
         assert not node.reported(DriftCorrected)[-1].observed
+        await node.leave()
+
+    run_virtual(story())
+
+
+class ZonesRuntime(SimulatedRuntime):
+    """A machine whose kernel tells what waits in which of its two zones, and takes CPU sets unless `refusal` says why not."""
+
+    waited_ms = 0
+    refusal = ""
+    zones: tuple[ZoneCeiling, ...] = ()
+
+    @property
+    def zone_ceilings(self) -> tuple[ZoneCeiling, ...]:
+        return self.zones
+
+    def read_fast(self, now_ms: int) -> FastReading | None:
+        reading = super().read_fast(now_ms)
+        if reading is None:
+            return None
+        stalls = OnlineStalls(at_ms=now_ms, total_us=(("web", self.waited_ms * 1_000),), zones=(("web", 0),))
+        zones = tuple(ZoneReading(zone=zone, capacity_mcpu=8_000, batch_used_mcpu=4_000) for zone in (0, 1))
+        return replace(reading, low_priority="idle", stalls=stalls, zones=zones)
+
+    def set_ceiling(
+        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None
+    ) -> CeilingWritten | CeilingRefused:
+        written = super().set_ceiling(ceiling_mcpu)
+        if zones is not None and not self.refusal:
+            self.zones = zones
+        assert isinstance(written, CeilingWritten)
+        return replace(written, zones=self.zones, zones_refused="" if zones is None else self.refusal)
+
+
+def test_what_waits_in_a_zone_is_told_with_its_ceiling_which_neither_an_exit_nor_a_refusal_changes() -> None:
+    async def story() -> None:
+        node = Node()
+        node.runtime = ZonesRuntime(node.machine, capacity_mcpu=16_000)
+
+        def value(name: str, **labels: str) -> float | None:
+            return node.metrics.registry.get_sample_value(name, labels)
+
+        async def wait_for_a_cpu(seconds: int) -> None:
+            for _ in range(10 * seconds):
+                node.runtime.waited_ms += 50
+                await asyncio.sleep(0.1)
+
+        await node.start()
+        await node.apply(work())
+        await wait_for_a_cpu(1)
+        held = (ZoneCeiling(zone=0, ceiling_mcpu=2_000, capacity_mcpu=8_000),)
+        assert node.runtime.zones == held
+        assert node.runtime.ceiling_mcpu == 10_000
+        shrunk = node.reported(EnforcementChanged)[-1]
+        assert isinstance(shrunk, EnforcementChanged)
+        assert (shrunk.zone, shrunk.zones, shrunk.ceiling_mcpu, shrunk.stall_group) == (0, held, 10_000, "web")
+        assert value("colo_executor_batch_zone_ceiling_mcpu", zone="0") == 2_000
+        assert value("colo_executor_batch_zone_ceiling_mcpu", zone="1") == 8_000
+        await node.leave()
+        assert node.runtime.zones == held
+        left = node.reported(EnforcementChanged)[-1]
+        assert isinstance(left, EnforcementChanged)
+        assert (left.reason, left.zone, left.zones) == (Reason.SHUTDOWN_RESTORE, None, held)
+        # The next one gives it back in calm, as soon as the kernel takes it.
+        refused = value("colo_executor_ceiling_refusals_total")
+        node.runtime.refusal = "EBUSY"
+        await node.start()
+        await node.order(LeaseRenewed(node=NODE, sample_seq=1, batch_cpu_mcpu=0, lease_ms=600_000))
+        await asyncio.sleep(30)
+        assert node.runtime.zones == held
+        assert refused is not None
+        assert (value("colo_executor_ceiling_refusals_total") or 0) > refused
+        node.runtime.refusal = ""
+        await asyncio.sleep(60)
+        assert node.runtime.zones == ()
         await node.leave()
 
     run_virtual(story())

@@ -1,6 +1,7 @@
 """Both cores of a node as one: for simulated worlds and conversations, where one owner drives everything."""
 
 from colo_common.events.effects import Effect, Wake
+from colo_common.events.enforcement import ZoneCeiling
 from colo_executor.core import Executor, ExecutorEvent, ExecutorPolicy
 from colo_executor.local import (
     CeilingMoved,
@@ -35,11 +36,12 @@ class NodeExecutor:
         policy: ExecutorPolicy | None = None,
         reflex: ReflexPolicy | None = None,
         ceiling_mcpu: int | None = None,
+        zones: tuple[ZoneCeiling, ...] = (),
         only_observes: bool = False,
     ) -> None:
         self.executor = Executor(node, policy or ExecutorPolicy(), only_observes=only_observes)
         self.reflex = Reflex(
-            reflex or ReflexPolicy(), capacity_mcpu=capacity_mcpu, now_ms=now_ms, ceiling_mcpu=ceiling_mcpu
+            reflex or ReflexPolicy(), capacity_mcpu=capacity_mcpu, now_ms=now_ms, ceiling_mcpu=ceiling_mcpu, zones=zones
         )
 
     def handle(self, event: NodeEvent, now_ms: int) -> list[Effect]:

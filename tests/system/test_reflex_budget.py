@@ -19,6 +19,7 @@ import pytest
 from msgspec.structs import replace
 
 from colo_common.adapters.clock import SystemClock
+from colo_common.events.enforcement import ZoneCeiling
 from colo_common.model.percentile import percentile
 from colo_common.model.workload import RunSpec
 from colo_common.runtime.metrics import Metrics
@@ -67,8 +68,10 @@ class TimedRuntime(ProcessRuntime):
         """What the reflex is told."""
         return reading
 
-    def set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten | CeilingRefused:
-        written = super().set_ceiling(ceiling_mcpu)
+    def set_ceiling(
+        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None
+    ) -> CeilingWritten | CeilingRefused:
+        written = super().set_ceiling(ceiling_mcpu, zones)
         quota_mcpu = self._tree.quota_us("batch") // 100
         self.shown.append((time.monotonic(), quota_mcpu))
         return written

@@ -17,6 +17,7 @@ from colo_collector.readings import Skip, TopologyRead, Unreadable
 from colo_collector.shell import CollectorShell
 from colo_common.adapters.store_memory import MemoryStore
 from colo_common.events.effects import Effect
+from colo_common.events.enforcement import ZoneCeiling
 from colo_common.model.placement import Attempt, Placement, attempt_key
 from colo_common.runtime.core import Core
 from colo_common.runtime.metrics import Metrics
@@ -236,10 +237,12 @@ class _Runtime(SimulatedRuntime):
             self._process.note(f"sees end  {exited.replica}#{exited.attempt} {exited.exit_code}")
         return exits
 
-    def set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten | CeilingRefused:
+    def set_ceiling(
+        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None
+    ) -> CeilingWritten | CeilingRefused:
         """See Runtime.set_ceiling."""
         self._process.note(f"ceiling   {ceiling_mcpu}")
-        return super().set_ceiling(ceiling_mcpu)
+        return super().set_ceiling(ceiling_mcpu, zones)
 
 
 class ExecutorRole:

@@ -5,9 +5,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from colo_common.events.effects import Publish
-from colo_common.events.enforcement import EnforcementChanged
+from colo_common.events.enforcement import EnforcementChanged, ZoneCeiling
 from colo_common.model.reasons import Reason
 from colo_executor.local import CeilingMoved, FrozenMoved
+from colo_executor.zone_stalls import moved_zones
 
 __all__ = ["CeilingPublisher"]
 
@@ -37,6 +38,9 @@ class CeilingPublisher:
         self._fell: Reason | None = None
         self._rose: Reason | None = None
         self._published_mcpu: int | None = None
+        # The zones below their capacity, now and as they were last published.
+        self._zones: tuple[ZoneCeiling, ...] = ()
+        self._published_zones: tuple[ZoneCeiling, ...] = ()
         self._published_at_ms: int | None = None
         self._is_frozen = False
 
@@ -56,7 +60,9 @@ class CeilingPublisher:
     def note(self, moved: CeilingMoved) -> None:
         """Note a move of the ceiling; it replaces an older move that was not published."""
         self._moved = moved
-        if moved.ceiling_mcpu > moved.before_mcpu:
+        before, self._zones = self._zones, tuple(each for each in moved.zones if each.ceiling_mcpu < each.capacity_mcpu)
+        _, _, has_more = moved_zones(before, self._zones)
+        if moved.ceiling_mcpu > moved.before_mcpu or (moved.ceiling_mcpu == moved.before_mcpu and has_more):
             self._rose = moved.reason
         else:
             self._fell = moved.reason
@@ -77,9 +83,12 @@ class CeilingPublisher:
         if moved is None or due_ms is None or now_ms < due_ms:
             return []
         before_mcpu = moved.before_mcpu if self._published_mcpu is None else self._published_mcpu
+        zone, zones, has_more = moved_zones(self._published_zones, self._zones)
         # Several moves may lie between, so the newest move's reason may contradict the direction of all of them together.
-        along = self._rose if moved.ceiling_mcpu > before_mcpu else self._fell
+        rises = moved.ceiling_mcpu > before_mcpu or (moved.ceiling_mcpu == before_mcpu and has_more)
+        along = self._rose if rises else self._fell
         self._published_mcpu, self._published_at_ms = moved.ceiling_mcpu, now_ms
+        self._published_zones = self._zones
         self._moved = self._fell = self._rose = None
         fact = replace(
             self._fact(moved, along or moved.reason, before_mcpu),
@@ -87,6 +96,8 @@ class CeilingPublisher:
             stall_pct=moved.stall_pct,
             slo_workload=moved.slo_workload,
             violation_pct=moved.violation_pct,
+            zones=zones,
+            zone=zone,
         )
         return [Publish(fact=fact, id=f"executor:ceiling:{self._node}:{now_ms}")]
 
@@ -108,13 +119,14 @@ class CeilingPublisher:
             reserved_cpu_mcpu=moved.reserved_mcpu,
             observed=moved.observed,
             frozen=self._is_frozen,
+            zones=self._zones,
         )
 
     def _concerns(self, moved: CeilingMoved, has_batch: bool) -> bool:
         # Without batch work a ceiling that follows the load concerns nobody; an expired lease always does.
         if not has_batch and moved.reason in _OF_LOAD:
             return False
-        if self._published_mcpu is None:
+        if self._published_mcpu is None or moved_zones(self._published_zones, self._zones)[0] is not None:
             return True
         band_mcpu = max(1, moved.capacity_mcpu * self._band_pct // 100)
         return abs(moved.ceiling_mcpu - self._published_mcpu) >= band_mcpu

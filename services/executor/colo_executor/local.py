@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from colo_common.events.enforcement import KnobValue, PlacementRefused, ReplicaEnded
+from colo_common.events.enforcement import KnobValue, PlacementRefused, ReplicaEnded, ZoneCeiling
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.restriction import Restriction
@@ -12,6 +12,7 @@ from colo_common.model.slo import OnlineViolation
 from colo_executor.kept_cpus import KeptCpus
 from colo_executor.located_devices import DeviceAddress
 from colo_executor.stall import OnlineStalls
+from colo_executor.zone_stalls import ZoneReading
 
 __all__ = [
     "Adopted",
@@ -66,7 +67,8 @@ class FastReading(Struct, frozen=True, kw_only=True):
     the use of that work; it is all other use but that of batch work and of the system (`system_used_mcpu`: interrupt and stolen
     time, and the use of withheld CPUs). Never negative. `reserved_mcpu` are the CPUs that the node's rules withhold.
     `low_priority`: what the kernel was read back to make batch work give way by. `stalls` None: what online work waits for cannot
-    be read. `may_freeze`: batch work runs here that the kernel can freeze, and none of it is being ended.
+    be read. `may_freeze`: batch work runs here that the kernel can freeze, and none of it is being ended. `zones` are the NUMA
+    zones of a machine that has several and whose kernel can keep batch work off CPUs; empty elsewhere.
     """
 
     at_ms: int
@@ -78,20 +80,31 @@ class FastReading(Struct, frozen=True, kw_only=True):
     low_priority: LowPriority = ""
     stalls: OnlineStalls | None = None
     may_freeze: bool = False
+    zones: tuple[ZoneReading, ...] = ()
 
 
 class SetCeiling(Struct, frozen=True, kw_only=True):
-    """Effect: write the batch tier's CPU ceiling. Answered by CeilingWritten or CeilingRefused."""
+    """Effect: write the batch tier's CPU ceiling, and take CPUs of `zones`, which are below their capacity, from batch work.
+
+    Batch work has all CPUs of its pool in zones that are not named. Answered by CeilingWritten or CeilingRefused.
+    """
 
     ceiling_mcpu: int
+    zones: tuple[ZoneCeiling, ...] = ()
 
 
 class CeilingWritten(Struct, frozen=True, kw_only=True):
-    """The kernel has this ceiling; `knobs` are the files as they were read back. `observed`: it would have it, and has not."""
+    """The kernel has this ceiling; `knobs` are the files as they were read back. `observed`: it would have it, and has not.
+
+    `zones` are the ceilings of zones that the kernel has now: those of before where it did not take the CPU sets, which
+    `zones_refused` says.
+    """
 
     ceiling_mcpu: int
     knobs: tuple[KnobValue, ...] = ()
     observed: bool = False
+    zones: tuple[ZoneCeiling, ...] = ()
+    zones_refused: str = ""
 
 
 class CeilingFound(Struct, frozen=True, kw_only=True):
@@ -164,7 +177,8 @@ class CeilingMoved(Struct, frozen=True, kw_only=True):
 
     `before_mcpu` is the node's capacity when there was no ceiling before. `rule` decided; `stall_group` is the group of online work
     that waited most for a CPU, and `stall_pct` its share, both of the stall rule only. `slo_workload` broke its SLO in
-    `violation_pct` percent of its values, where that is the reason.
+    `violation_pct` percent of its values, where that is the reason. `zone` is the one whose ceiling moved, None where none did,
+    `zones` those that are below their capacity and those that are so no longer; then the ceiling may be the same as before.
     """
 
     at_ms: int
@@ -184,6 +198,8 @@ class CeilingMoved(Struct, frozen=True, kw_only=True):
     stall_pct: int = 0
     slo_workload: str = ""
     violation_pct: int = 0
+    zones: tuple[ZoneCeiling, ...] = ()
+    zone: int | None = None
 
 
 class RenewLease(Struct, frozen=True, kw_only=True):

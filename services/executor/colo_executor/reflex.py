@@ -2,7 +2,8 @@
 
 It is a core of its own, because it must go on while the rest of the service waits for a server. One of two rules decides: by what
 online work uses (`suppress`), or by what it waits for (`stall`); beside both, what online work says of its own latency sets a limit
-(`slo`). Below the floor there is one more rung: batch work is frozen (`freeze`).
+(`slo`). Below the floor there is one more rung: batch work is frozen (`freeze`). On a machine with several NUMA zones, online work
+that waits in one of them takes CPUs of that zone only (`zone_stalls`).
 """
 
 from typing import Final, Literal, assert_never
@@ -11,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from colo_common.events.effects import Wake
+from colo_common.events.enforcement import ZoneCeiling
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
 from colo_executor.freeze import FreezeCause, FreezeChange, FreezePolicy, FreezeState, decide_freeze, thawed
@@ -42,8 +44,18 @@ from colo_executor.local import (
     SetFrozen,
 )
 from colo_executor.slo import SloPolicy, SloState, noted, slo_limited
-from colo_executor.stall import OnlineStalls, StallDecision, StallPolicy, StallState, decide_stall
+from colo_executor.stall import OnlineStalls, StallDecision, StallPolicy, StallState, decide_stall, turns_of
 from colo_executor.suppress import Suppress, SuppressDecision, SuppressPolicy, bounds_mcpu, decide
+from colo_executor.zone_stalls import (
+    ZoneMove,
+    ZoneState,
+    ceilings_of,
+    check_zones,
+    decide_zones,
+    moved_zones,
+    of_the_node,
+    sum_mcpu,
+)
 
 __all__ = ["MOVES", "Reflex", "ReflexEffect", "ReflexEvent", "ReflexPolicy"]
 
@@ -120,7 +132,7 @@ class ReflexPolicy(Struct, frozen=True, kw_only=True):
 class Reflex:
     """Owns the ceiling. `capacity_mcpu` is the node's capacity until the first reading brings another one.
 
-    `last_lease` is that of an earlier executor, which goes on.
+    `last_lease` is that of an earlier executor, which goes on; `ceiling_mcpu` and `zones` are the ceilings that it left.
     """
 
     def __init__(
@@ -131,6 +143,7 @@ class Reflex:
         now_ms: int,
         ceiling_mcpu: int | None = None,
         last_lease: LastLease = _JUST_RENEWED,
+        zones: tuple[ZoneCeiling, ...] = (),
     ) -> None:
         self.policy = policy
         self.lease = begun(policy.lease, now_ms, last_lease)
@@ -138,6 +151,11 @@ class Reflex:
         self._capacity_mcpu = capacity_mcpu
         self._state: Suppress | StallState = _usage_from(ceiling_mcpu, now_ms)
         self._written_mcpu = ceiling_mcpu
+        self._zones: tuple[ZoneState, ...] = ()
+        # What is to be written of the zones, and what was: a first reading decides on what an earlier executor left.
+        self._wanted_zones = self._written_zones = zones
+        self._zones_retry_at_ms: int | None = None
+        self._zone_refusals = 0
         self._reading: FastReading | None = None
         self._read_at_ms = now_ms
         self._seen_ms = now_ms
@@ -167,6 +185,11 @@ class Reflex:
     def ceiling_mcpu(self) -> int | None:
         """The ceiling in the kernel, as it was last read back."""
         return self._written_mcpu
+
+    @property
+    def zones(self) -> tuple[ZoneCeiling, ...]:
+        """The ceilings of zones below their capacity in the kernel, as they were last read back."""
+        return self._written_zones
 
     @property
     def rule(self) -> Literal["usage", "stall"]:
@@ -232,6 +255,7 @@ class Reflex:
         ceiling = self._state.ceiling_mcpu
         if ceiling is not None and self._reading is not None and ceiling > cap:
             raise InvariantBroken("batch ceiling above the cap", ceiling_mcpu=ceiling, cap_mcpu=cap)
+        check_zones(self._zones)
         if self._freeze.frozen_since_ms is not None and (self._blind or self.policy.freeze.by == "off"):
             raise InvariantBroken("batch work is frozen and nobody looks", blind=self._blind)
 
@@ -242,7 +266,7 @@ class Reflex:
         self._reading = reading
         self._read_at_ms = now_ms
         self._blind = False
-        ceiling = self._state.ceiling_mcpu
+        ceiling = self._ceiling()
         limit = self._limits(reading, reading.capacity_mcpu if ceiling is None else ceiling, now_ms)
         stalls = reading.stalls
         if stalls is None or not self._acts_on_stalls(reading):
@@ -265,7 +289,9 @@ class Reflex:
     def _read_usage(self, reading: FastReading, now_ms: int, limit: int | None) -> None:
         state = self._state
         if isinstance(state, StallState):
-            state = _usage_from(state.ceiling_mcpu, now_ms)
+            # What the zones leave goes over to the node's ceiling, because use is known of the node only.
+            state = _usage_from(self._ceiling(), now_ms)
+        self._zones = self._wanted_zones = ()
         decision = decide(
             self.policy.suppress,
             state,
@@ -284,21 +310,51 @@ class Reflex:
         state = self._state
         if isinstance(state, Suppress):
             state = StallState(ceiling_mcpu=state.ceiling_mcpu, trial_since_ms=now_ms)
+        floor, _ = bounds_mcpu(self.policy.suppress, reading.capacity_mcpu)
+        if reading.zones or self._zones or self._wanted_zones:
+            self._decide_zones(reading, stalls, state, floor, now_ms, may_grow=limit is None)
         decision = decide_stall(
             self.policy.stall,
             state,
             capacity_mcpu=reading.capacity_mcpu,
-            floor_mcpu=bounds_mcpu(self.policy.suppress, reading.capacity_mcpu)[0],
+            floor_mcpu=floor,
             batch_used_mcpu=reading.batch_used_mcpu,
-            stalls=stalls,
+            stalls=of_the_node(stalls, self._zones, state.trial_group),
             now_ms=now_ms,
             limit_mcpu=limit,
+            other_turns=sum(turns_of(zone.stall, now_ms) for zone in self._zones),
         )
         self._state = decision.state
-        self._target_mcpu = decision.state.ceiling_mcpu or 0
+        self._target_mcpu = self._ceiling() or 0
         self._note_stall(decision)
 
-    def _note_stall(self, decision: StallDecision) -> None:
+    def _decide_zones(
+        self, reading: FastReading, stalls: OnlineStalls, state: StallState, floor: int, now_ms: int, *, may_grow: bool
+    ) -> None:
+        """Decide the ceilings of the zones. While a refusal of the kernel is recent the node's rule judges all groups."""
+        is_refused = self._zones_retry_at_ms is not None and now_ms < self._zones_retry_at_ms
+        decision = decide_zones(
+            self.policy.stall,
+            () if is_refused else self._zones,
+            zones=() if is_refused else reading.zones,
+            capacity_mcpu=reading.capacity_mcpu,
+            floor_mcpu=floor,
+            stalls=stalls,
+            written=self._written_zones,
+            now_ms=now_ms,
+            may_grow=may_grow,
+            other_turns=turns_of(state, now_ms),
+        )
+        self._zones, self._wanted_zones = decision.states, ceilings_of(decision.states)
+        for move in decision.moves:
+            self._note_stall(move)
+
+    def _ceiling(self) -> int | None:
+        """The ceiling for the whole of batch work: that of the node's rule, at most what all zones together leave."""
+        ceiling, zones_mcpu = self._state.ceiling_mcpu, sum_mcpu(self._zones)
+        return ceiling if ceiling is None or zones_mcpu is None else min(ceiling, zones_mcpu)
+
+    def _note_stall(self, decision: StallDecision | ZoneMove) -> None:
         if decision.change == "none":
             return
         self._stall_group, self._stall_pct = decision.group, decision.stall_pct
@@ -312,7 +368,7 @@ class Reflex:
                 self._rose = Reason.ONLINE_STALL_OTHERWISE
             case "grow":
                 self._rose = self._restores or Reason.ONLINE_STALL_FELL
-                if decision.state.ceiling_mcpu == self._capacity_mcpu:
+                if isinstance(decision, StallDecision) and decision.state.ceiling_mcpu == self._capacity_mcpu:
                     self._restores = None
 
     def _note_reason(self, decision: SuppressDecision) -> None:
@@ -332,8 +388,8 @@ class Reflex:
                     self._restores = None
 
     def _wake(self, now_ms: int) -> list[ReflexEffect]:
-        ceiling = self._state.ceiling_mcpu
-        if ceiling is None:
+        before = ceiling = self._ceiling()
+        if before is None or ceiling is None:
             return []
         floor, _ = bounds_mcpu(self.policy.suppress, self._capacity_mcpu)
         if not self._blind and now_ms - self._read_at_ms >= self.policy.blind_ms:
@@ -345,7 +401,8 @@ class Reflex:
             limit = self._limit(ceiling, now_ms)
             if limit is not None and limit < ceiling:
                 self._fell, ceiling = Reason.LEASE_EXPIRED, limit
-        self._state = replace(self._state, ceiling_mcpu=ceiling)
+        if ceiling < before:
+            self._state = replace(self._state, ceiling_mcpu=ceiling)
         return [*self._write(now_ms), *self._write_frozen(now_ms)]
 
     def _limits(self, reading: FastReading, ceiling: int, now_ms: int) -> int | None:
@@ -388,21 +445,28 @@ class Reflex:
         return limit
 
     def _write(self, now_ms: int) -> list[ReflexEffect]:
-        ceiling = self._state.ceiling_mcpu
+        ceiling = self._ceiling()
         if self._retry_at_ms is not None and now_ms < self._retry_at_ms:
             return []
         self._retry_at_ms = None
-        if ceiling is None or ceiling == self._written_mcpu:
+        has_zones = self._wanted_zones == self._written_zones
+        if not has_zones and self._zones_retry_at_ms is not None and now_ms < self._zones_retry_at_ms:
+            has_zones = True
+        if ceiling is None or (ceiling == self._written_mcpu and has_zones):
             return []
-        return [SetCeiling(ceiling_mcpu=ceiling)]
+        return [SetCeiling(ceiling_mcpu=ceiling, zones=self._wanted_zones)]
 
     def _written(self, event: CeilingWritten, now_ms: int) -> list[ReflexEffect]:
         before, self._written_mcpu = self._written_mcpu, event.ceiling_mcpu
         self._retry_at_ms, self.refusals = None, 0
+        zone, zones, has_more = moved_zones(self._written_zones, event.zones)
+        self._written_zones = event.zones
+        self._note_zones_refused(event, now_ms)
         before_mcpu = self._capacity_mcpu if before is None else before
-        if before_mcpu == event.ceiling_mcpu:
+        if before_mcpu == event.ceiling_mcpu and zone is None:
             return []
-        reason = self._rose if event.ceiling_mcpu > before_mcpu else self._fell
+        rises = has_more if before_mcpu == event.ceiling_mcpu else event.ceiling_mcpu > before_mcpu
+        reason = self._rose if rises else self._fell
         broken = self._slo.violation if reason in _OF_SLO else None
         moved = CeilingMoved(
             at_ms=now_ms,
@@ -422,12 +486,32 @@ class Reflex:
             stall_pct=self._stall_pct,
             slo_workload="" if broken is None else broken.workload,
             violation_pct=0 if broken is None else broken.violation_pct,
+            zones=zones,
+            zone=zone,
         )
         return [moved]
 
+    def _note_zones_refused(self, event: CeilingWritten, now_ms: int) -> None:
+        """Try CPU sets that the kernel refused again later. Until then the zones are the node's, with what they were to leave."""
+        if not event.zones_refused:
+            self._zones_retry_at_ms, self._zone_refusals = None, 0
+            return
+        self._zones_retry_at_ms = now_ms + self._wait_ms(self._zone_refusals)
+        self._zone_refusals += 1
+        state = self._state
+        if not isinstance(state, StallState):
+            return
+        ceiling = state.ceiling_mcpu
+        # The readings so far lack the groups that are the node's from now on.
+        state = replace(state, history=())
+        if ceiling is not None and ceiling > event.ceiling_mcpu:
+            since_ms = state.trial_since_ms if state.trial_group else now_ms
+            state = replace(state, ceiling_mcpu=event.ceiling_mcpu, trial_since_ms=since_ms, has_grown=False)
+        self._state = replace(state, calm_since_ms=None)
+
     def _found(self, found_mcpu: int | None, now_ms: int) -> None:
         """Somebody else wrote the ceiling. A lower one is where growth begins, as after a shrink; a higher one is written over."""
-        decided_mcpu = self._state.ceiling_mcpu
+        decided_mcpu = self._ceiling()
         self._written_mcpu = found_mcpu
         if found_mcpu is None or decided_mcpu is None or found_mcpu >= decided_mcpu:
             return
@@ -437,10 +521,12 @@ class Reflex:
             self._state = StallState(ceiling_mcpu=found_mcpu, trial_since_ms=now_ms)
 
     def _refused(self, now_ms: int) -> list[ReflexEffect]:
-        wait_ms = min(self.policy.retry_ms << min(self.refusals, 16), self.policy.retry_most_ms)
+        self._retry_at_ms = now_ms + self._wait_ms(self.refusals)
         self.refusals += 1
-        self._retry_at_ms = now_ms + wait_ms
         return []
+
+    def _wait_ms(self, refusals: int) -> int:
+        return min(self.policy.retry_ms << min(refusals, 16), self.policy.retry_most_ms)
 
     # ------------------------------------------------------------ the last rung
 
@@ -449,7 +535,7 @@ class Reflex:
         if policy.by == "off":
             return
         floor, _ = bounds_mcpu(self.policy.suppress, reading.capacity_mcpu)
-        ceiling = self._state.ceiling_mcpu
+        ceiling = self._ceiling()
         harm = self._harm(reading, floor, now_ms)
         self._freeze, change = decide_freeze(
             policy,

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from typing import Protocol
 
+from colo_common.events.enforcement import ZoneCeiling
 from colo_common.model.placement import Placement
 from colo_executor.kept_cpus import KeptCpus
 from colo_executor.lease import LastLease
@@ -39,6 +40,11 @@ class Runtime(Protocol):
     @property
     def ceiling_mcpu(self) -> int | None:
         """The batch ceiling of the machine, None without one; known after `adopt`."""
+        ...
+
+    @property
+    def zone_ceilings(self) -> tuple[ZoneCeiling, ...]:
+        """The ceilings of NUMA zones below their capacity on the machine; known after `adopt`."""
         ...
 
     @property
@@ -90,8 +96,13 @@ class Runtime(Protocol):
         """The newest reading; None at the first call, or when a counter could not be read."""
         ...
 
-    def set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten | CeilingRefused:
-        """Write the batch ceiling and read it back."""
+    def set_ceiling(
+        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None
+    ) -> CeilingWritten | CeilingRefused:
+        """Write the batch ceiling, then the ceilings of the zones that are below their capacity, and read them back.
+
+        `zones` None leaves the zones as they are.
+        """
         ...
 
     def read_ceiling(self) -> int | None:

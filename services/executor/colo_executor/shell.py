@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from colo_common.events.effects import Effect, Wake
+from colo_common.events.enforcement import ZoneCeiling
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
 from colo_common.ports import Clock, SpanSink
@@ -126,6 +127,7 @@ class ExecutorShell:
         self._has_drift = False
         self._seen: Drift | None = None
         self._reading: FastReading | None = None
+        self._shown_zones: set[int] = set()
         self._register_gauges(metrics)
         self._writes = metrics.counter("colo_executor_ceiling_writes_total", "ceilings written")
         self._refusals = metrics.counter("colo_executor_ceiling_refusals_total", "ceilings that the kernel refused")
@@ -166,6 +168,11 @@ class ExecutorShell:
         ):
             metrics.gauge(name, says).set_function(partial(self._read_value, field))
         metrics.gauge("colo_executor_batch_ceiling_mcpu", "the batch tier's CPU ceiling").set_function(self._ceiling)
+        self._zone_ceilings = metrics.gauge(
+            "colo_executor_batch_zone_ceiling_mcpu",
+            "what batch work may use of a NUMA zone, where the machine has several",
+            ("zone",),
+        )
         metrics.gauge(
             "colo_executor_unseen_groups_count",
             "busy groups of online work whose waits for a CPU neither a pressure file nor their threads show",
@@ -188,6 +195,18 @@ class ExecutorShell:
 
     def _ceiling(self) -> float:
         return 0.0 if self._reflex is None else float(self._reflex.ceiling_mcpu or 0)
+
+    def _zone_ceiling(self, zone: int) -> float:
+        held = () if self._reflex is None else self._reflex.zones
+        has = () if self._reading is None else self._reading.zones
+        known = {each.zone: each.capacity_mcpu for each in has} | {each.zone: each.ceiling_mcpu for each in held}
+        return float(known.get(zone, 0))
+
+    def _show_zones(self, reading: FastReading) -> None:
+        for each in reading.zones:
+            if each.zone not in self._shown_zones:
+                self._shown_zones.add(each.zone)
+                self._zone_ceilings.labels(str(each.zone)).set_function(partial(self._zone_ceiling, each.zone))
 
     def _unseen(self) -> tuple[str, ...]:
         stalls = None if self._reading is None else self._reading.stalls
@@ -214,6 +233,7 @@ class ExecutorShell:
             capacity_mcpu=self._runtime.capacity_mcpu,
             now_ms=now_ms,
             ceiling_mcpu=self._runtime.ceiling_mcpu,
+            zones=self._runtime.zone_ceilings,
             last_lease=self._runtime.continued_lease(),
         )
         self._log.info("adopted", replicas=len(adopted.replicas), waiting=len(adopted.waiting))
@@ -298,6 +318,7 @@ class ExecutorShell:
             online_used_mcpu=0 if reading is None else reading.online_used_mcpu,
             target_mcpu=ceiling_mcpu,
             capacity_mcpu=self._runtime.capacity_mcpu,
+            zones=self._runtime.zone_ceilings,
         )
 
     async def _suspend(self, effect: SuspendReplicas) -> ReplicasSuspended:
@@ -428,6 +449,7 @@ class ExecutorShell:
         reading = self._runtime.read_fast(now_ms)
         if reading is not None:
             unseen_before, self._reading = self._unseen(), reading
+            self._show_zones(reading)
             if self._unseen() != unseen_before:
                 self._log.warning("waits-unseen", groups=list(self._unseen()[:_NAMED_MOST]))
             self._is_blind = False
@@ -485,7 +507,7 @@ class ExecutorShell:
             effect = effects.pop(0)
             match effect:
                 case SetCeiling():
-                    result = self._set_ceiling(effect.ceiling_mcpu)
+                    result = self._set_ceiling(effect.ceiling_mcpu, effect.zones)
                     wrote = wrote or isinstance(result, CeilingWritten)
                     self._count(result)
                     effects += self._reflex.handle(result, now_ms)
@@ -498,10 +520,13 @@ class ExecutorShell:
                     self._tell(effect)
         return wrote
 
-    def _set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten | CeilingRefused:
+    def _set_ceiling(
+        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None
+    ) -> CeilingWritten | CeilingRefused:
+        """Write the ceilings; None: those of the zones stay as they are."""
         if OBSERVE_CEILING in self._observes:
-            return CeilingWritten(ceiling_mcpu=ceiling_mcpu, observed=True)
-        return self._runtime.set_ceiling(ceiling_mcpu)
+            return CeilingWritten(ceiling_mcpu=ceiling_mcpu, zones=zones or (), observed=True)
+        return self._runtime.set_ceiling(ceiling_mcpu, zones)
 
     def _set_frozen(self, *, is_frozen: bool) -> FreezeWritten | FreezeRefused:
         if OBSERVE_CEILING in self._observes:
@@ -519,6 +544,9 @@ class ExecutorShell:
     def _count(self, result: CeilingWritten | CeilingRefused) -> None:
         if isinstance(result, CeilingWritten):
             self._writes.inc(not result.observed)
+            if result.zones_refused:
+                self._refusals.inc()
+                self._log.warning("zones-refused", detail=result.zones_refused)
             return
         self._refusals.inc()
         if self._reflex is not None and self._reflex.refusals == 0:

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from colo_common.events.enforcement import KnobValue
+from colo_common.events.enforcement import KnobValue, ZoneCeiling
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.qos import QosClass
@@ -170,6 +170,11 @@ class SimulatedRuntime:
         return self._machine.batch_quota_mcpu
 
     @property
+    def zone_ceilings(self) -> tuple[ZoneCeiling, ...]:
+        """None: no reading of a simulated machine says what waits in a zone."""
+        return ()
+
+    @property
     def has_batch(self) -> bool:
         """Whether a batch replica runs on this node."""
         return any(not is_online(entry.placement) for entry in self.journal.launched.values())
@@ -306,7 +311,9 @@ class SimulatedRuntime:
             may_freeze=self.has_batch and not self._is_ending(),
         )
 
-    def set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten | CeilingRefused:
+    def set_ceiling(
+        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None
+    ) -> CeilingWritten | CeilingRefused:
         """Limit the machine's batch work to the ceiling."""
         before = self._machine.batch_quota_mcpu
         try:

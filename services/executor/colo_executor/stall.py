@@ -22,6 +22,7 @@ __all__ = [
     "accused_of",
     "decide_stall",
     "share_of",
+    "turns_of",
 ]
 
 _MINUTE_MS: Final = 60_000
@@ -81,7 +82,8 @@ class OnlineStalls(Struct, frozen=True, kw_only=True):
     """How long some thread of each online group has waited for a CPU since the group was made, in us, at one moment.
 
     `throttled_us` is for how long the group's own quota stopped it; a group that is not listed has none. Of the groups `by_threads`
-    it is estimated from their threads (`some_wait_ns`). `unseen` are busy groups of which nothing shows it.
+    it is estimated from their threads (`some_wait_ns`). `unseen` are busy groups of which nothing shows it. `zones` has the NUMA
+    zone of each group that runs in one zone alone, on a machine with several.
     """
 
     at_ms: int
@@ -89,6 +91,7 @@ class OnlineStalls(Struct, frozen=True, kw_only=True):
     throttled_us: tuple[tuple[str, int], ...] = ()
     by_threads: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
+    zones: tuple[tuple[str, int], ...] = ()
 
 
 class Excuse(Struct, frozen=True, kw_only=True):
@@ -139,8 +142,12 @@ def decide_stall(
     stalls: OnlineStalls,
     now_ms: int,
     limit_mcpu: int | None = None,
+    other_turns: int = 0,
 ) -> StallDecision:
-    """The next ceiling, at most the capacity. `limit_mcpu` (an expired lease) caps it further and forbids growth."""
+    """The next ceiling, at most the capacity. `limit_mcpu` (an expired lease) caps it further and forbids growth.
+
+    `other_turns` are the turns of the last minute of other ceilings of the same node, with which it shares `reversals_most`.
+    """
     floor = min(floor_mcpu, capacity_mcpu)
     state = _remembered(policy, state, stalls)
     shares = _shares(state.history)
@@ -160,7 +167,7 @@ def decide_stall(
     if accused and ceiling > floor and batch_used_mcpu * 100 >= capacity_mcpu * policy.blamed_pct:
         return _begun(policy, state, accused, floor, batch_used_mcpu, now_ms)
     state = _calmed(policy, state, shares, now_ms)
-    if limit_mcpu is None and ceiling < capacity_mcpu and _may_grow(policy, state, now_ms):
+    if limit_mcpu is None and ceiling < capacity_mcpu and _may_grow(policy, state, now_ms, other_turns):
         step = max(1, capacity_mcpu * policy.grow_step_pct // 100)
         turned = state if state.has_grown else _turned(state, now_ms)
         state = replace(turned, ceiling_mcpu=min(capacity_mcpu, ceiling + step), last_grow_ms=now_ms, has_grown=True)
@@ -302,14 +309,18 @@ def _turned(state: StallState, now_ms: int) -> StallState:
     return replace(state, reversals_ms=(*recent, now_ms))
 
 
-def _may_grow(policy: StallPolicy, state: StallState, now_ms: int) -> bool:
+def turns_of(state: StallState, now_ms: int) -> int:
+    """How often the ceiling turned from shrinking to growing in the last minute."""
+    return sum(now_ms - at_ms < _MINUTE_MS for at_ms in state.reversals_ms)
+
+
+def _may_grow(policy: StallPolicy, state: StallState, now_ms: int, other_turns: int) -> bool:
     calm_ms = policy.calm_ms if state.calm_ms is None else state.calm_ms
     is_calm = state.calm_since_ms is not None and now_ms - state.calm_since_ms >= calm_ms
     # Online work that waits a little for ever is not relieved by batch work that stays small for ever.
     if not is_calm and now_ms - state.trial_since_ms < policy.excuse_ms:
         return False
-    turns = sum(now_ms - at_ms < _MINUTE_MS for at_ms in state.reversals_ms)
-    if not state.has_grown and turns >= policy.reversals_most:
+    if not state.has_grown and turns_of(state, now_ms) + other_turns >= policy.reversals_most:
         return False
     return state.last_grow_ms is None or now_ms - state.last_grow_ms >= policy.grow_interval_ms
 

@@ -1,4 +1,6 @@
-"""The CPUs of batch work where a CPU set keeps the ceiling: as many as it needs, spread over zones, whole cores first.
+"""The CPUs of batch work where a CPU set keeps a ceiling: as many as it needs, whole cores first.
+
+The ceiling of a NUMA zone is kept so always, that of the node by the operator's choice; then the CPUs are spread over the zones.
 
 The choice is that of Koordinator's cpuset policy (koordinator-sh/koordinator:pkg/koordlet/qosmanager/plugins/cpusuppress).
 """
@@ -7,10 +9,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
+from colo_common.events.enforcement import ZoneCeiling
 from colo_common.model.cpu_topology import CpuRow
 from colo_common.model.cpuset import CpuSet
 
-__all__ = ["LEAST_CPUS", "narrowed", "pick"]
+__all__ = ["LEAST_CPUS", "left_by_zones", "narrowed", "pick", "zones_left"]
 
 LEAST_CPUS: Final = 2
 """Batch work keeps so many CPUs at any ceiling, as far as there are so many."""
@@ -24,7 +27,43 @@ def narrowed(ceiling_mcpu: int, pool: CpuSet, lent: CpuSet, rows: Sequence[CpuRo
     `lent` are CPUs of the pool that LSR work owns. They are chosen in the proportion that they have in the pool, rounded down, so
     that neither they nor the CPUs of LS work carry all batch work. `rows` say where each CPU of the machine is.
     """
-    count = min(len(pool), max(LEAST_CPUS, -(-ceiling_mcpu // _CPU_MCPU)))
+    return _chosen(min(len(pool), max(LEAST_CPUS, -(-ceiling_mcpu // _CPU_MCPU))), pool, lent, rows)
+
+
+def left_by_zones(zones: Sequence[ZoneCeiling], pool: CpuSet, lent: CpuSet, rows: Sequence[CpuRow]) -> CpuSet:
+    """The CPUs of `pool` that the ceilings of zones leave batch work, `lent` ones in their proportion, as in `narrowed`.
+
+    In a zone it keeps the whole CPUs of the ceiling, one at least, so that a replica of that zone alone is never without; where the
+    pool is in one zone, LEAST_CPUS at least. Zones that are not named keep all.
+    """
+    left = pool
+    for each in zones:
+        here = CpuSet.from_iterable(row.cpu for row in rows if row.zone == each.zone) & pool
+        least = LEAST_CPUS if here == pool else 1
+        count = max(least, each.ceiling_mcpu // _CPU_MCPU)
+        if count < len(here):
+            left = left - here | _chosen(count, here, lent, rows)
+    return left
+
+
+def zones_left(left: CpuSet, pool: CpuSet, rows: Sequence[CpuRow]) -> tuple[ZoneCeiling, ...]:
+    """The zones of which `left` has some CPUs and not all of the pool: the ceilings that an earlier executor left.
+
+    None on a machine of one zone.
+    """
+    found = []
+    zones = sorted({row.zone for row in rows})
+    for zone in zones if len(zones) > 1 else ():
+        here = CpuSet.from_iterable(row.cpu for row in rows if row.zone == zone) & pool
+        kept = here & left
+        if kept and kept != here:
+            found.append(
+                ZoneCeiling(zone=zone, ceiling_mcpu=len(kept) * _CPU_MCPU, capacity_mcpu=len(here) * _CPU_MCPU)
+            )
+    return tuple(found)
+
+
+def _chosen(count: int, pool: CpuSet, lent: CpuSet, rows: Sequence[CpuRow]) -> CpuSet:
     if count == 0:
         return CpuSet()
     lent &= pool

@@ -17,6 +17,7 @@ from colo_common.events.enforcement import (
     PlacementRefused,
     ReplicaEnded,
     ReplicaStarted,
+    ZoneCeiling,
 )
 from colo_common.events.eviction import EvictReplica
 from colo_common.events.job import ReplicaStop, StopReplicas
@@ -62,6 +63,7 @@ from colo_executor.local import (
 from colo_executor.reflex import ReflexPolicy
 from colo_executor.stall import OnlineStalls
 from colo_executor.suppress import SuppressPolicy
+from colo_executor.zone_stalls import ZoneReading
 from tests.support.builders import a_latency, a_node, a_placement, a_sample, an_online_workload
 from tests.support.executor_node import NodeExecutor
 from tests.support.restriction_words import restrictions_changed
@@ -83,7 +85,14 @@ class Conversation:
         self.has_freezer, self.freeze = False, FreezePolicy()
         self.node = self._new(blind_ms=600_000)
 
-    def _new(self, blind_ms: int, *, only_observes: bool = False) -> NodeExecutor:
+    def _new(
+        self,
+        blind_ms: int,
+        *,
+        only_observes: bool = False,
+        ceiling_mcpu: int | None = None,
+        zones: tuple[ZoneCeiling, ...] = (),
+    ) -> NodeExecutor:
         return NodeExecutor(
             NODE,
             capacity_mcpu=10_000,
@@ -91,16 +100,24 @@ class Conversation:
             policy=ExecutorPolicy(replicas_most=3),
             reflex=ReflexPolicy(suppress=SuppressPolicy(threshold_pct=65), freeze=self.freeze, blind_ms=blind_ms),
             only_observes=only_observes,
+            ceiling_mcpu=ceiling_mcpu,
+            zones=zones,
         )
 
     def __call__(self, command: str, args: Args) -> str:
         if command == "at":
             return self._at(int(args.word(0)))
         if command == "restart":
-            args.only("blind", "observe", "freeze")
+            args.only("blind", "observe", "freeze", "ceiling", "zones")
             self.has_freezer = "freeze" in args.named
             self.freeze = FreezePolicy(by=args.text("freeze", "stall"))
-            self.node = self._new(args.number("blind", 600_000), only_observes=args.number("observe", 0) == 1)
+            # What an earlier executor left in the kernel.
+            self.node = self._new(
+                args.number("blind", 600_000),
+                only_observes=args.number("observe", 0) == 1,
+                ceiling_mcpu=args.number("ceiling", 0) or None,
+                zones=_zones(args.text("zones", "")),
+            )
             return ""
         events = {
             "apply": self._apply,
@@ -305,9 +322,10 @@ class Conversation:
     def _read(self, args: Args) -> FastReading:
         """`waits` has for each group of online work the ms that it has waited since it was made; with it batch work gives way.
 
-        `unseen` is a busy group whose waits are not shown.
+        `unseen` is a busy group whose waits are not shown. `zones` has for each of two zones of five CPUs what batch work uses
+        there; a group whose name ends in a digit runs in that zone alone.
         """
-        args.only("online", "system", "batch", "waits", "way", "ending", "unseen")
+        args.only("online", "system", "batch", "waits", "way", "ending", "unseen", "zones")
         waits = args.text("waits", "")
         pairs = (part.split(":") for part in waits.split(",") if part)
         return FastReading(
@@ -319,13 +337,19 @@ class Conversation:
             low_priority=self._low_priority(args.text("way", "idle" if waits else "")),
             may_freeze=self.has_freezer and args.number("ending", 0) == 0,
             stalls=self._stalls(pairs, args.text("unseen", "")) if waits else None,
+            zones=tuple(
+                ZoneReading(zone=zone, capacity_mcpu=5_000, batch_used_mcpu=int(used))
+                for zone, used in enumerate(part for part in args.text("zones", "").split(",") if part)
+            ),
         )
 
     def _stalls(self, waits: Iterable[list[str]], unseen: str) -> OnlineStalls:
+        totals = tuple((name, int(ms) * 1_000) for name, ms in waits)
         return OnlineStalls(
             at_ms=self.now_ms,
-            total_us=tuple((name, int(ms) * 1_000) for name, ms in waits),
+            total_us=totals,
             unseen=(unseen,) if unseen else (),
+            zones=tuple((name, int(name[-1])) for name, _ in totals if name[-1].isdigit()),
         )
 
     def _low_priority(self, word: str) -> LowPriority:
@@ -343,10 +367,17 @@ class Conversation:
         return a_sample(NODE, workloads=workloads)
 
     def _written(self, args: Args) -> CeilingWritten:
-        args.only("observed")
+        """`zones` are the ceilings of zones that the kernel took; `zones-refused` says why it has these and not what was asked."""
+        args.only("observed", "zones", "zones-refused")
         observed = args.number("observed", 0) == 1
         knobs = (KnobValue(path="colo/batch/cpu.max", value=args.word(0), before=""),) if observed else ()
-        return CeilingWritten(ceiling_mcpu=int(args.word(0)), knobs=knobs, observed=observed)
+        return CeilingWritten(
+            ceiling_mcpu=int(args.word(0)),
+            knobs=knobs,
+            observed=observed,
+            zones=_zones(args.text("zones", "")),
+            zones_refused=args.text("zones-refused", ""),
+        )
 
     def _refused(self, args: Args) -> CeilingRefused:
         return CeilingRefused(ceiling_mcpu=int(args.word(0)), detail="EINVAL")
@@ -354,6 +385,17 @@ class Conversation:
     def _next(self) -> int:
         self.generation += 1
         return self.generation
+
+
+def _zones(text: str) -> tuple[ZoneCeiling, ...]:
+    """Ceilings of zones of five CPUs from "0:2000,1:3000"."""
+    pairs = (part.split(":") for part in text.split(",") if part)
+    return tuple(ZoneCeiling(zone=int(zone), ceiling_mcpu=int(mcpu), capacity_mcpu=5_000) for zone, mcpu in pairs)
+
+
+def _of_zones(zones: Iterable[ZoneCeiling]) -> str:
+    text = ",".join(f"{each.zone}:{each.ceiling_mcpu}" for each in zones)
+    return f" zones={text}" if text else ""
 
 
 def _line(effect) -> str:
@@ -382,7 +424,7 @@ def _line(effect) -> str:
             places = " ".join(f"{each.kind}:{each.device}={each.address}" for each in effect.devices)
             return f"locate {places}".rstrip()
         case SetCeiling():
-            return f"set ceiling {effect.ceiling_mcpu}"
+            return f"set ceiling {effect.ceiling_mcpu}{_of_zones(effect.zones)}"
         case SetFrozen():
             return "freeze batch work" if effect.is_frozen else "thaw batch work"
         case _:
@@ -404,12 +446,15 @@ def _fact(fact) -> str:
         case EnforcementChanged():
             broke = f" {fact.slo_workload}={fact.violation_pct}%" if fact.slo_workload else ""
             way = f"{fact.ceiling_before_mcpu} -> {fact.ceiling_mcpu}"
-            if fact.ceiling_before_mcpu == fact.ceiling_mcpu:
+            if fact.ceiling_before_mcpu == fact.ceiling_mcpu and fact.zone is None:
                 state = "frozen" if fact.frozen else "thawed"
                 felt = f" {fact.stall_group}={fact.stall_pct}%" if fact.stall_group else broke
                 return f"{state} at {fact.ceiling_mcpu} {fact.reason.value}{felt}"
             would = f" would write {','.join(knob.path for knob in fact.knobs)}" if fact.observed else ""
-            return f"ceiling {way} {fact.reason.value}{broke} target={fact.target_mcpu}{would}"
+            felt = f" {fact.stall_group}={fact.stall_pct}%" if fact.zone is not None and fact.stall_group else ""
+            moved = "" if fact.zone is None else f" zone={fact.zone}"
+            zones = f"{_of_zones(fact.zones)}{moved}{felt}"
+            return f"ceiling {way} {fact.reason.value}{broke} target={fact.target_mcpu}{would}{zones}"
         case DriftCorrected() if fact.observed:
             would = ",".join(f"{knob.path}={knob.value}" for knob in fact.knobs)
             return f"would write {fact.count} {would} failed={','.join(fact.failed)}"

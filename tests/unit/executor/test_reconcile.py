@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from colo_common.events.enforcement import KnobValue, ZoneCeiling
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_executor.cgroup import CgroupError, CgroupTree
@@ -123,22 +124,110 @@ def test_a_change_that_the_executor_then_wanted_itself_stays(node):
     for path in ("colo", "colo/batch"):
         node.change(f"{path}/cpuset.cpus", "2-7\n")
     node.change(f"{GROUP}/cpuset.cpus", "2-3\n")
-    node.tier.set_batch_cpus(CpuSet.parse("2-7"), CpuSet())
+    node.tier.sets.set_pool(CpuSet.parse("2-7"), CpuSet())
     assert node.tier.reconcile() == Drift()
     assert node.files.cpus(GROUP) == "2-3"
 
 
 def test_the_cpus_of_lsr_work_are_shared_with_be_and_with_no_ls_work_of_the_batch_tier(node):
     mid = replace(a_placement("job/main/2", zone=0), qos=QosClass.LS, band=PriorityBand.MID)
-    node.tier.set_batch_cpus(CpuSet.parse("0-7"), CpuSet.parse("0-1"))
+    node.tier.sets.set_pool(CpuSet.parse("0-7"), CpuSet.parse("0-1"))
     node.tier.add("job.main.2@1", mid)
     shared = "colo/batch/job.main.2@1"
     assert (node.files.cpus(GROUP), node.files.cpus(shared)) == ("0-3", "2-3")
-    node.tier.set_batch_cpus(CpuSet.parse("0-7"), CpuSet.parse("2-3"))
+    node.tier.sets.set_pool(CpuSet.parse("0-7"), CpuSet.parse("2-3"))
     assert (node.files.cpus(GROUP), node.files.cpus(shared)) == ("0-3", "0-1")
-    node.tier.set_batch_cpus(CpuSet.parse("0-7"), CpuSet.parse("0-7"))
+    node.tier.sets.set_pool(CpuSet.parse("0-7"), CpuSet.parse("0-7"))
     assert node.files.cpus(shared) == "0-3", "no work is ever without a CPU"
     assert node.tier.reconcile() == Drift()
+
+
+GROUPS = ("colo", "colo/batch", GROUP, "colo/batch/job.main.1@1")
+HALF = ZoneCeiling(zone=0, ceiling_mcpu=2_000, capacity_mcpu=4_000)
+
+
+def test_the_ceiling_of_a_zone_takes_cpus_of_that_zone_alone_and_is_put_back(node):
+    def cpus() -> list[str]:
+        return [node.files.cpus(path) for path in GROUPS]
+
+    written = node.tier.set_ceiling(6_000, (HALF,))
+    assert isinstance(written, CeilingWritten)
+    assert (written.zones, written.zones_refused) == ((HALF,), "")
+    assert [(knob.path, knob.value, knob.before) for knob in written.knobs] == [
+        ("colo/batch/cpu.max", "600000 100000", "200000 100000"),
+        ("colo/cpuset.cpus", "0-1,4-7", "0-7"),
+        ("colo/batch/cpuset.cpus", "0-1,4-7", "0-7"),
+    ]
+    assert cpus() == ["0-1,4-7", "0-1,4-7", "0-1", "4-7"]
+    node.change("colo/batch/cpuset.cpus", "0-7\n")
+    assert [knob.value for knob in node.tier.reconcile().knobs] == ["0-1,4-7"]
+    # A replica that comes meanwhile, another quota, and a pool that shrinks: the zone keeps its ceiling.
+    node.tier.add("job.main.2@1", a_placement("job/main/2", zone=0))
+    assert node.files.cpus("colo/batch/job.main.2@1") == "0-1"
+    node.tier.set_ceiling(3_000)
+    node.tier.sets.set_pool(CpuSet.parse("1-7"), CpuSet())
+    assert cpus() == ["1-2,4-7", "1-2,4-7", "1-2", "4-7"]
+    least = replace(HALF, ceiling_mcpu=1_000)
+    node.tier.set_ceiling(3_000, (least, replace(least, zone=1)))
+    assert cpus() == ["1,4", "1,4", "1", "4"], "no replica is without a CPU of its zone"
+    node.files.writes.clear()
+    written = node.tier.set_ceiling(3_000, (least, replace(least, zone=1)))
+    assert node.files.writes == []
+    node.tier.set_ceiling(8_000, ())
+    assert cpus() == ["1-7", "1-7", "1-3", "4-7"]
+
+
+def test_both_kinds_of_ceilings_by_cpu_set_hold(tmp_path, files):
+    node = Node(tmp_path, files, DesiredPolicy(), ceiling_by="cpuset")
+    node.tier.set_ceiling(8_000, (HALF,))
+    assert [node.files.cpus(path) for path in GROUPS] == ["0-1,4-7", "0-1,4-7", "0-1", "4-7"]
+    node.tier.set_ceiling(3_000)
+    assert [node.files.cpus(path) for path in GROUPS] == ["0,4-5", "0,4-5", "0", "4-5"]
+
+
+def test_a_set_that_the_kernel_refuses_leaves_the_quota_and_the_old_sets(node, monkeypatch):
+    put = CgroupTree._put
+
+    def refusing(tree: CgroupTree, mount: str, group: str | None, name: str, text: str) -> None:
+        if name == "cpuset.cpus" and text != "0-7":
+            raise CgroupError("colo/batch/cpuset.cpus: write refused with EBUSY")
+        put(tree, mount, group, name, text)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CgroupTree, "_put", refusing)
+        written = node.tier.set_ceiling(6_000, (HALF,))
+    assert isinstance(written, CeilingWritten)
+    assert (written.ceiling_mcpu, written.zones) == (6_000, ())
+    assert "EBUSY" in written.zones_refused
+    assert node.files.cpus("colo/batch") == "0-7"
+    # So does another thread that makes groups for longer than the reflex may wait.
+    with node.tier.sets.turn:
+        written = node.tier.set_ceiling(6_000, (HALF,))
+    assert isinstance(written, CeilingWritten)
+    assert (written.zones, written.zones_refused) == ((), "groups of batch work are being made or removed")
+    assert node.tier.set_ceiling(6_000, (HALF,)) == CeilingWritten(
+        ceiling_mcpu=6_000,
+        zones=(HALF,),
+        knobs=tuple(
+            KnobValue(path=f"{group}/cpuset.cpus", value="0-1,4-7", before="0-7") for group in ("colo", "colo/batch")
+        ),
+    )
+
+
+@pytest.mark.parametrize(("ceiling_by", "found"), [("quota", (HALF,)), ("cpuset", ())])
+def test_the_next_executor_takes_over_what_a_zone_was_left(tmp_path, files, ceiling_by, found):
+    node = Node(tmp_path, files, DesiredPolicy(), ceiling_by=ceiling_by)
+    node.tier.set_ceiling(6_000, (HALF,))
+    before = node.files.cpus("colo/batch")
+    node.tier.close()
+    policy = replace(node.tier._policy, state_dir=str(tmp_path / "second"))
+    second = Tier(policy, JournalFile(Path(policy.state_dir)))
+    second.prepare()
+    assert second.sets.zones == found
+    if found:
+        assert node.files.cpus("colo/batch") == before == "0-1,4-7"
+    second.set_ceiling(8_000, ())
+    assert node.files.cpus("colo/batch") == "0-7"
 
 
 def test_a_ceiling_by_cpu_set_leaves_the_other_cpus_to_online_work_and_is_put_back(tmp_path, files):
@@ -151,7 +240,7 @@ def test_a_ceiling_by_cpu_set_leaves_the_other_cpus_to_online_work_and_is_put_ba
     assert cpus() == ["0,4", "0,4", "0", "4"]
     node.tier.set_ceiling(3_100)
     assert cpus() == ["0-1,4-5", "0-1,4-5", "0-1", "4-5"]
-    node.tier.set_batch_cpus(CpuSet.parse("0-7"), CpuSet.parse("0-3"))
+    node.tier.sets.set_pool(CpuSet.parse("0-7"), CpuSet.parse("0-3"))
     assert cpus() == ["0-1,4-5", "0-1,4-5", "0-1", "4-5"]
     node.change("colo/batch/cpuset.cpus", "0-7\n")
     assert [knob.value for knob in node.tier.reconcile().knobs] == ["0-1,4-5"]

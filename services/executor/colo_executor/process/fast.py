@@ -16,6 +16,7 @@ from colo_executor.process.machine import interrupt_ticks, online_cpus
 from colo_executor.process.sibling_cgroups import SiblingCgroups
 from colo_executor.process.stall_reader import StallReader
 from colo_executor.process.withheld_use import WithheldUse
+from colo_executor.process.zone_reader import ZoneReader
 
 __all__ = ["NOT_CLOSED", "ClosedCpus", "FastReader"]
 
@@ -47,7 +48,8 @@ class FastReader:
     their lines there (`WithheldUse`), is the system's use and not online work's: the rule takes off the larger of it and of these
     CPUs. `batch_group` is the directory whose files show how the kernel makes batch work give way; they are read once a second,
     too. `stalls` reads what online work waits for. `closed` returns the CPUs that LSE work holds, the files with its CPU time,
-    and the CPUs that the node's rules withhold; it is asked once a second. Without `batch_path` there is no batch work.
+    and the CPUs that the node's rules withhold; it is asked once a second. Without `batch_path` there is no batch work. `zones`
+    reads the NUMA zones.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class FastReader:
         batch_group: str = "",
         stalls: StallReader | None = None,
         closed: Callable[[], ClosedCpus] = lambda: NOT_CLOSED,
+        zones: ZoneReader | None = None,
     ) -> None:
         self._paths = (total_path, batch_path) if batch_path else (total_path,)
         self._fds: list[int] = []
@@ -75,6 +78,7 @@ class FastReader:
         self._low_priority: LowPriority = ""
         self._stalls = stalls
         self._closed = closed
+        self._zones = zones
         self._exclusive = ExclusiveUse(unit_ns)
         self._withheld = WithheldUse(proc_root)
         self._reserved_mcpu = 0
@@ -115,16 +119,18 @@ class FastReader:
         batch_ns = max(0, batch - first_batch)
         online_ns = max(0, total - first_total - batch_ns, siblings - first_siblings)
         online_ns = max(0, online_ns - (exclusive - first_exclusive))
+        batch_mcpu = batch_ns * 1_000 // span_ns
         online_mcpu = -(-online_ns * 1_000 // span_ns)
         return FastReading(
             at_ms=at_ms,
             capacity_mcpu=self._capacity_mcpu,
             online_used_mcpu=max(0, online_mcpu - withheld_mcpu),
-            batch_used_mcpu=batch_ns * 1_000 // span_ns,
+            batch_used_mcpu=batch_mcpu,
             system_used_mcpu=self._system_mcpu + withheld_mcpu,
             reserved_mcpu=self._reserved_mcpu,
             low_priority=self._low_priority,
             stalls=None if self._stalls is None else self._stalls.read(at_ms),
+            zones=() if self._zones is None else self._zones.read(at_ns, batch_mcpu),
         )
 
     def close(self) -> None:
@@ -139,6 +145,8 @@ class FastReader:
             self._siblings.close()
         if self._stalls is not None:
             self._stalls.close()
+        if self._zones is not None:
+            self._zones.close()
         self._ticks, self._slow_at_ns = None, 0
         self._samples.clear()
 
@@ -165,3 +173,5 @@ class FastReader:
         self._reserved_mcpu = len(online & closed.withheld) * 1_000
         self._capacity_mcpu = len(online - closed.exclusive) * 1_000
         self._low_priority = low_priority(self._batch_group, self._proc_root) if self._batch_group else ""
+        if self._zones is not None:
+            self._zones.look(at_ns, online, online - closed.exclusive - closed.withheld)

@@ -25,6 +25,7 @@ __all__ = [
     "machine_of",
     "online_cpus",
     "start_ticks",
+    "zones_of",
 ]
 
 _NODE = re.compile(r"node([0-9]{1,4})")
@@ -49,7 +50,7 @@ def cpu_index(sys_root: str) -> CpuTopology:
 
 def cpu_rows(sys_root: str) -> tuple[CpuRow, ...]:
     """The online CPUs with core, zone and socket; what the kernel does not show is one CPU a core, one zone, one socket."""
-    zone_of = {cpu: zone for zone, cpus in _zones(sys_root, online_cpus(sys_root)).items() for cpu in cpus}
+    zone_of = {cpu: zone for zone, cpus in zones_of(sys_root, online_cpus(sys_root)).items() for cpu in cpus}
     rows = []
     for cpu in online_cpus(sys_root):
         directory = os.path.join(sys_root, f"devices/system/cpu/cpu{cpu}/topology")
@@ -68,7 +69,7 @@ def _id(directory: str, name: str, default: int) -> int:
     return found if found >= 0 else default
 
 
-def _zones(sys_root: str, online: CpuSet) -> dict[int, CpuSet]:
+def zones_of(sys_root: str, online: CpuSet) -> dict[int, CpuSet]:
     """The online CPUs of each zone; without NUMA directories one zone, 0."""
     directory = os.path.join(sys_root, "devices/system/node")
     zones: dict[int, CpuSet] = {}
@@ -89,7 +90,7 @@ def machine_of(sys_root: str, has: frozenset[Knob], huge_page_sizes: tuple[int, 
     if os.path.exists(path):
         with open(path, encoding="ascii") as file:
             with_memory = CpuSet.parse(file.read().strip(), "node/has_memory")
-    zones = _zones(sys_root, online)
+    zones = zones_of(sys_root, online)
     return MachineFacts(cpus=online, mems=with_memory, zones=zones, has=has, huge_page_sizes=huge_page_sizes)
 
 

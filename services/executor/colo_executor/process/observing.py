@@ -5,7 +5,7 @@ import os
 from collections.abc import Collection
 from typing import Final
 
-from colo_common.events.enforcement import KnobValue
+from colo_common.events.enforcement import KnobValue, ZoneCeiling
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement, replica_token
@@ -50,9 +50,8 @@ from colo_executor.process.group_identity import heeded_knobs
 from colo_executor.process.kill_tier import SUFFIX
 from colo_executor.process.launch import check_run
 from colo_executor.process.machine import cpu_rows, huge_pages_asked, machine_of
+from colo_executor.process.readers import reader_of
 from colo_executor.process.settings import ProcessPolicy
-from colo_executor.process.sibling_cgroups import SiblingCgroups
-from colo_executor.process.stall_reader import stall_reader
 from colo_executor.process.systemd_units import units_of_this_machine
 from colo_executor.process.tier import ONLINE_SUFFIX, group_of
 from colo_executor.process.unmanaged import UnmanagedTier
@@ -102,17 +101,12 @@ class ObservingRuntime:
         return CgroupTree(self._policy.cgroup_root, name)
 
     def _reader(self) -> FastReader:
-        tree, policy = self._tree, self._policy
-        own = (tree.name, f"{tree.name}{SUFFIX}")
-        return FastReader(
-            total_path=tree.usage_path("/"),
-            unit_ns=1 if tree.version == 1 else 1_000,
-            window_ms=policy.window_ms,
-            proc_root=policy.proc_root,
-            sys_root=policy.sys_root,
-            siblings=SiblingCgroups(tree.root, tree.name) if tree.version == 2 else None,
-            closed=lambda: ClosedCpus(CpuSet(), (), self._kept.withheld),
-            stalls=stall_reader(tree, own, policy.proc_root),
+        return reader_of(
+            self._tree,
+            self._policy,
+            lambda: ClosedCpus(CpuSet(), (), self._kept.withheld),
+            has_batch=False,
+            has_sets=False,
         )
 
     @property
@@ -124,6 +118,11 @@ class ObservingRuntime:
     def ceiling_mcpu(self) -> int | None:
         """The ceiling that the kernel would have."""
         return self._ceiling_mcpu
+
+    @property
+    def zone_ceilings(self) -> tuple[ZoneCeiling, ...]:
+        """No zone has one."""
+        return ()
 
     @property
     def has_batch(self) -> bool:
@@ -175,8 +174,8 @@ class ObservingRuntime:
         """The CPU use over a short window."""
         return self._fast.read(now_ms)
 
-    def set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten:
-        """Report the write of this ceiling, which is not made."""
+    def set_ceiling(self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None) -> CeilingWritten:
+        """Report the write of this ceiling, which is not made. Zones have none: no batch work runs that would be why one waits."""
         before_mcpu, self._ceiling_mcpu = self._ceiling_mcpu, ceiling_mcpu
         knob = self._tree.observed(KnobWrite(path=BATCH, knob=Knob.CPU_QUOTA, value=quota_us(ceiling_mcpu)))
         before = "" if before_mcpu is None else str(quota_us(before_mcpu))

@@ -262,7 +262,7 @@ class OnlineTier:
     def _settle(self, machine: MachineFacts) -> CpuPools:
         """Write the CPUs of both pools as the holds leave them."""
         pools = pools_of(machine.cpus, self._all_holds(), self._kept)
-        self._tier.set_batch_cpus(pools.be, pools.be - pools.ls)
+        self._tier.sets.set_pool(pools.be, pools.be - pools.ls)
         for token, hold in sorted(self._holds.items()):
             if hold.qos.has_own_cpus or Knob.CPUSET_CPUS not in machine.has:
                 continue

@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 from msgspec.structs import replace
 
-from colo_common.events.enforcement import KnobValue
+from colo_common.events.enforcement import KnobValue, ZoneCeiling
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement, replica_token
@@ -61,7 +61,6 @@ from colo_executor.process.exit_watch import ExitWatch
 from colo_executor.process.fast import FastReader
 from colo_executor.process.found import first_process
 from colo_executor.process.hygiene import settle
-from colo_executor.process.kill_tier import SUFFIX
 from colo_executor.process.launch import (
     attempt_dir,
     check_run,
@@ -75,18 +74,16 @@ from colo_executor.process.machine import account_of_name, boot_id, online_cpus,
 from colo_executor.process.namespaces import namespaces_prefix
 from colo_executor.process.online import OnlineTier
 from colo_executor.process.output import keep_bounded
+from colo_executor.process.readers import reader_of
 from colo_executor.process.reconcile import changed_values
 from colo_executor.process.run_as import NO_NEW_PRIVS, UserIds, account_of, prefix_of
 from colo_executor.process.settings import ProcessPolicy
-from colo_executor.process.sibling_cgroups import SiblingCgroups
-from colo_executor.process.stall_reader import stall_reader
 from colo_executor.process.strangers import strangers
 from colo_executor.process.suspending import suspended
 from colo_executor.process.terminating import Terminating, command_of
 from colo_executor.process.tier import Tier, group_of
 from colo_executor.process.unmanaged import UnmanagedTier
 from colo_executor.process.unmanaged_cpus import UnmanagedCpus
-from colo_executor.process.watchdog_group import WATCHDOG_SUFFIX
 
 __all__ = ["ProcessRuntime"]
 
@@ -171,6 +168,11 @@ class ProcessRuntime:
     def ceiling_mcpu(self) -> int | None:
         """The batch ceiling in the kernel, None without one."""
         return self._tier.ceiling_mcpu
+
+    @property
+    def zone_ceilings(self) -> tuple[ZoneCeiling, ...]:
+        """The zones whose CPUs batch work has not all, by its CPU set."""
+        return self._tier.sets.zones
 
     @property
     def has_batch(self) -> bool:
@@ -452,9 +454,11 @@ class ProcessRuntime:
             return reading
         return replace(reading, may_freeze=True)
 
-    def set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten | CeilingRefused:
-        """Write the batch tier's quota; takes tens of microseconds."""
-        return self._tier.set_ceiling(ceiling_mcpu)
+    def set_ceiling(
+        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None
+    ) -> CeilingWritten | CeilingRefused:
+        """Write the batch tier's quota, in tens of microseconds, and where `zones` moved the CPU sets of all replicas."""
+        return self._tier.set_ceiling(ceiling_mcpu, zones)
 
     def read_ceiling(self) -> int | None:
         """The ceiling that the kernel shows; quotas that another program changed are known from then on."""
@@ -584,19 +588,8 @@ class ProcessRuntime:
         for kept in self._unmanaged.keep_all():
             if kept.knobs or kept.failed:
                 self._log.info("unmanaged-groups", paths=[knob.path for knob in kept.knobs], failed=list(kept.failed))
-        tree = self._tier.tree
-        own = (tree.name, f"{tree.name}{SUFFIX}", f"{tree.name}{WATCHDOG_SUFFIX}")
-        self._fast = FastReader(
-            total_path=tree.usage_path("/"),
-            batch_path=tree.usage_path("batch"),
-            unit_ns=1 if tree.version == 1 else 1_000,
-            window_ms=self._policy.window_ms,
-            proc_root=self._policy.proc_root,
-            sys_root=self._policy.sys_root,
-            siblings=SiblingCgroups(tree.root, tree.name) if tree.version == 2 else None,
-            batch_group=tree.cpu_path,
-            closed=self._online.closed,
-            stalls=stall_reader(tree, own, self._policy.proc_root),
+        self._fast = reader_of(
+            self._tier.tree, self._policy, self._online.closed, has_batch=True, has_sets=self._tier.sets.can_write
         )
 
     def _terminate(self, running: RunningAttempt) -> bool:

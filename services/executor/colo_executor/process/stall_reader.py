@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from colo_executor.cgroup import CgroupTree
+from colo_executor.process.group_zones import GroupZones
 from colo_executor.process.online_groups import group_of_this_process, online_groups
 from colo_executor.process.thread_waits import ThreadWaits, has_thread_waits
 from colo_executor.process.unseen_groups import UnseenGroups, throttled_us
@@ -26,7 +27,9 @@ def unified_root(cgroup_root: str) -> str | None:
     return None
 
 
-def stall_reader(tree: CgroupTree, own: Collection[str], proc_root: str) -> "StallReader | None":
+def stall_reader(
+    tree: CgroupTree, own: Collection[str], proc_root: str, zones: GroupZones | None = None
+) -> "StallReader | None":
     """The reader for the machine of this tree, None where the kernel shows nothing. `own` are the top groups of batch work."""
     unified, mounts = unified_root(tree.root), tree.hierarchy.mounts
     has_threads = has_thread_waits(proc_root)
@@ -44,7 +47,7 @@ def stall_reader(tree: CgroupTree, own: Collection[str], proc_root: str) -> "Sta
             proc_root=proc_root,
             threads=ThreadWaits(mounts["cpu"], tree.version, proc_root=proc_root) if has_threads else None,
         )
-    return StallReader(unified, own, proc_root=proc_root, unseen=unseen, has_threads=has_threads)
+    return StallReader(unified, own, proc_root=proc_root, unseen=unseen, has_threads=has_threads, zones=zones)
 
 
 class StallReader:
@@ -52,7 +55,7 @@ class StallReader:
 
     `root` is the hierarchy with pressure files (`cpu.pressure`), of which at most 64 are read; `own` are the top-level groups of
     batch work. `unseen` finds online work without a pressure file; `has_threads`: its waits are read from its threads, as far as
-    that reaches. Processes of the root group are no group's.
+    that reaches. `zones` knows which groups run in one NUMA zone alone. Processes of the root group are no group's.
     """
 
     def __init__(
@@ -63,12 +66,15 @@ class StallReader:
         proc_root: str,
         unseen: UnseenGroups | None = None,
         has_threads: bool = False,
+        zones: GroupZones | None = None,
     ) -> None:
         self._root = root
         self._own = frozenset(own)
         self._proc_root = proc_root
         self._unseen = unseen
         self._has_threads = has_threads
+        self._zones = zones
+        self._in_zones: tuple[tuple[str, int], ...] = ()
         self._fds: dict[str, int] = {}
         self._throttled_us: dict[str, int] = {}
         self._listed_at_ms: int | None = None
@@ -96,12 +102,15 @@ class StallReader:
         for name in self._throttled_us.keys() - found.keys():
             del self._throttled_us[name]
         throttled = tuple((name, self._throttled_us[name]) for name in found if self._throttled_us.get(name))
+        if self._zones is not None and self._listed_at_ms == now_ms:
+            self._in_zones = self._zones.of(found)
         found_now = OnlineStalls(
             at_ms=now_ms,
             total_us=tuple(found.items()),
             throttled_us=throttled,
             unseen=unseen,
             by_threads=tuple(name for name in by_threads if name not in unseen),
+            zones=self._in_zones,
         )
         self._last = found_now if self._fds or self._has_threads or _has_pressure(self._proc_root) else None
         return self._last
@@ -136,6 +145,8 @@ class StallReader:
         if self._root is None:
             return
         groups = online_groups(self._root, self._own, group_of_this_process(self._proc_root))
+        if self._zones is not None:
+            groups = self._zones.split(self._root, groups, _GROUPS_MOST)
         wanted = set(sorted(groups)[:_GROUPS_MOST])
         for name in sorted(self._fds.keys() - wanted):
             self._drop(name)

@@ -8,11 +8,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from colo_common.events.enforcement import KnobValue
-from colo_common.model.cpu_topology import CpuRow
+from colo_common.events.enforcement import KnobValue, ZoneCeiling
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import Placement
-from colo_common.model.qos import QosClass
 from colo_executor.batch_cpus import check_given
 from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.desired import (
@@ -23,7 +21,6 @@ from colo_executor.desired import (
     most_mcpu,
     replica_knobs,
     replica_quota_us,
-    replica_sets,
     tier_knobs,
 )
 from colo_executor.device_access import rules_in
@@ -34,7 +31,8 @@ from colo_executor.knobs import PERIOD_US, QUOTA_MIN_US, UNLIMITED, WEIGHT_MOST,
 from colo_executor.local import CeilingRefused, CeilingWritten, Drift, FreezeRefused, FreezeWritten
 from colo_executor.located_devices import DeviceAddress
 from colo_executor.old_sets import in_put_back_order
-from colo_executor.order import KnobWrite, cpuset_writes, ordered_writes, quota_writes
+from colo_executor.order import KnobWrite, ordered_writes, quota_writes
+from colo_executor.process.batch_sets import BatchSets
 from colo_executor.process.device_files import device_knobs
 from colo_executor.process.found import class_of
 from colo_executor.process.group_identity import heeded_knobs
@@ -45,7 +43,6 @@ from colo_executor.process.reconcile import put_back, values_of
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.systemd_units import units_of_this_machine
 from colo_executor.process.watchdog_group import WATCHDOG_SUFFIX, WatchdogGroup
-from colo_executor.suppress_cpus import narrowed
 from colo_executor.unit_properties import unit_property_at
 
 __all__ = ["ONLINE_SUFFIX", "Tier", "group_of"]
@@ -70,13 +67,6 @@ class Tier:
         self._desired: DesiredPolicy = policy.desired
         self._journal = journal
         self._turn = threading.Lock()
-        # A lock of its own: the reflex, which writes quotas, must not wait while the sets of many replicas are rewritten, or while
-        # groups are made and removed, for which the kernel has one lock that all containers of the machine share.
-        self._sets_turn = threading.Lock()
-        self._placements: dict[str, Placement] = {}
-        self._pool, self._lent = CpuSet(), CpuSet()
-        self._rows: tuple[CpuRow, ...] = ()
-        self._cpus = CpuSet()
         self._quotas: dict[str, int] = {}
         self._limits: dict[str, int] = {}
         self.machine: MachineFacts | None = None
@@ -84,6 +74,7 @@ class Tier:
         self.located: tuple[DeviceAddress, ...] = journal.state.located.devices
         self._old = OldValues(self._tree_of, policy.sys_root)
         self.tree = self.open(policy.subtree)
+        self.sets = BatchSets(self.tree, policy.ceiling_by, lambda: self.machine, lambda: self.ceiling_mcpu)
         self._lock_fd = self.tree.lock()
         self.online_tree = self.open(f"{policy.subtree}{ONLINE_SUFFIX}")
         self.units = units_of_this_machine(policy.cgroup_root, self._note_old_value)
@@ -104,7 +95,7 @@ class Tier:
 
     def reserve_adopted(self, token: str, placement: Placement) -> None:
         """Reserve the zones of an attempt of an earlier executor, before `prepare` writes to the kernel."""
-        self._placements[group_of(token)] = placement
+        self.sets.placements[group_of(token)] = placement
 
     def prepare(self, share: Callable[[CpuSet], CpuSet] = lambda cpus: cpus) -> None:
         """Make the subtree and its batch group, set the tier's knobs, and read the ceiling from the kernel.
@@ -117,14 +108,15 @@ class Tier:
             heeded_knobs(self.tree.has(), self._policy.proc_root),
             self.tree.huge_page_sizes(),
         )
-        self._pool = share(self.machine.cpus)
-        if not self._pool:
+        self.sets.pool = share(self.machine.cpus)
+        if not self.sets.pool:
             raise CgroupError(f"of the CPUs {self.machine.cpus} none is left to batch work")
-        self._rows = cpu_rows(self._policy.sys_root)
+        self.sets.rows = cpu_rows(self._policy.sys_root)
         if self.tree.exists(BATCH):
             self._read_quota()
-        with self._sets_turn:
-            self._cpus = self._narrowed()
+        with self.sets.turn:
+            self.sets.find()
+            self.sets.narrow()
             self._make_batch(None)
         # An executor that died may have left batch work frozen: nobody judges whether it still has to be.
         if self.can_freeze:
@@ -143,8 +135,8 @@ class Tier:
         return replace(self.machine, cpus=found.cpus, zones=found.zones)
 
     def take_machine(self, machine: MachineFacts) -> None:
-        """Count with these CPUs from now on; `set_batch_cpus` writes them."""
-        self.machine, self._rows = machine, cpu_rows(self._policy.sys_root)
+        """Count with these CPUs from now on; `sets.set_pool` writes them."""
+        self.machine, self.sets.rows = machine, cpu_rows(self._policy.sys_root)
 
     def _read_quota(self) -> None:
         quota = self.tree.quota_us(BATCH)
@@ -202,10 +194,10 @@ class Tier:
         # Ours by its name, so that the reflex need not note an old value, whatever the journal has lost.
         for path in self.tree.own_group(BATCH):
             self._note_created(path)
-        self._write_sets()
+        self.sets.write()
         if self.machine is None:
             return []
-        machine = replace(self.machine, cpus=self._cpus)
+        machine = replace(self.machine, cpus=self.sets.cpus)
         written = [self._set(write) for write in tier_knobs(self._desired, machine, ceiling_mcpu)]
         return [knob for knob in written if knob is not None]
 
@@ -228,26 +220,26 @@ class Tier:
         if self.tree.exists(group):
             raise CgroupError(f"the control group {group} exists already")
         self._remake()
-        with self._sets_turn:
-            machine = replace(self.machine, cpus=self._cpus)
-            check_given(placement, replace(machine, cpus=self._pool), tuple(self._placements.values()))
-            self._placements[group] = placement
+        with self.sets.turn:
+            machine = replace(self.machine, cpus=self.sets.cpus)
+            check_given(placement, replace(machine, cpus=self.sets.pool), tuple(self.sets.placements.values()))
+            self.sets.placements[group] = placement
             try:
                 if exclusive_batch_cpus(placement):
-                    self._write_sets()
+                    self.sets.write()
                 self.tree.make(group)
-                others = self._others(group, placement)
+                others = self.sets.others(group, placement)
                 writes = replica_knobs(self._desired, machine, placement, group, None, others)
                 knobs = [self.tree.write(write) for write in writes if write.knob is not Knob.CPU_QUOTA]
                 knobs += self._add_quota(group, placement)
                 devices = device_knobs(self._policy, machine.has, placement, group, self.located)
                 knobs += [self.tree.write(write) for write in devices]
             except (CgroupError, OSError):
-                del self._placements[group]
+                del self.sets.placements[group]
                 self._forget_quota(group)
                 self.tree.remove(group)
                 with contextlib.suppress(CgroupError, OSError):
-                    self._write_sets()
+                    self.sets.write()
                 raise
         return tuple(knobs)
 
@@ -290,8 +282,8 @@ class Tier:
         if self.machine is not None:
             if devices and Knob.DEVICES in self.machine.has:
                 self.tree.keep(KnobWrite(path=group_of(token), knob=Knob.DEVICES, value=devices))
-            machine = replace(self.machine, cpus=self._cpus)
-            others = self._others(group_of(token), placement)
+            machine = replace(self.machine, cpus=self.sets.cpus)
+            others = self.sets.others(group_of(token), placement)
             for write in replica_knobs(self._desired, machine, placement, group_of(token), None, others):
                 if write.knob is not Knob.CPU_QUOTA:
                     self.tree.keep(write)
@@ -328,16 +320,16 @@ class Tier:
     def drop(self, token: str) -> bool:
         """Remove the attempt's group, once it has no process; False when the kernel refused."""
         group = group_of(token)
-        with self._sets_turn:
+        with self.sets.turn:
             self._lower_ended(group)
             if not self.tree.remove_now(group):
                 return False
-            placement = self._placements.pop(group, None)
+            placement = self.sets.placements.pop(group, None)
             self._forget_quota(group)
             if placement is not None and exclusive_batch_cpus(placement):
                 # What cannot be written now is written with the next change of the sets.
                 with contextlib.suppress(CgroupError, OSError):
-                    self._write_sets()
+                    self.sets.write()
         return True
 
     def _lower_ended(self, group: str) -> None:
@@ -350,79 +342,6 @@ class Tier:
             if self._limits.pop(group, None) is not None:
                 self._write_quotas([KnobWrite(path=group, knob=Knob.CPU_QUOTA, value=QUOTA_MIN_US)])
 
-    def _others(self, group: str, placement: Placement | None) -> CpuSet:
-        """The CPUs that the group's replica leaves to others: those that other batch replicas have alone, and LSR's to LS work.
-
-        CPUs of LSR work are shared with BE work only, so work of the class LS keeps off them also where its band is mid or batch.
-        """
-        found = self._lent if placement is not None and placement.qos is QosClass.LS else CpuSet()
-        for path, placement in self._placements.items():
-            if path != group:
-                found = found | exclusive_batch_cpus(placement)
-        return found
-
-    def set_batch_cpus(self, cpus: CpuSet, lent: CpuSet) -> None:
-        """Let batch work run on `cpus`, which must not be empty, or on those of them that the ceiling leaves; `lent` are LSR's.
-
-        Each replica runs on the CPUs of its zones. The writes are in an order that the kernel accepts. After a failure the old sets
-        are written back, as far as possible.
-        """
-        before = self._pool, self._lent
-        self._pool, self._lent = cpus, lent
-        keeps_off = any(placement.qos is QosClass.LS for placement in self._placements.copy().values())
-        try:
-            self._follow_ceiling(is_due=keeps_off and lent != before[1])
-        except (CgroupError, OSError):
-            self._pool, self._lent = before
-            raise
-
-    def _follow_ceiling(self, *, is_due: bool = False) -> None:
-        """Write the CPUs of batch work where the pool or the ceiling changes them, and where `is_due` says so."""
-        with self._sets_turn:
-            before = self._cpus
-            self._cpus = self._narrowed()
-            if self._cpus == before and not is_due:
-                return
-            try:
-                self._write_sets()
-            except (CgroupError, OSError):
-                self._cpus = before
-                with contextlib.suppress(CgroupError, OSError):
-                    self._write_sets()
-                raise
-
-    def _narrowed(self) -> CpuSet:
-        """The CPUs of the pool, or by `ceiling_by` those of them that the ceiling leaves."""
-        if self._policy.ceiling_by == "quota" or self.ceiling_mcpu is None:
-            return self._pool
-        return narrowed(self.ceiling_mcpu, self._pool, self._lent, self._rows)
-
-    def _write_sets(self) -> None:
-        if self.machine is None or Knob.CPUSET_CPUS not in self.machine.has:
-            return
-        machine = replace(self.machine, cpus=self._cpus)
-        target = {"": self._cpus, BATCH: self._cpus}
-        for token in self.tree.children(BATCH):
-            placement = self._placements.get(group_of(token))
-            others = self._others(group_of(token), placement)
-            free = self._cpus - others or self._cpus
-            target[group_of(token)] = free if placement is None else replica_sets(machine, placement, others)[0]
-        have = {}
-        for path in list(target):
-            try:
-                have[path] = CpuSet.parse(self.tree.value(Knob.CPUSET_CPUS, path), path)
-            except FileNotFoundError:
-                # The group of a replica is just being removed.
-                del target[path]
-        for write in cpuset_writes(Knob.CPUSET_CPUS, have, target):
-            try:
-                self.tree.write(write)
-            except FileNotFoundError:
-                continue
-        for path, cpus in target.items():
-            # Kept also where the file had the same value before, so that nothing was written.
-            self.tree.keep(KnobWrite(path=path, knob=Knob.CPUSET_CPUS, value=cpus.format()))
-
     def reconcile(self, yields: Collection[str] = ()) -> Drift:
         """Put back the values that another program changed, but in the groups `yields`. Takes the locks only when one differs."""
         remade = self._remake()
@@ -431,21 +350,46 @@ class Tier:
         groups = dict.fromkeys(drift.write.path for drift in self.tree.drifted())
         if not groups:
             return Drift()
-        with self._sets_turn, self._turn:
+        with self.sets.turn, self._turn:
             return put_back(self.tree, self.tree.drifted(groups), yields)
 
     def _remake(self) -> list[KnobValue]:
         """Make the tier's groups again where another program deleted them, with the ceiling that they had."""
         if self.tree.is_whole(BATCH):
             return []
-        with self._sets_turn, self._turn:
+        with self.sets.turn, self._turn:
             self._make_top()
             written = self._make_batch(self.ceiling_mcpu)
             self._quotas[BATCH] = self.tree.quota_us(BATCH)
         return [replace(knob, before="deleted") for knob in written]
 
-    def set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten | CeilingRefused:
-        """Write the tier's quota and the lower quotas of capped replicas, in an order that the kernel accepts."""
+    def set_ceiling(
+        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None
+    ) -> CeilingWritten | CeilingRefused:
+        """Write the tier's quota and the lower quotas of capped replicas, in an order that the kernel accepts; then the CPU sets.
+
+        The quota comes first, because it keeps the ceiling while the sets of many replicas are written. `zones` None leaves those
+        as they are.
+        """
+        try:
+            knobs = self._set_quota(ceiling_mcpu)
+        except (CgroupError, OSError, ValueError) as error:
+            return CeilingRefused(ceiling_mcpu=ceiling_mcpu, detail=str(error))
+        refusal = ""
+        if zones is not None:
+            try:
+                knobs += self.sets.set_zones(zones)
+            except (CgroupError, OSError) as error:
+                refusal = str(error)
+        try:
+            self.sets.follow_ceiling()
+        except (CgroupError, OSError) as error:
+            return CeilingRefused(ceiling_mcpu=ceiling_mcpu, detail=str(error))
+        return CeilingWritten(
+            ceiling_mcpu=ceiling_mcpu, knobs=tuple(knobs), zones=self.sets.zones, zones_refused=refusal
+        )
+
+    def _set_quota(self, ceiling_mcpu: int) -> list[KnobValue]:
         with self._turn:
             target = {BATCH: quota_us(ceiling_mcpu)}
             for group, most in self._limits.items():
@@ -455,21 +399,9 @@ class Tier:
                 knobs = self._write_quotas(quota_writes(have, target))
             except CgroupError:
                 # Another program changed a quota, a period or a burst, which the kernel judges together.
-                try:
-                    knobs = self._write_quotas(self._from_kernel(target))
-                except (CgroupError, OSError, ValueError) as error:
-                    return CeilingRefused(ceiling_mcpu=ceiling_mcpu, detail=str(error))
-            except OSError as error:
-                return CeilingRefused(ceiling_mcpu=ceiling_mcpu, detail=str(error))
+                knobs = self._write_quotas(self._from_kernel(target))
             self.ceiling_mcpu = ceiling_mcpu
-        if self._policy.ceiling_by == "quota":
-            return CeilingWritten(ceiling_mcpu=ceiling_mcpu, knobs=tuple(knobs))
-        try:
-            # After the quota, which already keeps the ceiling while the sets of many replicas are written.
-            self._follow_ceiling()
-        except (CgroupError, OSError) as error:
-            return CeilingRefused(ceiling_mcpu=ceiling_mcpu, detail=str(error))
-        return CeilingWritten(ceiling_mcpu=ceiling_mcpu, knobs=tuple(knobs))
+        return knobs
 
     def _write_quotas(self, writes: Iterable[KnobWrite]) -> list[KnobValue]:
         knobs = []

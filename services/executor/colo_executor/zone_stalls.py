@@ -1,0 +1,245 @@
+"""The ceilings of single NUMA zones, from what online work feels that runs in one zone alone.
+
+Batch work in another zone is not why such work waits for a CPU, so it gives up CPUs of that zone only. Each zone has a state of the
+stall rule of its own; the rest of online work is judged by the node's.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from colo_common.events.enforcement import ZoneCeiling
+from colo_common.model.invalid import InvariantBroken
+from colo_executor.stall import OnlineStalls, StallChange, StallPolicy, StallState, decide_stall, turns_of
+
+__all__ = [
+    "ZoneDecision",
+    "ZoneMove",
+    "ZoneReading",
+    "ZoneState",
+    "ceilings_of",
+    "check_zones",
+    "decide_zones",
+    "moved_zones",
+    "of_the_node",
+    "sum_mcpu",
+]
+
+_CPU_MCPU: Final = 1_000
+_RESTING: Final = ("none", "first", "lease")
+
+
+class ZoneReading(Struct, frozen=True, kw_only=True):
+    """What a NUMA zone has for batch work, and what batch work uses of it: at most so much, where the kernel does not tell."""
+
+    zone: int
+    capacity_mcpu: int
+    batch_used_mcpu: int
+
+
+class ZoneState(Struct, frozen=True, kw_only=True):
+    """The state of the rule in one zone, whose ceiling is in whole CPUs. `policy` is the node's with steps of whole CPUs."""
+
+    zone: int
+    capacity_mcpu: int
+    floor_mcpu: int
+    policy: StallPolicy
+    stall: StallState
+
+    @property
+    def ceiling_mcpu(self) -> int:
+        """What batch work may use in the zone."""
+        return self.capacity_mcpu if self.stall.ceiling_mcpu is None else self.stall.ceiling_mcpu
+
+
+class ZoneMove(Struct, frozen=True, kw_only=True):
+    """The ceiling of a zone changed; `group` waits most there, for `stall_pct` percent of the time."""
+
+    zone: int
+    group: str
+    stall_pct: int
+    change: StallChange
+
+
+class ZoneDecision(Struct, frozen=True, kw_only=True):
+    """The states after a reading, in the order of the zones, and those whose ceiling it changed."""
+
+    states: tuple[ZoneState, ...] = ()
+    moves: tuple[ZoneMove, ...] = ()
+
+
+def decide_zones(
+    policy: StallPolicy,
+    states: tuple[ZoneState, ...],
+    *,
+    zones: Sequence[ZoneReading],
+    capacity_mcpu: int,
+    floor_mcpu: int,
+    stalls: OnlineStalls,
+    written: Sequence[ZoneCeiling],
+    now_ms: int,
+    may_grow: bool,
+    other_turns: int = 0,
+) -> ZoneDecision:
+    """The next ceiling of each zone, in whole CPUs, from one CPU to its capacity.
+
+    A zone that had no state begins with the ceiling that the kernel has (`written`), which counts as a shrink. A zone's floor is
+    its part of the node's `floor_mcpu` of `capacity_mcpu`. `may_grow` False (an expired lease): no ceiling rises. `other_turns` as
+    `decide_stall` has them.
+    """
+    known = {state.zone: state for state in states}
+    turns = {zone: turns_of(state.stall, now_ms) for zone, state in known.items()}
+    decided: list[ZoneState] = []
+    moves: list[ZoneMove] = []
+    for reading in zones:
+        if reading.capacity_mcpu < _CPU_MCPU:
+            continue
+        zone = reading.zone
+        floor = _floor_mcpu(reading.capacity_mcpu, capacity_mcpu, floor_mcpu)
+        state = _state_now(policy, known.get(zone), reading, floor, written, now_ms)
+        before = state.ceiling_mcpu
+        names = {name for name, its in stalls.zones if its == zone}
+        if not names and before >= state.capacity_mcpu and not state.stall.trial_group:
+            # Nobody to judge and nothing to give back.
+            decided.append(state if not state.stall.history else replace(state, stall=replace(state.stall, history=())))
+            continue
+        decision = decide_stall(
+            state.policy,
+            state.stall,
+            capacity_mcpu=reading.capacity_mcpu,
+            floor_mcpu=floor,
+            batch_used_mcpu=reading.batch_used_mcpu,
+            stalls=_only(stalls, names),
+            now_ms=now_ms,
+            limit_mcpu=None if may_grow else before,
+            other_turns=other_turns + sum(turns.values()) - turns.get(zone, 0),
+        )
+        ceiling = max(floor, (decision.state.ceiling_mcpu or before) // _CPU_MCPU * _CPU_MCPU)
+        state = replace(state, stall=replace(decision.state, ceiling_mcpu=ceiling))
+        turns[zone] = turns_of(state.stall, now_ms)
+        decided.append(state)
+        if ceiling != before and decision.change not in _RESTING:
+            moves.append(
+                ZoneMove(zone=zone, group=decision.group, stall_pct=decision.stall_pct, change=decision.change)
+            )
+    return ZoneDecision(states=tuple(decided), moves=tuple(moves))
+
+
+def of_the_node(stalls: OnlineStalls, states: Sequence[ZoneState], trial_group: str) -> OnlineStalls:
+    """What the node's rule judges: groups that no zone's does, and those of a zone that has no more to give than its floor.
+
+    A zone judges to the end of its trial. A group for which the node's trial is under way (`trial_group`) is judged to its end.
+    """
+    judged = {state.zone for state in states if state.ceiling_mcpu > state.floor_mcpu or state.stall.trial_group}
+    left_out = {name for name, zone in stalls.zones if zone in judged and name != trial_group}
+    return _only(stalls, {name for name, _ in stalls.total_us} - left_out) if left_out else stalls
+
+
+def ceilings_of(states: Sequence[ZoneState]) -> tuple[ZoneCeiling, ...]:
+    """The ceilings that are below the capacity of their zones."""
+    return tuple(
+        ZoneCeiling(zone=state.zone, ceiling_mcpu=state.ceiling_mcpu, capacity_mcpu=state.capacity_mcpu)
+        for state in states
+        if state.ceiling_mcpu < state.capacity_mcpu
+    )
+
+
+def sum_mcpu(states: Sequence[ZoneState]) -> int | None:
+    """What all zones together leave batch work; None where none is below its capacity."""
+    if all(state.ceiling_mcpu >= state.capacity_mcpu for state in states):
+        return None
+    return sum(state.ceiling_mcpu for state in states)
+
+
+def moved_zones(
+    before: Sequence[ZoneCeiling], after: Sequence[ZoneCeiling]
+) -> tuple[int | None, tuple[ZoneCeiling, ...], bool]:
+    """The first zone whose ceiling moved (None: none did), what to tell of the zones, and whether they have more than before.
+
+    Told are the ceilings below the capacity, and those that were and are no longer.
+    """
+    now = {each.zone: each for each in after}
+    named = dict(now)
+    gained_mcpu = 0
+    moved = []
+    for each in before:
+        if each.zone not in now:
+            named[each.zone] = replace(each, ceiling_mcpu=each.capacity_mcpu)
+    was = {each.zone: each.ceiling_mcpu for each in before}
+    for zone, each in named.items():
+        more_mcpu = each.ceiling_mcpu - was.get(zone, each.capacity_mcpu)
+        gained_mcpu += more_mcpu
+        if more_mcpu:
+            moved.append(zone)
+    return min(moved, default=None), tuple(named[zone] for zone in sorted(named)), gained_mcpu > 0
+
+
+def check_zones(states: Sequence[ZoneState]) -> None:
+    """Raise InvariantBroken for a ceiling that is above the capacity of its zone, or less than a CPU."""
+    for state in states:
+        if not _CPU_MCPU <= state.ceiling_mcpu <= state.capacity_mcpu:
+            raise InvariantBroken(
+                "ceiling of a zone out of bounds",
+                zone=state.zone,
+                ceiling_mcpu=state.ceiling_mcpu,
+                capacity_mcpu=state.capacity_mcpu,
+            )
+
+
+def _state_now(
+    policy: StallPolicy,
+    state: ZoneState | None,
+    reading: ZoneReading,
+    floor_mcpu: int,
+    written: Sequence[ZoneCeiling],
+    now_ms: int,
+) -> ZoneState:
+    """The state with the capacity of this reading; who had all of the zone has all of it when it grows."""
+    capacity = reading.capacity_mcpu
+    if state is not None and (state.capacity_mcpu, state.floor_mcpu) == (capacity, floor_mcpu):
+        return state
+    if state is None:
+        found = {each.zone: each.ceiling_mcpu for each in written}.get(reading.zone, capacity)
+        stall = StallState(ceiling_mcpu=_bounded(found, floor_mcpu, capacity), trial_since_ms=now_ms)
+    else:
+        had_all = state.ceiling_mcpu >= state.capacity_mcpu
+        ceiling = capacity if had_all else _bounded(state.ceiling_mcpu, floor_mcpu, capacity)
+        stall = replace(state.stall, ceiling_mcpu=ceiling)
+    return ZoneState(
+        zone=reading.zone,
+        capacity_mcpu=capacity,
+        floor_mcpu=floor_mcpu,
+        policy=_in_whole_cpus(policy, capacity),
+        stall=stall,
+    )
+
+
+def _bounded(ceiling_mcpu: int, floor_mcpu: int, capacity_mcpu: int) -> int:
+    return max(floor_mcpu, min(capacity_mcpu, ceiling_mcpu // _CPU_MCPU * _CPU_MCPU))
+
+
+def _floor_mcpu(zone_mcpu: int, capacity_mcpu: int, floor_mcpu: int) -> int:
+    """The zone's part of the floor, in whole CPUs, rounded up: one at least, because no CPU set of a replica may be empty."""
+    part = -(-floor_mcpu * zone_mcpu // max(1, capacity_mcpu))
+    return min(zone_mcpu, max(1, -(-part // _CPU_MCPU)) * _CPU_MCPU)
+
+
+def _in_whole_cpus(policy: StallPolicy, capacity_mcpu: int) -> StallPolicy:
+    """The policy with a step of growth of a CPU at least, as much slower as it is larger."""
+    least_pct = min(100, -(-100 * _CPU_MCPU // capacity_mcpu))
+    if policy.grow_step_pct >= least_pct:
+        return policy
+    interval_ms = -(-policy.grow_interval_ms * least_pct // policy.grow_step_pct)
+    return replace(policy, grow_step_pct=least_pct, grow_interval_ms=interval_ms)
+
+
+def _only(stalls: OnlineStalls, names: set[str]) -> OnlineStalls:
+    return replace(
+        stalls,
+        total_us=tuple(pair for pair in stalls.total_us if pair[0] in names),
+        throttled_us=tuple(pair for pair in stalls.throttled_us if pair[0] in names),
+        unseen=(),
+        zones=(),
+    )
