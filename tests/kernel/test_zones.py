@@ -1,0 +1,138 @@
+"""The reflex in one NUMA zone: online work that waits there takes CPUs of batch work there, and none of the other zone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from msgspec.structs import replace
+
+from colo_common.adapters.clock import SystemClock
+from colo_common.events.enforcement import ZoneCeiling
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.workload import RunSpec
+from colo_common.runtime.metrics import Metrics
+from colo_executor.cgroup import CgroupTree
+from colo_executor.desired import DesiredPolicy
+from colo_executor.freeze import FreezePolicy
+from colo_executor.knobs import Knob
+from colo_executor.local import RenewLease
+from colo_executor.order import KnobWrite
+from colo_executor.process.runtime import ProcessRuntime
+from colo_executor.process.settings import ProcessPolicy
+from colo_executor.reflex import ReflexPolicy
+from colo_executor.shell import ExecutorShell
+from colo_executor.stall import StallPolicy
+from tests.kernel.inside import CGROUP_ROOT, hogs, observed_topology, settings_of, this_machine
+from tests.kernel.test_process import every_cpu
+from tests.support.attempts import start
+from tests.support.builders import a_placement
+from tests.support.waiting import eventually
+
+pytestmark = [
+    pytest.mark.vm,
+    pytest.mark.skipif(this_machine().cgroup != "v2", reason="groups of cgroup v1 have no pressure files"),
+    pytest.mark.skipif(len(this_machine().zones) < 2, reason="a machine of one NUMA zone has no ceiling of zones"),
+]
+
+SUBTREE: Final = "colo-vm-zones"
+WEB: Final = "web"
+#: By the operator's rule, because batch work is not to give way here: then online work would not wait.
+POLICY: Final = ReflexPolicy(
+    rule="stall", stall=StallPolicy(calm_ms=500, grow_step_pct=50), freeze=FreezePolicy(by="off"), blind_ms=60_000
+)
+
+
+@pytest.fixture
+def zones() -> list[CpuSet]:
+    """The CPUs of each zone of this machine."""
+    topology, _ = observed_topology()
+    return [CpuSet.parse(zone.cpus) for zone in topology.zones]
+
+
+@pytest.fixture
+def web(zones: list[CpuSet]) -> Iterator[CgroupTree]:
+    """Online work of somebody else's that runs in zone 0 alone."""
+    tree = CgroupTree(str(CGROUP_ROOT), WEB)
+    tree.make("")
+    tree.write(KnobWrite(path="", knob=Knob.CPUSET_CPUS, value=zones[0].format()))
+    yield tree
+    assert tree.remove("")
+
+
+def shown(group: str, name: str = "cpuset.cpus.effective") -> CpuSet:
+    return CpuSet.parse((CGROUP_ROOT / SUBTREE / group / name).read_text().strip())
+
+
+async def reflex_of(runtime: ProcessRuntime) -> ExecutorShell:
+    """A reflex whose lease outlives the slowest machine."""
+    shell = ExecutorShell(runtime, SystemClock(), policy=POLICY, period_ms=20, metrics=Metrics())
+    await shell.load()
+    await shell.perform(RenewLease(lease_ms=600_000))
+    return shell
+
+
+def spin_on(cpu: int) -> RunSpec:
+    return RunSpec(command=("taskset", "-c", str(cpu), "sh", "-c", "while :; do :; done"))
+
+
+async def test_who_waits_in_one_zone_takes_cpus_of_that_zone_alone_and_they_are_given_back(
+    zones: list[CpuSet], web: CgroupTree, tmp_path: Path
+) -> None:
+    before = settings_of(CGROUP_ROOT)
+    policy = ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=SUBTREE, desired=DesiredPolicy(idle=False))
+    contended = list(zones[0])[-1]
+    everywhere, elsewhere = every_cpu(), every_cpu() - zones[0]
+    held = (ZoneCeiling(zone=0, ceiling_mcpu=1_000, capacity_mcpu=len(zones[0]) * 1_000),)
+    runtime = ProcessRuntime(policy)
+    try:
+        shell = await reflex_of(runtime)
+        for zone, cpu in ((0, contended), (1, list(zones[1])[-1])):
+            placement = a_placement(f"job/main/{zone}", mcpu=1_000, zone=zone)
+            await start(runtime, replace(placement, run=spin_on(cpu)))
+        # As much as online work, so that it takes half of the CPU that both want.
+        (CGROUP_ROOT / SUBTREE / "cpu.weight").write_text("100\n")
+
+        async def narrowed() -> bool:
+            shell.turn()
+            return shell.reflex is not None and shell.reflex.zones == held
+
+        with hogs(web, "", (contended,)):
+            await eventually(narrowed, "zone 0 to give up CPUs", limit_s=120)
+            kept = shown("batch") & zones[0]
+            assert len(kept) == 1
+            assert contended not in kept
+            assert shown("batch", "cpuset.cpus") == shown("batch") == kept | elsewhere
+            assert shown("batch/job.main.0@1") == kept, "never without a CPU, and in its zone"
+            assert shown("batch/job.main.1@1") == zones[1], "nothing was taken in the other zone"
+            # The quota is what all zones leave together.
+            assert runtime.read_ceiling() == 1_000 + len(elsewhere) * 1_000
+
+            async def stays() -> bool:
+                shell.turn()
+                reflex = shell.reflex
+                assert reflex is not None
+                assert reflex.zones == held, "it helped, so it is not given back"
+                return not reflex._zones[0].stall.trial_group
+
+            await eventually(stays, "the end of the trial", limit_s=120)
+            # As if it had been killed: the next one finds what this one left, and counts it as a shrink.
+            await runtime.close()
+            runtime = ProcessRuntime(policy)
+            shell = await reflex_of(runtime)
+            assert runtime.zone_ceilings == held
+            assert shown("batch") == kept | elsewhere
+
+        async def given_back() -> bool:
+            shell.turn()
+            return runtime.zone_ceilings == () and runtime.read_ceiling() == len(everywhere) * 1_000
+
+        await eventually(given_back, "all CPUs to be batch work's again", limit_s=120)
+        assert shown("batch") == everywhere
+        assert shown("batch/job.main.0@1") == zones[0]
+    finally:
+        await runtime.restore()
+        await runtime.close()
+    assert settings_of(CGROUP_ROOT) == before
