@@ -27,7 +27,7 @@ from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.workload import RunSpec
 from colo_executor.cgroup import CgroupTree
 from colo_executor.journal import JournalFile
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.local import ReplicaLaunched, SignalReplica, StopIntent
 from colo_executor.order import KnobWrite
 from colo_executor.process.kill_tier import KillTier

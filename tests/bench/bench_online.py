@@ -40,7 +40,7 @@ from colo_common.model.workload import RunSpec
 from colo_common.runtime.metrics import Metrics
 from colo_executor.cgroup import CgroupTree
 from colo_executor.desired import DesiredPolicy
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.lease import LeasePolicy
 from colo_executor.local import CeilingRefused, CeilingWritten, ReplicaLaunched
 from colo_executor.order import KnobWrite

@@ -14,7 +14,7 @@ from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.workload import AttachSpec, ResourceLimits, RunSpec
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.local import SignalReplica, StopIntent
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy

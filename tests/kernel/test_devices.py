@@ -15,7 +15,7 @@ from colo_common.model.workload import RunSpec
 from colo_executor.cgroup import CgroupTree
 from colo_executor.device_access import ALL, rules_in
 from colo_executor.device_fence import DeviceFence
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.order import KnobWrite
 from colo_executor.process.device_files import EVERYBODYS
 from colo_executor.process.runtime import ProcessRuntime

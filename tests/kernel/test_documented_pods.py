@@ -22,7 +22,8 @@ from colo_common.model.placement import Placement, replica_token
 from colo_common.model.qos import QosClass
 from colo_common.model.topology import NodeTopology
 from colo_executor.cgroup import CgroupTree
-from colo_executor.knobs import Knob, weight_v1, weight_v2
+from colo_executor.knob_table import Knob
+from colo_executor.knobs import weight_v1, weight_v2
 from colo_executor.local import CeilingWritten
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy

@@ -18,7 +18,7 @@ from colo_common.model.reasons import Reason
 from colo_common.model.workload import RunSpec
 from colo_executor.cgroup import CgroupTree
 from colo_executor.desired import DesiredPolicy
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.local import LaunchFailed, ReplicaExited
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy

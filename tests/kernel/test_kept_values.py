@@ -14,7 +14,7 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.workload import RunSpec
 from colo_executor.cgroup import CgroupTree
-from colo_executor.knobs import UNLIMITED, Knob
+from colo_executor.knob_table import UNLIMITED, Knob
 from colo_executor.local import SignalReplica, StopIntent
 from colo_executor.order import KnobWrite, cpuset_writes
 from colo_executor.process.kill_tier import CONTROLLERS, SUFFIX, KillTier

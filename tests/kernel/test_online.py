@@ -18,7 +18,7 @@ from colo_common.model.workload import RunSpec
 from colo_common.runtime.metrics import Metrics
 from colo_executor.cgroup import CgroupTree
 from colo_executor.kept_cpus import KeptCpus
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.local import LaunchFailed, SignalReplica, StopIntent
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy

@@ -14,7 +14,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.workload import RunSpec
 from colo_executor.cgroup import CgroupTree
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.order import KnobWrite
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy

@@ -14,7 +14,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.workload import RunSpec
 from colo_common.runtime.metrics import Metrics
 from colo_executor.cgroup import CgroupTree
-from colo_executor.knobs import FENCE, Knob
+from colo_executor.knob_table import FENCE, Knob
 from colo_executor.local import CeilingWritten
 from colo_executor.order import KnobWrite, cpuset_writes, quota_writes
 from colo_executor.process.machine import cpu_rows

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from colo_collector.readings import SampleRead
 from colo_common.model.workload import RunSpec
 from colo_executor.cgroup import CgroupTree
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.local import ReplicaLaunched
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy

@@ -10,7 +10,7 @@ import pytest
 
 from colo_collector.parse_psi import parse_pressure
 from colo_executor.cgroup import CgroupTree
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.order import KnobWrite
 from tests.kernel.inside import CGROUP_ROOT, hogs, this_machine
 from tests.support.waiting import eventually_blocking

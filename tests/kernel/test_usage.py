@@ -15,7 +15,7 @@ import pytest
 from colo_collector.machine import Machine
 from colo_collector.readings import SampleRead
 from colo_executor.cgroup import CgroupTree
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.order import KnobWrite
 from tests.kernel.inside import CGROUP_ROOT, collector, hogs, observed_topology, online
 from tests.support.waiting import eventually_blocking

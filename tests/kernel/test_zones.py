@@ -17,7 +17,7 @@ from colo_common.runtime.metrics import Metrics
 from colo_executor.cgroup import CgroupTree
 from colo_executor.desired import DesiredPolicy
 from colo_executor.freeze import FreezePolicy
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.local import FastReading, RenewLease
 from colo_executor.order import KnobWrite
 from colo_executor.process.runtime import ProcessRuntime

@@ -10,7 +10,7 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.topology import uniform_topology
 from colo_executor.desired import MachineFacts
 from colo_executor.kept_cpus import KeptCpus
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.online import CpuHold, CpusRefused, given_cpus, online_sets, pools_of
 from tests.parity.peers.cpu_pools import CpuHold as SchedulerHold
 from tests.parity.peers.cpu_pools import compute_pools

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colo_common.model.cpuset import CpuSet
-from colo_executor.knobs import PERIOD_US, UNLIMITED, Knob, file_of
+from colo_executor.knob_table import PERIOD_US, UNLIMITED, Knob, file_of
 from colo_executor.order import ORDER, KnobWrite, ordered_writes
 from tests.parity.peers.cgroup_model import Bandwidth, burst_errno, child_quota_errno, parent_quota_errno, write_v1
 from tests.parity.peers.cpuset_model import CpusetV1Tree

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from colo_executor.cgroup import CgroupTree
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.order import KnobWrite
 from colo_executor.process.machine import online_cpus
 

@@ -22,7 +22,7 @@ from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.workload import AttachSpec, ResourceLimits, RunSpec
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.local import LaunchFailed, SignalReplica, StopIntent
 from colo_executor.order import KnobWrite
 from colo_executor.process.machine import online_cpus

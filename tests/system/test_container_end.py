@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from colo_executor.cgroup import CgroupTree
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.order import KnobWrite
 from colo_executor.process.machine import machine_of, start_ticks
 from colo_executor.process.settings import ProcessPolicy

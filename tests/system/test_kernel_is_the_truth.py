@@ -19,7 +19,7 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.workload import ResourceLimits, RunSpec
 from colo_executor.cgroup import CgroupError, CgroupTree
-from colo_executor.knobs import UNLIMITED, Knob
+from colo_executor.knob_table import UNLIMITED, Knob
 from colo_executor.local import (
     CeilingWritten,
     LaunchFailed,

@@ -17,7 +17,7 @@ from colo_common.events.placement import PlacementsDecided
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import Placement, replica_token
 from colo_executor.cgroup import CgroupTree
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.process.machine import online_cpus
 from tests.support.lab import groups_of
 from tests.support.other_service import other_service

@@ -18,7 +18,7 @@ from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.workload import RunSpec
 from colo_executor.cgroup import CgroupTree
 from colo_executor.kept_cpus import KeptCpus
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.local import LaunchFailed, ReplicaExited, SignalReplica, StopIntent
 from colo_executor.process.machine import online_cpus
 from colo_executor.process.runtime import ProcessRuntime

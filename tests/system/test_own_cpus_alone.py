@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.qos import QosClass
 from colo_executor.cgroup import CgroupTree
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.order import KnobWrite
 from colo_executor.process.machine import online_cpus
 from colo_executor.process.runtime import ProcessRuntime

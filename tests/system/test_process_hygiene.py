@@ -19,7 +19,7 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.workload import ResourceLimits, RunSpec
 from colo_executor.cgroup import CgroupTree
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.local import CeilingWritten, ReplicaExited, ReplicaLaunched, SignalReplica, StopIntent
 from colo_executor.process.launch import attempt_dir
 from colo_executor.process.namespaces import Namespaces, namespaces_prefix
@@ -173,7 +173,7 @@ async def test_a_batch_replica_opens_what_it_was_given_and_no_other_device(polic
 STARTS = """
 import asyncio, sys
 from pathlib import Path
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.local import ReplicaLaunched
 from colo_executor.process.settings import ProcessPolicy
 from tests.support.adopted import adopted

@@ -19,7 +19,7 @@ from colo_common.model.workload import ResourceLimits, RunSpec
 from colo_executor.cgroup import CgroupTree
 from colo_executor.desired import DesiredPolicy
 from colo_executor.journal import JournalBusy
-from colo_executor.knobs import FENCE, Knob
+from colo_executor.knob_table import FENCE, Knob
 from colo_executor.local import (
     CeilingWritten,
     FreezeRefused,

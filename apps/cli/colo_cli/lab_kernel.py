@@ -6,7 +6,8 @@ from typing import Final
 
 from colo_executor.cgroup_hierarchy import find_hierarchy
 from colo_executor.desired import BATCH
-from colo_executor.knobs import WEIGHT_MOST, Knob, file_of, weight_v2
+from colo_executor.knob_table import WEIGHT_MOST, Knob, file_of
+from colo_executor.knobs import weight_v2
 
 __all__ = ["CGROUP_ROOT", "KernelView", "differences"]
 

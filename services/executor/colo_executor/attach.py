@@ -13,7 +13,8 @@ from colo_common.model.placement import Placement
 from colo_common.model.reasons import Reason
 from colo_executor.desired import DesiredPolicy, most_mcpu
 from colo_executor.group_pattern import check_group_pattern, is_match, is_pattern
-from colo_executor.knobs import WEIGHT_LEAST, weight_v1
+from colo_executor.knob_table import WEIGHT_LEAST
+from colo_executor.knobs import weight_v1
 from colo_executor.online import hold_of, protected_bytes
 from colo_executor.unmanaged import UnmanagedGroup
 

@@ -23,18 +23,8 @@ from colo_executor.cgroup_hierarchy import CONTROLLERS, CgroupError, CgroupHiera
 from colo_executor.device_fence import DeviceFence, has_sys_admin
 from colo_executor.group_dirs import DIR_FLAGS, exists_at, field_in, groups_in, read_at, remove_below, tree_of
 from colo_executor.group_signals import send
-from colo_executor.knobs import (
-    FENCE,
-    PERIOD_US,
-    UNLIMITED,
-    Knob,
-    agrees,
-    file_of,
-    page_bytes_of,
-    text_of,
-    value_of,
-    writes_of,
-)
+from colo_executor.knob_table import FENCE, PERIOD_US, UNLIMITED, Knob, file_of, page_bytes_of
+from colo_executor.knobs import agrees, text_of, value_of, writes_of
 from colo_executor.new_group import knobs_of_new_group
 from colo_executor.order import KnobWrite
 from colo_executor.refusal import what_refusal_means

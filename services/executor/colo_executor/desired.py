@@ -10,8 +10,8 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand
-from colo_executor.knob_table import KNOB_FILES
-from colo_executor.knobs import PERIOD_US, UNLIMITED, WEIGHT_LEAST, Knob, quota_us, weight_v1
+from colo_executor.knob_table import KNOB_FILES, PERIOD_US, UNLIMITED, WEIGHT_LEAST, Knob
+from colo_executor.knobs import quota_us, weight_v1
 from colo_executor.order import KnobWrite
 
 __all__ = [

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from colo_executor.group_dirs import DIR_FLAGS, groups_in, read_at
-from colo_executor.knobs import Knob, file_of, is_in_every_group
+from colo_executor.knob_table import Knob, file_of, is_in_every_group
 
 __all__ = ["knobs_of_new_group"]
 

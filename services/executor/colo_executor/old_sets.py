@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from colo_common.model.cpuset import CpuSet
-from colo_executor.knobs import Knob, file_of
+from colo_executor.knob_table import Knob, file_of
 
 __all__ = ["in_put_back_order", "sets_of", "stands_for_all", "union_of"]
 

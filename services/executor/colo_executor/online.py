@@ -41,7 +41,8 @@ from colo_executor.desired import (
     replica_quota_us,
 )
 from colo_executor.kept_cpus import KeptCpus
-from colo_executor.knobs import PERIOD_US, Knob, weight_v1
+from colo_executor.knob_table import PERIOD_US, Knob
+from colo_executor.knobs import weight_v1
 from colo_executor.order import KnobWrite
 
 __all__ = [

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from colo_common.model.cpuset import CpuSet
-from colo_executor.knobs import PERIOD_US, UNLIMITED, Knob
+from colo_executor.knob_table import PERIOD_US, UNLIMITED, Knob
 
 __all__ = ["ORDER", "Bandwidth", "KnobWrite", "OrderRule", "cpuset_writes", "ordered_writes", "quota_writes"]
 

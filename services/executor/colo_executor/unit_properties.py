@@ -4,7 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from colo_executor.knobs import PERIOD_US, UNLIMITED, Knob, text_of
+from colo_executor.knob_table import PERIOD_US, UNLIMITED, Knob
+from colo_executor.knobs import text_of
 
 __all__ = ["UnitProperty", "property_of", "property_path", "property_text", "shown_text", "unit_property_at"]
 

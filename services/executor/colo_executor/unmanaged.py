@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_executor.group_pattern import check_group_pattern, covers, is_pattern
-from colo_executor.knob_table import KNOB_FILES
-from colo_executor.knobs import PERIOD_US, UNLIMITED, WEIGHT_LEAST, WEIGHT_MOST, Knob, quota_us
+from colo_executor.knob_table import KNOB_FILES, PERIOD_US, UNLIMITED, WEIGHT_LEAST, WEIGHT_MOST, Knob
+from colo_executor.knobs import quota_us
 
 __all__ = [
     "PROTECTION",

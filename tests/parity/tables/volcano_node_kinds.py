@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from colo_executor.knobs import PERIOD_US, weight_v1
+from colo_executor.knob_table import PERIOD_US
+from colo_executor.knobs import weight_v1
 from tests.parity.peers.volcano_node import (
     BatchContainer,
     OfflinePod,

@@ -6,7 +6,7 @@ import pytest
 
 from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.cgroup_hierarchy import find_hierarchy
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.order import KnobWrite
 
 FILES = {

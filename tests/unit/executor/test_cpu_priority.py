@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.process.cpu_priority import RATIO_LEAST, low_priority
 from colo_executor.process.group_identity import heeded_knobs
 

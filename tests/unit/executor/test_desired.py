@@ -18,7 +18,7 @@ from colo_executor.desired import (
     tier_knobs,
 )
 from colo_executor.kept_cpus import KeptCpus
-from colo_executor.knobs import UNLIMITED, WEIGHT_MOST, Knob
+from colo_executor.knob_table import UNLIMITED, WEIGHT_MOST, Knob
 from colo_executor.online import hold_of, online_knobs, online_top_knobs, pools_of
 from tests.parity.peers.group_identity import ClassIdentity, identity_of_workload, identity_rule
 from tests.support.builders import GIB, a_placement

@@ -4,7 +4,8 @@ import pytest
 
 from colo_common.model.invalid import InvalidInput
 from colo_executor.device_access import ALL, access_writes, rules_in
-from colo_executor.knobs import Knob, agrees, text_of
+from colo_executor.knob_table import Knob
+from colo_executor.knobs import agrees, text_of
 
 
 def played(shown: str, writes: tuple[tuple[str, str], ...]) -> str:

@@ -12,7 +12,8 @@ from colo_executor.cgroup import CgroupTree
 from colo_executor.desired import DesiredPolicy
 from colo_executor.journal import JournalFile
 from colo_executor.kept_cpus import KeptCpus
-from colo_executor.knobs import UNLIMITED, Knob, agrees, file_of, page_bytes_of, page_size_text, text_of
+from colo_executor.knob_table import UNLIMITED, Knob, file_of, page_bytes_of, page_size_text
+from colo_executor.knobs import agrees, text_of
 from colo_executor.local import LaunchFailed
 from colo_executor.order import KnobWrite
 from colo_executor.process.machine import huge_pages_bytes

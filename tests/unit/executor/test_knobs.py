@@ -7,8 +7,8 @@ import pytest
 from colo_common.model.invalid import InvalidInput
 from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.desired import DesiredPolicy
-from colo_executor.knob_table import KNOB_FILES, FoundBy
-from colo_executor.knobs import UNLIMITED, Knob, agrees, file_of, quota_us, text_of, value_of, weight_v1, weight_v2
+from colo_executor.knob_table import KNOB_FILES, UNLIMITED, FoundBy, Knob, file_of
+from colo_executor.knobs import agrees, quota_us, text_of, value_of, weight_v1, weight_v2
 from colo_executor.order import KnobWrite
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.settings import ExecutorSettings

@@ -15,7 +15,7 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.workload import RunSpec
 from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.cgroup_hierarchy import check_file_system, find_hierarchy
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.local import ReplicaLaunched, SuspendReplicas
 from colo_executor.order import KnobWrite
 from colo_executor.process.runtime import ProcessRuntime

@@ -21,7 +21,7 @@ from colo_common.runtime.metrics import Metrics
 from colo_executor.cgroup import CgroupTree
 from colo_executor.cgroup_hierarchy import find_hierarchy
 from colo_executor.kept_cpus import KeptCpus
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.local import CeilingMoved, Drift, KeepCpus, LaunchFailed, LaunchReplica
 from colo_executor.main import open_observing
 from colo_executor.order import KnobWrite

@@ -10,7 +10,7 @@ from colo_common.model.qos import LEGAL_BANDS, PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from colo_executor.desired import DesiredPolicy, MachineFacts
 from colo_executor.kept_cpus import KeptCpus
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.online import (
     CpuHold,
     CpusRefused,

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from colo_executor.cgroup import CgroupError, CgroupTree
-from colo_executor.knob_table import KNOB_FILES
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import KNOB_FILES, Knob
 from colo_executor.order import KnobWrite
 from colo_executor.refusal import what_refusal_means
 from tests.parity.sentences import CPUSET_V1_RULES, V2_CORE_RULES

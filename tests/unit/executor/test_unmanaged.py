@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from colo_common.model.invalid import InvalidInput
 from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.journal import JournalFile
-from colo_executor.knobs import UNLIMITED, Knob
+from colo_executor.knob_table import UNLIMITED, Knob
 from colo_executor.local import Drift
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.systemd_units import SystemdUnits

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from colo_common.model.workload import ResourceLimits, RunSpec
 from colo_executor.cgroup import CgroupTree
-from colo_executor.knobs import UNLIMITED
+from colo_executor.knob_table import UNLIMITED
 from colo_executor.local import CeilingWritten, ReplicaLaunched
 from colo_executor.process.machine import start_ticks
 from colo_executor.process.settings import ProcessPolicy

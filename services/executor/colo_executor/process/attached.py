@@ -15,7 +15,7 @@ from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.desired import DesiredPolicy
 from colo_executor.journal import JournalFile
 from colo_executor.journal_lines import AttachedTo, Launched
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.local import Attempt, ReplicaLaunched
 from colo_executor.online import CpusRefused
 from colo_executor.process.attach_group import checked_path

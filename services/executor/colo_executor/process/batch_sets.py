@@ -14,7 +14,7 @@ from colo_common.model.placement import Placement
 from colo_common.model.qos import QosClass
 from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.desired import BATCH, MachineFacts, exclusive_batch_cpus, replica_sets
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.order import KnobWrite, cpuset_writes
 from colo_executor.suppress_cpus import left_by_zones, narrowed, zones_left
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import DeviceShare, Placement
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.located_devices import DeviceAddress
 from colo_executor.order import KnobWrite
 from colo_executor.process.settings import ProcessPolicy

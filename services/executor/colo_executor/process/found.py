@@ -14,7 +14,8 @@ from colo_common.model.placement import Placement, ZoneShare, parse_replica_toke
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.workload import RunSpec
 from colo_executor.cgroup import CgroupError, CgroupTree
-from colo_executor.knobs import Knob, mcpu_of_weight
+from colo_executor.knob_table import Knob
+from colo_executor.knobs import mcpu_of_weight
 from colo_executor.process.machine import start_ticks
 
 __all__ = ["class_of", "first_process", "placement_in"]

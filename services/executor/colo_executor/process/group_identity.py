@@ -5,7 +5,7 @@ import os
 import re
 from typing import Final
 
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 
 __all__ = ["has_group_identity", "heeded_knobs"]
 

@@ -5,7 +5,7 @@ import time
 from typing import Final
 
 from colo_executor.cgroup import CgroupError, CgroupTree
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.order import KnobWrite
 
 __all__ = ["CONTROLLERS", "SUFFIX", "KillTier"]

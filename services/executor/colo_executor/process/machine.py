@@ -10,7 +10,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import Placement
 from colo_executor.desired import MachineFacts
 from colo_executor.inventory import MachineInventory
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.process.run_as import UserIds
 
 __all__ = [

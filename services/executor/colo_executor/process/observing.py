@@ -16,7 +16,8 @@ from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.desired import BATCH, MachineFacts, replica_knobs, tier_knobs
 from colo_executor.inventory import ShareRefused, check_shares
 from colo_executor.kept_cpus import KeptCpus
-from colo_executor.knobs import Knob, quota_us
+from colo_executor.knob_table import Knob
+from colo_executor.knobs import quota_us
 from colo_executor.lease import LastLease
 from colo_executor.local import (
     Adopted,

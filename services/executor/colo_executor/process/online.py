@@ -13,7 +13,7 @@ from colo_common.model.reasons import Reason
 from colo_executor.cgroup import CgroupError
 from colo_executor.desired import DesiredPolicy, MachineFacts
 from colo_executor.kept_cpus import KeptCpus, OwnCpus
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.local import Drift
 from colo_executor.online import (
     NEEDED,

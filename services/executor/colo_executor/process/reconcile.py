@@ -7,7 +7,8 @@ from typing import Final
 from colo_common.events.enforcement import KnobValue
 from colo_common.model.invalid import InvalidInput
 from colo_executor.cgroup import CgroupError, CgroupTree, Drifted
-from colo_executor.knobs import Knob, text_of
+from colo_executor.knob_table import Knob
+from colo_executor.knobs import text_of
 from colo_executor.local import Drift
 from colo_executor.order import KnobWrite, ordered_writes
 

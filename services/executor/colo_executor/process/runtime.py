@@ -30,7 +30,7 @@ from colo_executor.journal_lines import (
     entry_of,
 )
 from colo_executor.kept_cpus import KeptCpus
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.lease import LastLease
 from colo_executor.local import (
     Adopted,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from colo_executor.cgroup import CgroupError
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.unit_properties import UnitProperty, property_of, property_path, property_text, shown_text
 
 __all__ = ["SystemdUnits", "units_of_this_machine"]

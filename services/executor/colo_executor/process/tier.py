@@ -27,7 +27,8 @@ from colo_executor.device_access import rules_in
 from colo_executor.inventory import MachineInventory
 from colo_executor.journal import JournalFile
 from colo_executor.journal_lines import Created, PreImage
-from colo_executor.knobs import PERIOD_US, QUOTA_MIN_US, UNLIMITED, WEIGHT_MOST, Knob, quota_us
+from colo_executor.knob_table import PERIOD_US, QUOTA_MIN_US, UNLIMITED, WEIGHT_MOST, Knob
+from colo_executor.knobs import quota_us
 from colo_executor.local import CeilingRefused, CeilingWritten, Drift, FreezeRefused, FreezeWritten
 from colo_executor.located_devices import DeviceAddress
 from colo_executor.old_sets import in_put_back_order

@@ -9,7 +9,8 @@ from colo_common.events.enforcement import KnobValue
 from colo_common.model.invalid import InvalidInput
 from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.group_pattern import is_pattern
-from colo_executor.knobs import Knob, holds, value_of
+from colo_executor.knob_table import Knob
+from colo_executor.knobs import holds, value_of
 from colo_executor.local import Drift
 from colo_executor.order import KnobWrite, ordered_writes
 from colo_executor.process.matching_groups import matching_groups

@@ -11,7 +11,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.kept_cpus import OwnCpus
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.local import Drift
 from colo_executor.order import KnobWrite, cpuset_writes
 from colo_executor.process.machine import online_cpus

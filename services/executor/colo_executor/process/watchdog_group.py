@@ -5,7 +5,7 @@ from typing import Final
 
 from colo_executor.cgroup import CgroupTree
 from colo_executor.group_signals import send
-from colo_executor.knobs import Knob
+from colo_executor.knob_table import Knob
 from colo_executor.order import KnobWrite
 from colo_executor.process.machine import machine_of
 
