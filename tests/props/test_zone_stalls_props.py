@@ -12,7 +12,7 @@ from colo_executor.local import CeilingMoved, CeilingWritten, FastReading, Renew
 from colo_executor.reflex import Reflex, ReflexPolicy
 from colo_executor.stall import OnlineStalls
 from colo_executor.suppress import bounds_mcpu
-from colo_executor.zone_stalls import ZoneReading
+from colo_executor.zone_ceilings import ZoneReading
 
 #: Zones of one, three and eight CPUs.
 ZONES_MCPU = (1_000, 3_000, 8_000)

@@ -35,7 +35,7 @@ from colo_executor.main import executor_service
 from colo_executor.settings import ExecutorSettings
 from colo_executor.simulated import SimulatedRuntime
 from colo_executor.stall import OnlineStalls
-from colo_executor.zone_stalls import ZoneReading
+from colo_executor.zone_ceilings import ZoneReading
 from colo_sim.demand import OnlineDemand
 from colo_sim.machine import SimMachine
 from colo_sim.machine_spec import MachineSpec

@@ -12,6 +12,7 @@ from colo_executor.local import (
     FreezeWritten,
     FrozenFound,
     FrozenMoved,
+    NoteMode,
     NoteViolation,
     RenewLease,
     SetCeiling,
@@ -89,7 +90,7 @@ class NodeExecutor:
     def _from_executor(self, effects: list[Effect], now_ms: int) -> list[Effect]:
         kept: list[Effect] = []
         for effect in effects:
-            if isinstance(effect, RenewLease | NoteViolation):
+            if isinstance(effect, RenewLease | NoteMode | NoteViolation):
                 kept += self._from_reflex(self.reflex.handle(effect, now_ms), now_ms)
             else:
                 kept.append(effect)

@@ -81,8 +81,9 @@ class SimMachine:
         self._zone_weight_sum = sum(self._zone_weights)
         self._quota_mcpu: int | None = None
         self._is_frozen = False
-        self._cpus = CpuSet((1 << spec.zones * spec.cpus_per_zone) - 1)
+        self._all_cpus = self._cpus = CpuSet((1 << spec.zones * spec.cpus_per_zone) - 1)
         self._cpu_room_mcpu = [self._zone_capacity_mcpu] * spec.zones
+        self._all_room_mcpu = self._cpu_room_mcpu  # the same on all CPUs that batch work may be given
         self._replicas: dict[str, Replica] = {}
         self._online_replicas = OnlineReplicas(spec)
         self._exits: list[ReplicaExit] = []
@@ -187,7 +188,8 @@ class SimMachine:
         if self._unlimited is None:
             most_mcpu = self._most_mcpu
             is_limited = most_mcpu is not None and most_mcpu < sum(claim.cpu_mcpu for claim in claims)
-            self._unlimited = share_batch_cpu(claims, self._cpu_room_mcpu, None) if is_limited else self._uncontended
+            is_limited = is_limited or self._cpu_room_mcpu != self._all_room_mcpu
+            self._unlimited = share_batch_cpu(claims, self._all_room_mcpu, None) if is_limited else self._uncontended
         self._is_stale = False
         self._tally.set_batch(shares, claims, self._most_mcpu)
         self._update_online_tally()
@@ -269,21 +271,24 @@ class SimMachine:
     def set_batch_cpus(self, cpus: str | None) -> None:
         """Let batch replicas run on these CPUs only (a kernel list, "0-3,8"); None means all of the machine."""
         count = self.spec.zones * self.spec.cpus_per_zone
-        allowed = CpuSet((1 << count) - 1) if cpus is None else CpuSet.parse(cpus, "cpus", nr_cpus=count)
+        allowed = self._all_cpus if cpus is None else CpuSet.parse(cpus, "cpus", nr_cpus=count)
         if not allowed:
             raise InvalidInput("cpus", "must name at least one CPU", cpus)
-        self._cpus = allowed
-        self._fit_cpu_room()
+        if allowed != self._cpus:
+            self._cpus = allowed
+            self._fit_cpu_room()
 
     def _fit_cpu_room(self) -> None:
         """Compute the CPU room of batch by zone: its allowed CPUs without those of LSE replicas."""
-        mask = (self._cpus - self._online_replicas.lse).mask
+        lse = self._online_replicas.lse
+        self._cpu_room_mcpu = self._room_mcpu(self._cpus - lse)
+        self._all_room_mcpu = self._room_mcpu(self._all_cpus - lse)
+        self._changed()
+
+    def _room_mcpu(self, cpus: CpuSet) -> list[int]:
         width = self.spec.cpus_per_zone
         zone_mask = (1 << width) - 1
-        self._cpu_room_mcpu = [
-            ((mask >> zone * width) & zone_mask).bit_count() * 1_000 for zone in range(self.spec.zones)
-        ]
-        self._changed()
+        return [((cpus.mask >> zone * width) & zone_mask).bit_count() * 1_000 for zone in range(self.spec.zones)]
 
     @property
     def batch_quota_mcpu(self) -> int | None:
@@ -500,13 +505,17 @@ class SimMachine:
         )
 
     def usage(self) -> MachineUsage:
-        """Return the two counters that the reflex reads many times a second, equal to those of `counters()`."""
+        """Return the counters that the reflex reads many times a second, equal to those of `counters()`."""
         tally = self._tally
+        zone_online_ns = tuple(mcpu_ms * _NS_PER_MCPU_MS for mcpu_ms in tally.zone_online_mcpu_ms)
+        zone_batch_ns = tuple(mcpu_ms * _NS_PER_MCPU_MS for mcpu_ms in tally.zone_batch_mcpu_ms)
         return MachineUsage(
             at_ms=self._at_ms,
             boot=self._boot,
-            online_usage_ns=sum(tally.zone_online_mcpu_ms) * _NS_PER_MCPU_MS,
-            batch_usage_ns=sum(tally.zone_batch_mcpu_ms) * _NS_PER_MCPU_MS,
+            online_usage_ns=sum(zone_online_ns),
+            batch_usage_ns=sum(zone_batch_ns),
+            zone_online_ns=zone_online_ns,
+            zone_batch_ns=zone_batch_ns,
         )
 
     def _replica_counters(self, replica: Replica) -> ReplicaCounters:

@@ -59,12 +59,14 @@ class ReplicaCounters(Struct, frozen=True, kw_only=True):
 
 
 class MachineUsage(Struct, frozen=True, kw_only=True):
-    """CPU time since boot (ns) of online and of batch work at moment `at_ms`."""
+    """CPU time since boot (ns) of online and of batch work at moment `at_ms`, and of both by zone."""
 
     at_ms: int
     boot: int
     online_usage_ns: int
     batch_usage_ns: int
+    zone_online_ns: tuple[int, ...] = ()
+    zone_batch_ns: tuple[int, ...] = ()
 
 
 class MachineCounters(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from colo_common.events.effects import Publish
 from colo_common.events.enforcement import EnforcementChanged, ZoneCeiling
 from colo_common.model.reasons import Reason
 from colo_executor.local import CeilingMoved, FrozenMoved
-from colo_executor.zone_stalls import moved_zones
+from colo_executor.zone_ceilings import moved_zones
 
 __all__ = ["CeilingPublisher"]
 
@@ -98,6 +98,7 @@ class CeilingPublisher:
             violation_pct=moved.violation_pct,
             zones=zones,
             zone=zone,
+            zone_terms=tuple(each for each in moved.zone_terms if each.zone in {its.zone for its in zones}),
         )
         return [Publish(fact=fact, id=f"executor:ceiling:{self._node}:{now_ms}")]
 

@@ -34,6 +34,7 @@ from colo_executor.local import (
     LaunchFailed,
     LaunchReplica,
     LocateDevices,
+    NoteMode,
     NoteViolation,
     OrderKind,
     RememberEnd,
@@ -214,7 +215,7 @@ class Executor:
             return []
         kept, devices = kept_of(report), located_devices(report)
         self._mode = report.rules.colocation_mode
-        effects: list[Effect] = []
+        effects: list[Effect] = [NoteMode(colocation_mode=self._mode)]
         if devices != self._devices:
             self._devices = devices
             effects.append(LocateDevices(devices=devices))
@@ -469,6 +470,7 @@ class Executor:
         alive = tuple((found.placement.replica, found.placement.attempt) for found in event.replicas if found.alive)
         recovered = NodeRecovered(at_ms=now_ms, node=self.node, running=alive, remarks=event.remarks)
         effects.insert(0, Publish(fact=recovered, id=f"executor:recovered:{self.node}:{now_ms}"))
+        effects.append(NoteMode(colocation_mode=self._mode))
         effects += self._attached.follow(self.active, now_ms, again=event.attaches)
         effects += self.suspension.adopted(event, self.active, now_ms)
         for placement in event.waiting:

@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from colo_common.events.enforcement import KnobValue, PlacementRefused, ReplicaEnded, ZoneCeiling
+from colo_common.events.enforcement import KnobValue, PlacementRefused, ReplicaEnded, ZoneCeiling, ZoneTerms
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.restriction import Restriction
@@ -12,7 +12,7 @@ from colo_common.model.slo import OnlineViolation
 from colo_executor.kept_cpus import KeptCpus
 from colo_executor.located_devices import DeviceAddress
 from colo_executor.stall import OnlineStalls
-from colo_executor.zone_stalls import ZoneReading
+from colo_executor.zone_ceilings import ZoneReading
 
 __all__ = [
     "Adopted",
@@ -32,6 +32,7 @@ __all__ = [
     "LaunchFailed",
     "LaunchReplica",
     "LocateDevices",
+    "NoteMode",
     "NoteViolation",
     "OrderKind",
     "RememberTerm",
@@ -179,6 +180,7 @@ class CeilingMoved(Struct, frozen=True, kw_only=True):
     that waited most for a CPU, and `stall_pct` its share, both of the stall rule only. `slo_workload` broke its SLO in
     `violation_pct` percent of its values, where that is the reason. `zone` is the one whose ceiling moved, None where none did,
     `zones` those that are below their capacity and those that are so no longer; then the ceiling may be the same as before.
+    `zone_terms` are what the usage rule counted in the zones of the node.
     """
 
     at_ms: int
@@ -200,6 +202,7 @@ class CeilingMoved(Struct, frozen=True, kw_only=True):
     violation_pct: int = 0
     zones: tuple[ZoneCeiling, ...] = ()
     zone: int | None = None
+    zone_terms: tuple[ZoneTerms, ...] = ()
 
 
 class RenewLease(Struct, frozen=True, kw_only=True):
@@ -210,6 +213,12 @@ class RenewLease(Struct, frozen=True, kw_only=True):
 
     lease_ms: int = 0
     received_at_ms: int | None = None
+
+
+class NoteMode(Struct, frozen=True, kw_only=True):
+    """How the node runs batch work by its rules. On a `vm` online work runs in other kernels, whose waits nobody sees here."""
+
+    colocation_mode: Literal["container", "vm"]
 
 
 class NoteViolation(Struct, frozen=True, kw_only=True):

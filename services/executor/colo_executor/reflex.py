@@ -3,7 +3,7 @@
 It is a core of its own, because it must go on while the rest of the service waits for a server. One of two rules decides: by what
 online work uses (`suppress`), or by what it waits for (`stall`); beside both, what online work says of its own latency sets a limit
 (`slo`). Below the floor there is one more rung: batch work is frozen (`freeze`). On a machine with several NUMA zones, online work
-that waits in one of them takes CPUs of that zone only (`zone_stalls`).
+that waits in one of them takes CPUs of that zone only (`zone_stalls`), and so does what fills one of them (`zone_usage`).
 """
 
 from typing import Final, Literal, assert_never
@@ -38,6 +38,7 @@ from colo_executor.local import (
     FreezeWritten,
     FrozenFound,
     FrozenMoved,
+    NoteMode,
     NoteViolation,
     RenewLease,
     SetCeiling,
@@ -46,16 +47,10 @@ from colo_executor.local import (
 from colo_executor.slo import SloPolicy, SloState, noted, slo_limited
 from colo_executor.stall import OnlineStalls, StallDecision, StallPolicy, StallState, decide_stall, turns_of
 from colo_executor.suppress import Suppress, SuppressDecision, SuppressPolicy, bounds_mcpu, decide
-from colo_executor.zone_stalls import (
-    ZoneMove,
-    ZoneState,
-    ceilings_of,
-    check_zones,
-    decide_zones,
-    moved_zones,
-    of_the_node,
-    sum_mcpu,
-)
+from colo_executor.suppress import turns_of as use_turns_of
+from colo_executor.zone_ceilings import ceilings_of, check_zones, moved_zones, sum_mcpu
+from colo_executor.zone_stalls import ZoneMove, ZoneState, decide_zones, of_the_node
+from colo_executor.zone_usage import ZoneUse, ZoneUseMove, decide_zone_use
 
 __all__ = ["MOVES", "Reflex", "ReflexEffect", "ReflexEvent", "ReflexPolicy"]
 
@@ -87,6 +82,7 @@ MOVES: Final = (
 ReflexEvent = (
     FastReading
     | RenewLease
+    | NoteMode
     | NoteViolation
     | CeilingWritten
     | CeilingFound
@@ -105,9 +101,10 @@ class ReflexPolicy(Struct, frozen=True, kw_only=True):
 
     `rule` `usage` keeps batch work below what online work leaves of the node. `stall` shrinks it only where that relieves online
     work that waits for a CPU. `auto` takes `stall` where the kernel was read back to make batch work give way, by its idle class
-    or by weights, and where the waits of all busy online work can be read, and `usage` elsewhere. Where no wait can be read,
-    `usage` decides in any case. After `blind_ms` without a reading the node's load is unknown and the ceiling goes to the floor.
-    A ceiling that the kernel refused is tried again after `retry_ms`, doubled at each refusal up to `retry_most_ms`.
+    or by weights, and where the waits of all busy online work can be read, and `usage` elsewhere, as on virtual machines for
+    batch work (`colocation_mode` `vm`). Where no wait can be read, `usage` decides in any case. After `blind_ms` without a
+    reading the node's load is unknown and the ceiling goes to the floor. A ceiling that the kernel refused is tried again after
+    `retry_ms`, doubled at each refusal up to `retry_most_ms`.
     """
 
     rule: Literal["auto", "usage", "stall"] = "auto"
@@ -151,7 +148,7 @@ class Reflex:
         self._capacity_mcpu = capacity_mcpu
         self._state: Suppress | StallState = _usage_from(ceiling_mcpu, now_ms)
         self._written_mcpu = ceiling_mcpu
-        self._zones: tuple[ZoneState, ...] = ()
+        self._zones: tuple[ZoneState | ZoneUse, ...] = ()
         # What is to be written of the zones, and what was: a first reading decides on what an earlier executor left.
         self._wanted_zones = self._written_zones = zones
         self._zones_retry_at_ms: int | None = None
@@ -170,6 +167,7 @@ class Reflex:
         self._slo = SloState()
         self._blind = False
         self._retry_at_ms: int | None = None
+        self._is_vm = False
         self._freeze = FreezeState()
         self._is_frozen = False
         self._flipped = Reason.BATCH_THAWED
@@ -213,6 +211,9 @@ class Reflex:
                 self.lease = renewed(self.lease, self.policy.lease, event.lease_ms, received_at_ms)
                 if was_stepping and self.phase(now_ms) is LeasePhase.HELD:
                     self._restores = Reason.LEASE_RENEWED
+                return []
+            case NoteMode():
+                self._is_vm = event.colocation_mode == "vm"
                 return []
             case NoteViolation():
                 self._slo = noted(self._slo, event.violation, now_ms)
@@ -284,14 +285,20 @@ class Reflex:
                 return True
             case "auto":
                 # A busy group whose waits nobody sees would never be protected by the stall rule.
-                return bool(reading.low_priority) and not (reading.stalls and reading.stalls.unseen)
+                unseen = reading.stalls is not None and bool(reading.stalls.unseen)
+                return bool(reading.low_priority) and not unseen and not self._is_vm
 
     def _read_usage(self, reading: FastReading, now_ms: int, limit: int | None) -> None:
         state = self._state
+        knows_zones = any(zone.online_used_mcpu is not None for zone in reading.zones)
         if isinstance(state, StallState):
-            # What the zones leave goes over to the node's ceiling, because use is known of the node only.
-            state = _usage_from(self._ceiling(), now_ms)
-        self._zones = self._wanted_zones = ()
+            # What the zones leave goes over to the node's ceiling where use is known of the node only.
+            state = _usage_from(state.ceiling_mcpu if knows_zones else self._ceiling(), now_ms)
+        most = None
+        if knows_zones:
+            most = self._decide_zone_use(reading, state, now_ms, may_grow=limit is None)
+        else:
+            self._zones = self._wanted_zones = ()
         decision = decide(
             self.policy.suppress,
             state,
@@ -300,11 +307,37 @@ class Reflex:
             system_used_mcpu=max(reading.system_used_mcpu, reading.reserved_mcpu),
             now_ms=now_ms,
             limit_mcpu=limit,
+            most_mcpu=most,
+            other_turns=sum(use_turns_of(zone.use, now_ms) for zone in self._zones if isinstance(zone, ZoneUse)),
         )
         self._state = decision.state
         self._target_mcpu = decision.target_mcpu
         self._stall_group, self._stall_pct = "", 0
         self._note_reason(decision)
+
+    def _decide_zone_use(self, reading: FastReading, state: Suppress, now_ms: int, *, may_grow: bool) -> int | None:
+        """Decide the ceilings of the zones by use; returns the highest one of the node that they allow.
+
+        While a refusal of the kernel is recent the node's ceiling is all there is.
+        """
+        floor, _ = bounds_mcpu(self.policy.suppress, reading.capacity_mcpu)
+        decision = decide_zone_use(
+            self.policy.suppress,
+            tuple(zone for zone in self._zones if isinstance(zone, ZoneUse)),
+            zones=() if self._are_zones_refused(now_ms) else reading.zones,
+            capacity_mcpu=reading.capacity_mcpu,
+            floor_mcpu=floor,
+            batch_used_mcpu=reading.batch_used_mcpu,
+            interrupts_mcpu=max(0, reading.system_used_mcpu - reading.reserved_mcpu),
+            written=self._written_zones,
+            now_ms=now_ms,
+            may_grow=may_grow,
+            other_turns=use_turns_of(state, now_ms),
+        )
+        self._zones, self._wanted_zones = decision.states, ceilings_of(decision.states)
+        for move in decision.moves:
+            self._note_zone_use(move)
+        return decision.node_most_mcpu
 
     def _read_stalls(self, reading: FastReading, stalls: OnlineStalls, now_ms: int, limit: int | None) -> None:
         state = self._state
@@ -319,10 +352,10 @@ class Reflex:
             capacity_mcpu=reading.capacity_mcpu,
             floor_mcpu=floor,
             batch_used_mcpu=reading.batch_used_mcpu,
-            stalls=of_the_node(stalls, self._zones, state.trial_group),
+            stalls=of_the_node(stalls, self._stalled_zones, state.trial_group),
             now_ms=now_ms,
             limit_mcpu=limit,
-            other_turns=sum(turns_of(zone.stall, now_ms) for zone in self._zones),
+            other_turns=sum(turns_of(zone.stall, now_ms) for zone in self._stalled_zones),
         )
         self._state = decision.state
         self._target_mcpu = self._ceiling() or 0
@@ -332,10 +365,10 @@ class Reflex:
         self, reading: FastReading, stalls: OnlineStalls, state: StallState, floor: int, now_ms: int, *, may_grow: bool
     ) -> None:
         """Decide the ceilings of the zones. While a refusal of the kernel is recent the node's rule judges all groups."""
-        is_refused = self._zones_retry_at_ms is not None and now_ms < self._zones_retry_at_ms
+        is_refused = self._are_zones_refused(now_ms)
         decision = decide_zones(
             self.policy.stall,
-            () if is_refused else self._zones,
+            () if is_refused else self._stalled_zones,
             zones=() if is_refused else reading.zones,
             capacity_mcpu=reading.capacity_mcpu,
             floor_mcpu=floor,
@@ -348,6 +381,13 @@ class Reflex:
         self._zones, self._wanted_zones = decision.states, ceilings_of(decision.states)
         for move in decision.moves:
             self._note_stall(move)
+
+    @property
+    def _stalled_zones(self) -> tuple[ZoneState, ...]:
+        return tuple(zone for zone in self._zones if isinstance(zone, ZoneState))
+
+    def _are_zones_refused(self, now_ms: int) -> bool:
+        return self._zones_retry_at_ms is not None and now_ms < self._zones_retry_at_ms
 
     def _ceiling(self) -> int | None:
         """The ceiling for the whole of batch work: that of the node's rule, at most what all zones together leave."""
@@ -370,6 +410,12 @@ class Reflex:
                 self._rose = self._restores or Reason.ONLINE_STALL_FELL
                 if isinstance(decision, StallDecision) and decision.state.ceiling_mcpu == self._capacity_mcpu:
                     self._restores = None
+
+    def _note_zone_use(self, move: ZoneUseMove) -> None:
+        if move.change == "shrink":
+            self._fell, self._restores = Reason.ONLINE_LOAD, None
+        else:
+            self._rose = self._restores or Reason.ONLINE_LOAD_FELL
 
     def _note_reason(self, decision: SuppressDecision) -> None:
         match decision.change:
@@ -450,8 +496,7 @@ class Reflex:
             return []
         self._retry_at_ms = None
         has_zones = self._wanted_zones == self._written_zones
-        if not has_zones and self._zones_retry_at_ms is not None and now_ms < self._zones_retry_at_ms:
-            has_zones = True
+        has_zones = has_zones or self._are_zones_refused(now_ms)
         if ceiling is None or (ceiling == self._written_mcpu and has_zones):
             return []
         return [SetCeiling(ceiling_mcpu=ceiling, zones=self._wanted_zones)]
@@ -488,6 +533,7 @@ class Reflex:
             violation_pct=0 if broken is None else broken.violation_pct,
             zones=zones,
             zone=zone,
+            zone_terms=tuple(each.terms for each in self._zones if isinstance(each, ZoneUse)),
         )
         return [moved]
 

@@ -36,6 +36,7 @@ from colo_executor.local import (
     LaunchFailed,
     LaunchReplica,
     LocateDevices,
+    NoteMode,
     NoteViolation,
     RememberEnd,
     RememberPlacement,
@@ -116,7 +117,7 @@ class ExecutorShell:
         self._paused = paused
         self._checked_at_ms = 0
         self._reflex: Reflex | None = None
-        self._advice: deque[RenewLease | NoteViolation] = deque(maxlen=_ADVICE_MOST)
+        self._advice: deque[RenewLease | NoteMode | NoteViolation] = deque(maxlen=_ADVICE_MOST)
         self._to_tell: deque[Struct] = deque()
         self._moved: CeilingMoved | None = None
         self._news = threading.Lock()
@@ -259,7 +260,7 @@ class ExecutorShell:
             case RenewLease():
                 self._runtime.note_lease(effect.lease_ms)
                 self._advice.append(replace(effect, received_at_ms=self._clock.now_ms()))
-            case NoteViolation():
+            case NoteMode() | NoteViolation():
                 self._advice.append(effect)
             case _:
                 raise InvariantBroken("the executor performs no such effect", effect=type(effect).__name__)

@@ -5,6 +5,8 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from colo_common.events.enforcement import KnobValue, ZoneCeiling
+from colo_common.model.cpu_topology import CpuRow
+from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.qos import QosClass
@@ -38,6 +40,8 @@ from colo_executor.local import (
 )
 from colo_executor.located_devices import DeviceAddress
 from colo_executor.online import is_online
+from colo_executor.suppress_cpus import left_by_zones, zones_left
+from colo_executor.zone_ceilings import ZoneReading
 
 __all__ = [
     "SimulatedReading",
@@ -76,7 +80,7 @@ class MachineReplica(Protocol):
 
 
 class SimulatedUsage(Protocol):
-    """CPU time used since the machine's `boot`, at one moment; the reflex reads it many times a second."""
+    """CPU time used since the machine's `boot`, at one moment, also by zone; the reflex reads it many times a second."""
 
     @property
     def at_ms(self) -> int: ...
@@ -86,6 +90,10 @@ class SimulatedUsage(Protocol):
     def online_usage_ns(self) -> int: ...
     @property
     def batch_usage_ns(self) -> int: ...
+    @property
+    def zone_online_ns(self) -> Sequence[int]: ...
+    @property
+    def zone_batch_ns(self) -> Sequence[int]: ...
 
 
 class SimulatedReading(Protocol):
@@ -105,11 +113,14 @@ class SimulatedMachine(Protocol):
     @property
     def batch_quota_mcpu(self) -> int | None: ...
     @property
+    def batch_cpus(self) -> str: ...
+    @property
     def is_batch_frozen(self) -> bool: ...
     def advance(self, now_ms: int) -> None: ...
     def counters(self) -> SimulatedReading: ...
     def usage(self) -> SimulatedUsage: ...
     def set_batch_quota_mcpu(self, quota_mcpu: int | None) -> None: ...
+    def set_batch_cpus(self, cpus: str | None) -> None: ...
     def set_batch_frozen(self, *, is_frozen: bool) -> None: ...
     def start_replica(
         self, replica: str, attempt: int, zones: tuple[int, ...], cpu_mcpu: int, memory_bytes: int, work_mcpu_ms: int
@@ -157,6 +168,11 @@ class SimulatedRuntime:
         self._ahead_ms = ahead_ms
         self._boot = 0
         self._last: SimulatedUsage | None = None
+        cpus = () if topology is None else topology.cpus
+        self._rows = tuple(CpuRow(cpu.cpu, cpu.core, cpu.zone, cpu.socket) for cpu in cpus)
+        self._zones: dict[int, CpuSet] = {}
+        for zone in () if topology is None or len(topology.zones) < 2 else topology.zones:
+            self._zones[zone.zone] = CpuSet.parse(zone.cpus)
         self._exits: deque[ReplicaExited] = deque()
 
     @property
@@ -171,8 +187,9 @@ class SimulatedRuntime:
 
     @property
     def zone_ceilings(self) -> tuple[ZoneCeiling, ...]:
-        """None: no reading of a simulated machine says what waits in a zone."""
-        return ()
+        """The zones in which the machine's batch work has fewer CPUs than there are for it."""
+        pool = self._pool()
+        return zones_left(CpuSet.parse(self._machine.batch_cpus) & pool, pool, self._rows)
 
     @property
     def has_batch(self) -> bool:
@@ -309,20 +326,54 @@ class SimulatedRuntime:
             online_used_mcpu=-(-(reading.online_usage_ns - last.online_usage_ns) // span_us),
             batch_used_mcpu=(reading.batch_usage_ns - last.batch_usage_ns) // span_us,
             may_freeze=self.has_batch and not self._is_ending(),
+            zones=self._read_zones(reading, last, span_us),
         )
+
+    def _read_zones(self, now: SimulatedUsage, last: SimulatedUsage, span_us: int) -> tuple[ZoneReading, ...]:
+        """The use of each zone without its CPUs of LSE work, which uses all of them; none on a machine of one zone."""
+        found = []
+        lse = self._exclusive() if self._zones else CpuSet()
+        for zone, cpus in self._zones.items():
+            online_mcpu = -(-(now.zone_online_ns[zone] - last.zone_online_ns[zone]) // span_us)
+            batch_mcpu = (now.zone_batch_ns[zone] - last.zone_batch_ns[zone]) // span_us
+            found.append(
+                ZoneReading(
+                    zone=zone,
+                    capacity_mcpu=len(cpus - lse) * _MCPU_MS_PER_CPU_MS,
+                    batch_used_mcpu=batch_mcpu,
+                    online_used_mcpu=max(0, online_mcpu - len(cpus & lse) * _MCPU_MS_PER_CPU_MS),
+                )
+            )
+        return tuple(found)
+
+    def _exclusive(self) -> CpuSet:
+        """The CPUs of LSE work."""
+        placements = [entry.placement for entry in self.journal.launched.values()]
+        return CpuSet.from_iterable(
+            cpu for placement in placements if placement.qos is QosClass.LSE for cpu in CpuSet.parse(placement.cpus)
+        )
+
+    def _pool(self) -> CpuSet:
+        return CpuSet.from_iterable(row.cpu for row in self._rows) - self._exclusive()
 
     def set_ceiling(
         self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None
     ) -> CeilingWritten | CeilingRefused:
-        """Limit the machine's batch work to the ceiling."""
+        """Limit the machine's batch work to the ceiling, and to the CPUs that the ceilings of `zones` leave (None: as it is)."""
         before = self._machine.batch_quota_mcpu
         try:
             self._machine.set_batch_quota_mcpu(ceiling_mcpu)
         except InvalidInput as error:
             return CeilingRefused(ceiling_mcpu=ceiling_mcpu, detail=str(error))
         shown = "max" if before is None else str(before)
-        knob = KnobValue(path="simulated/batch_quota_mcpu", value=str(ceiling_mcpu), before=shown)
-        return CeilingWritten(ceiling_mcpu=ceiling_mcpu, knobs=(knob,))
+        knobs = [KnobValue(path="simulated/batch_quota_mcpu", value=str(ceiling_mcpu), before=shown)]
+        if zones is not None and self._zones:
+            cpus_before = self._machine.batch_cpus
+            cpus = left_by_zones(zones, self._pool(), CpuSet(), self._rows).format() if zones else None
+            self._machine.set_batch_cpus(cpus)
+            if self._machine.batch_cpus != cpus_before:
+                knobs.append(KnobValue(path="simulated/batch_cpus", value=self._machine.batch_cpus, before=cpus_before))
+        return CeilingWritten(ceiling_mcpu=ceiling_mcpu, knobs=tuple(knobs), zones=zones or ())
 
     def read_ceiling(self) -> int | None:
         """The machine's quota of batch work."""
@@ -348,11 +399,12 @@ class SimulatedRuntime:
         """Do nothing: no other program writes to a simulated machine."""
 
     async def restore(self) -> tuple[ReplicaExited, ...]:
-        """End every replica, and lift the freeze and the quota."""
+        """End every replica, and lift the freeze, the quota and the limits of zones."""
         self._machine.set_batch_frozen(is_frozen=False)
         for entry in self.journal.launched.values():
             self._machine.kill_replica(entry.placement.replica)
         self._machine.set_batch_quota_mcpu(None)
+        self._machine.set_batch_cpus(None)
         return self.poll_exits()
 
     async def close(self) -> None:

@@ -7,7 +7,18 @@ from msgspec.structs import replace
 
 from colo_common.model.ranges import check_ranges
 
-__all__ = ["SuppressDecision", "Suppress", "SuppressPolicy", "bounds_mcpu", "decide", "left_mcpu", "target_mcpu"]
+__all__ = [
+    "Suppress",
+    "SuppressDecision",
+    "SuppressPolicy",
+    "bounds_mcpu",
+    "decide",
+    "left_mcpu",
+    "may_turn",
+    "target_mcpu",
+    "turned",
+    "turns_of",
+]
 
 
 _MINUTE_MS: Final = 60_000
@@ -106,17 +117,21 @@ def decide(
     system_used_mcpu: int,
     now_ms: int,
     limit_mcpu: int | None = None,
+    most_mcpu: int | None = None,
+    other_turns: int = 0,
 ) -> SuppressDecision:
-    """The next ceiling. `limit_mcpu` (an expired lease) caps it further and forbids growth.
+    """The next ceiling. `limit_mcpu` (an expired lease) caps it further and forbids growth; the target is at most `most_mcpu`.
 
     Shrink: whenever the target is at least the band below the ceiling (or is the floor): at once, by any amount, always.
     Grow: when the target is at least the band above (or is the cap), `grow_hold_ms` after the last shrink and
     `grow_interval_ms` after the last growth, by one step; and, where the last move was a shrink, only when fewer than
-    `reversals_most` turns to growing are younger than a minute.
+    `reversals_most` turns to growing are younger than a minute, with those of other ceilings of the node (`other_turns`).
     A shrink that the limit causes is not a move of load: it neither starts the hold nor counts as a change of direction.
     """
     floor, cap = bounds_mcpu(policy, capacity_mcpu)
     target = target_mcpu(policy, capacity_mcpu, online_used_mcpu, system_used_mcpu)
+    if most_mcpu is not None:
+        target = max(floor, min(target, most_mcpu))
     state = _rolled(policy, state, target, now_ms)
     ceiling = state.ceiling_mcpu
     if ceiling is None:
@@ -130,7 +145,7 @@ def decide(
         return _decided(replace(state, ceiling_mcpu=limit), target, "lease" if limit_mcpu is not None else "shrink")
     if limit_mcpu is not None:
         return _decided(state, target, "none")
-    return _grown(policy, state, capacity_mcpu, target, band, now_ms)
+    return _grown(policy, state, capacity_mcpu, target, band, now_ms, other_turns)
 
 
 def _shrunk(state: Suppress, ceiling: int, target: int, limit: int | None, floor: int, now_ms: int) -> SuppressDecision:
@@ -141,30 +156,42 @@ def _shrunk(state: Suppress, ceiling: int, target: int, limit: int | None, floor
 
 
 def _grown(
-    policy: SuppressPolicy, state: Suppress, capacity: int, target: int, band: int, now_ms: int
+    policy: SuppressPolicy, state: Suppress, capacity: int, target: int, band: int, now_ms: int, other_turns: int
 ) -> SuppressDecision:
     ceiling = state.ceiling_mcpu or 0
     _, cap = bounds_mcpu(policy, capacity)
     safe = min(known for known in (target, state.lowest_now_mcpu, state.lowest_before_mcpu) if known is not None)
     may_rise = safe > ceiling and (safe - ceiling >= band or safe == cap)
-    if not may_rise or not _may_grow(policy, state, now_ms):
+    if not may_rise or not _may_grow(policy, state, now_ms, other_turns):
         return _decided(state, target, "none")
     step = max(1, capacity * policy.grow_step_pct // 100)
+    return _decided(replace(turned(state, now_ms), ceiling_mcpu=min(safe, ceiling + step)), target, "grow")
+
+
+def may_turn(policy: SuppressPolicy, state: Suppress, now_ms: int, other_turns: int) -> bool:
+    """Whether the ceiling may grow as far as the number of its turns goes: always where it grew last."""
+    return state.moved != "shrink" or other_turns + turns_of(state, now_ms) < policy.reversals_most
+
+
+def turned(state: Suppress, now_ms: int) -> Suppress:
+    """The state of a ceiling that grows now: a turn where it shrank before."""
     turns_ms = state.turns_ms
     if state.moved == "shrink":
         turns_ms = (*(at_ms for at_ms in turns_ms if now_ms - at_ms < _MINUTE_MS), now_ms)
-    state = replace(state, ceiling_mcpu=min(safe, ceiling + step), moved="grow", last_grow_ms=now_ms, turns_ms=turns_ms)
-    return _decided(state, target, "grow")
+    return replace(state, moved="grow", last_grow_ms=now_ms, turns_ms=turns_ms)
 
 
-def _may_grow(policy: SuppressPolicy, state: Suppress, now_ms: int) -> bool:
+def turns_of(state: Suppress, now_ms: int) -> int:
+    """How many turns from shrinking to growing are younger than a minute."""
+    return sum(now_ms - at_ms < _MINUTE_MS for at_ms in state.turns_ms)
+
+
+def _may_grow(policy: SuppressPolicy, state: Suppress, now_ms: int, other_turns: int) -> bool:
     if state.last_shrink_ms is not None and now_ms - state.last_shrink_ms < policy.grow_hold_ms:
         return False
     if state.last_grow_ms is not None and now_ms - state.last_grow_ms < policy.grow_interval_ms:
         return False
-    if state.moved != "shrink":
-        return True
-    return sum(now_ms - at_ms < _MINUTE_MS for at_ms in state.turns_ms) < policy.reversals_most
+    return may_turn(policy, state, now_ms, other_turns)
 
 
 def _rolled(policy: SuppressPolicy, state: Suppress, target: int, now_ms: int) -> Suppress:

@@ -11,32 +11,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from colo_common.events.enforcement import ZoneCeiling
-from colo_common.model.invalid import InvariantBroken
 from colo_executor.stall import OnlineStalls, StallChange, StallPolicy, StallState, decide_stall, turns_of
+from colo_executor.zone_ceilings import CPU_MCPU, ZoneReading, whole_cpus, zone_floor_mcpu
 
-__all__ = [
-    "ZoneDecision",
-    "ZoneMove",
-    "ZoneReading",
-    "ZoneState",
-    "ceilings_of",
-    "check_zones",
-    "decide_zones",
-    "moved_zones",
-    "of_the_node",
-    "sum_mcpu",
-]
+__all__ = ["ZoneDecision", "ZoneMove", "ZoneState", "decide_zones", "of_the_node"]
 
-_CPU_MCPU: Final = 1_000
 _RESTING: Final = ("none", "first", "lease")
-
-
-class ZoneReading(Struct, frozen=True, kw_only=True):
-    """What a NUMA zone has for batch work, and what batch work uses of it: at most so much, where the kernel does not tell."""
-
-    zone: int
-    capacity_mcpu: int
-    batch_used_mcpu: int
 
 
 class ZoneState(Struct, frozen=True, kw_only=True):
@@ -94,10 +74,10 @@ def decide_zones(
     decided: list[ZoneState] = []
     moves: list[ZoneMove] = []
     for reading in zones:
-        if reading.capacity_mcpu < _CPU_MCPU:
+        if reading.capacity_mcpu < CPU_MCPU:
             continue
         zone = reading.zone
-        floor = _floor_mcpu(reading.capacity_mcpu, capacity_mcpu, floor_mcpu)
+        floor = zone_floor_mcpu(reading.capacity_mcpu, capacity_mcpu, floor_mcpu)
         state = _state_now(policy, known.get(zone), reading, floor, written, now_ms)
         before = state.ceiling_mcpu
         names = {name for name, its in stalls.zones if its == zone}
@@ -116,7 +96,7 @@ def decide_zones(
             limit_mcpu=None if may_grow else before,
             other_turns=other_turns + sum(turns.values()) - turns.get(zone, 0),
         )
-        ceiling = max(floor, (decision.state.ceiling_mcpu or before) // _CPU_MCPU * _CPU_MCPU)
+        ceiling = max(floor, (decision.state.ceiling_mcpu or before) // CPU_MCPU * CPU_MCPU)
         state = replace(state, stall=replace(decision.state, ceiling_mcpu=ceiling))
         turns[zone] = turns_of(state.stall, now_ms)
         decided.append(state)
@@ -137,57 +117,6 @@ def of_the_node(stalls: OnlineStalls, states: Sequence[ZoneState], trial_group: 
     return _only(stalls, {name for name, _ in stalls.total_us} - left_out) if left_out else stalls
 
 
-def ceilings_of(states: Sequence[ZoneState]) -> tuple[ZoneCeiling, ...]:
-    """The ceilings that are below the capacity of their zones."""
-    return tuple(
-        ZoneCeiling(zone=state.zone, ceiling_mcpu=state.ceiling_mcpu, capacity_mcpu=state.capacity_mcpu)
-        for state in states
-        if state.ceiling_mcpu < state.capacity_mcpu
-    )
-
-
-def sum_mcpu(states: Sequence[ZoneState]) -> int | None:
-    """What all zones together leave batch work; None where none is below its capacity."""
-    if all(state.ceiling_mcpu >= state.capacity_mcpu for state in states):
-        return None
-    return sum(state.ceiling_mcpu for state in states)
-
-
-def moved_zones(
-    before: Sequence[ZoneCeiling], after: Sequence[ZoneCeiling]
-) -> tuple[int | None, tuple[ZoneCeiling, ...], bool]:
-    """The first zone whose ceiling moved (None: none did), what to tell of the zones, and whether they have more than before.
-
-    Told are the ceilings below the capacity, and those that were and are no longer.
-    """
-    now = {each.zone: each for each in after}
-    named = dict(now)
-    gained_mcpu = 0
-    moved = []
-    for each in before:
-        if each.zone not in now:
-            named[each.zone] = replace(each, ceiling_mcpu=each.capacity_mcpu)
-    was = {each.zone: each.ceiling_mcpu for each in before}
-    for zone, each in named.items():
-        more_mcpu = each.ceiling_mcpu - was.get(zone, each.capacity_mcpu)
-        gained_mcpu += more_mcpu
-        if more_mcpu:
-            moved.append(zone)
-    return min(moved, default=None), tuple(named[zone] for zone in sorted(named)), gained_mcpu > 0
-
-
-def check_zones(states: Sequence[ZoneState]) -> None:
-    """Raise InvariantBroken for a ceiling that is above the capacity of its zone, or less than a CPU."""
-    for state in states:
-        if not _CPU_MCPU <= state.ceiling_mcpu <= state.capacity_mcpu:
-            raise InvariantBroken(
-                "ceiling of a zone out of bounds",
-                zone=state.zone,
-                ceiling_mcpu=state.ceiling_mcpu,
-                capacity_mcpu=state.capacity_mcpu,
-            )
-
-
 def _state_now(
     policy: StallPolicy,
     state: ZoneState | None,
@@ -202,10 +131,10 @@ def _state_now(
         return state
     if state is None:
         found = {each.zone: each.ceiling_mcpu for each in written}.get(reading.zone, capacity)
-        stall = StallState(ceiling_mcpu=_bounded(found, floor_mcpu, capacity), trial_since_ms=now_ms)
+        stall = StallState(ceiling_mcpu=whole_cpus(found, floor_mcpu, capacity), trial_since_ms=now_ms)
     else:
         had_all = state.ceiling_mcpu >= state.capacity_mcpu
-        ceiling = capacity if had_all else _bounded(state.ceiling_mcpu, floor_mcpu, capacity)
+        ceiling = capacity if had_all else whole_cpus(state.ceiling_mcpu, floor_mcpu, capacity)
         stall = replace(state.stall, ceiling_mcpu=ceiling)
     return ZoneState(
         zone=reading.zone,
@@ -216,19 +145,9 @@ def _state_now(
     )
 
 
-def _bounded(ceiling_mcpu: int, floor_mcpu: int, capacity_mcpu: int) -> int:
-    return max(floor_mcpu, min(capacity_mcpu, ceiling_mcpu // _CPU_MCPU * _CPU_MCPU))
-
-
-def _floor_mcpu(zone_mcpu: int, capacity_mcpu: int, floor_mcpu: int) -> int:
-    """The zone's part of the floor, in whole CPUs, rounded up: one at least, because no CPU set of a replica may be empty."""
-    part = -(-floor_mcpu * zone_mcpu // max(1, capacity_mcpu))
-    return min(zone_mcpu, max(1, -(-part // _CPU_MCPU)) * _CPU_MCPU)
-
-
 def _in_whole_cpus(policy: StallPolicy, capacity_mcpu: int) -> StallPolicy:
     """The policy with a step of growth of a CPU at least, as much slower as it is larger."""
-    least_pct = min(100, -(-100 * _CPU_MCPU // capacity_mcpu))
+    least_pct = min(100, -(-100 * CPU_MCPU // capacity_mcpu))
     if policy.grow_step_pct >= least_pct:
         return policy
     interval_ms = -(-policy.grow_interval_ms * least_pct // policy.grow_step_pct)

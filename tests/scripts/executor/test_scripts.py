@@ -63,7 +63,7 @@ from colo_executor.local import (
 from colo_executor.reflex import ReflexPolicy
 from colo_executor.stall import OnlineStalls
 from colo_executor.suppress import SuppressPolicy
-from colo_executor.zone_stalls import ZoneReading
+from colo_executor.zone_ceilings import ZoneReading
 from tests.support.builders import a_latency, a_node, a_placement, a_sample, an_online_workload
 from tests.support.executor_node import NodeExecutor
 from tests.support.restriction_words import restrictions_changed
@@ -323,9 +323,12 @@ class Conversation:
         """`waits` has for each group of online work the ms that it has waited since it was made; with it batch work gives way.
 
         `unseen` is a busy group whose waits are not shown. `zones` has for each of two zones of five CPUs what batch work uses
-        there; a group whose name ends in a digit runs in that zone alone.
+        there, and `fills` what online work does, where that is known; a group whose name ends in a digit runs in that zone alone.
+        `held` are the CPUs of zone 0 that the node's rules withhold, in mcpu.
         """
-        args.only("online", "system", "batch", "waits", "way", "ending", "unseen", "zones")
+        args.only("online", "system", "batch", "waits", "way", "ending", "unseen", "zones", "fills", "held")
+        fills = [int(part) for part in args.text("fills", "").split(",") if part]
+        held_mcpu = args.number("held", 0)
         waits = args.text("waits", "")
         pairs = (part.split(":") for part in waits.split(",") if part)
         return FastReading(
@@ -334,11 +337,18 @@ class Conversation:
             online_used_mcpu=args.number("online", 0),
             batch_used_mcpu=args.number("batch", 0),
             system_used_mcpu=args.number("system", 0),
+            reserved_mcpu=held_mcpu,
             low_priority=self._low_priority(args.text("way", "idle" if waits else "")),
             may_freeze=self.has_freezer and args.number("ending", 0) == 0,
             stalls=self._stalls(pairs, args.text("unseen", "")) if waits else None,
             zones=tuple(
-                ZoneReading(zone=zone, capacity_mcpu=5_000, batch_used_mcpu=int(used))
+                ZoneReading(
+                    zone=zone,
+                    capacity_mcpu=5_000 if zone else 5_000 - held_mcpu,
+                    batch_used_mcpu=int(used),
+                    online_used_mcpu=fills[zone] if fills else None,
+                    reserved_mcpu=0 if zone else held_mcpu,
+                )
                 for zone, used in enumerate(part for part in args.text("zones", "").split(",") if part)
             ),
         )
@@ -453,7 +463,12 @@ def _fact(fact) -> str:
             would = f" would write {','.join(knob.path for knob in fact.knobs)}" if fact.observed else ""
             felt = f" {fact.stall_group}={fact.stall_pct}%" if fact.zone is not None and fact.stall_group else ""
             moved = "" if fact.zone is None else f" zone={fact.zone}"
-            zones = f"{_of_zones(fact.zones)}{moved}{felt}"
+            terms = ",".join(
+                f"{each.zone}:{each.online_used_mcpu}+{each.reserved_mcpu}+{each.system_used_mcpu}"
+                + ("" if each.node_most_mcpu is None else f"<={each.node_most_mcpu}")
+                for each in fact.zone_terms
+            )
+            zones = f"{_of_zones(fact.zones)}{moved}{felt}" + (f" terms={terms}" if terms else "")
             return f"ceiling {way} {fact.reason.value}{broke} target={fact.target_mcpu}{would}{zones}"
         case DriftCorrected() if fact.observed:
             would = ",".join(f"{knob.path}={knob.value}" for knob in fact.knobs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from colo_executor.cgroup import CgroupTree
 from colo_executor.process.group_zones import GroupZones
 from colo_executor.process.stall_reader import StallReader
 from colo_executor.process.zone_reader import ZoneReader
-from colo_executor.zone_stalls import ZoneReading
+from colo_executor.zone_ceilings import ZoneReading
 
 S_NS = 1_000_000_000
 ALL = CpuSet.parse("0-7")
@@ -31,9 +32,18 @@ class Files:
         self._put(self.batch / name / "cpuset.cpus.effective", f"{cpus}\n")
         self._put(self.batch / name / "cpu.stat", f"usage_usec {used_ms * 1_000}\nuser_usec 0\n")
 
-    def percpu(self, *used_ms: int) -> str:
-        path = self.batch / "cpuacct.usage_percpu"
+    def percpu(self, *used_ms: int, group: str = "") -> str:
+        """What batch work, or another group beside it, used on each CPU."""
+        path = self.batch / group / "cpuacct.usage_percpu"
         self._put(path, " ".join(str(each * 1_000_000) for each in used_ms) + " \n")
+        return str(path)
+
+    def stat(self, *used_ms: int) -> str:
+        """What all work used on each CPU, in ticks: a third each as user, nice and system, and as much again as interrupts."""
+        path = self.sys_root / "stat"
+        parts = [round(each * os.sysconf("SC_CLK_TCK") / 3_000) for each in used_ms]
+        lines = [f"cpu{cpu} {part} {part} {part} 700 9 {3 * part} 0 0 0 0" for cpu, part in enumerate(parts)]
+        self._put(path, "\n".join(["cpu  1 2 3 4 5 6 7 0 0 0", *lines, "intr 12 34", ""]))
         return str(path)
 
     def _put(self, path: Path, text: str) -> None:
@@ -53,26 +63,26 @@ def used(found: tuple[ZoneReading, ...]) -> list[int]:
 def test_a_machine_of_one_zone_reads_nothing_of_replicas(tmp_path: Path) -> None:
     files = Files(tmp_path, ("0-7",))
     reader = ZoneReader(str(files.sys_root), batch_dir=str(tmp_path / "nowhere"))
-    reader.look(S_NS, ALL, ALL)
+    reader.look(S_NS, ALL, ALL, CpuSet())
     assert reader.zones == {}
     assert reader.read(S_NS, 4_000) == ()
 
 
 def test_a_zone_has_the_cpus_that_batch_work_may_get(files: Files) -> None:
     reader = ZoneReader(str(files.sys_root), batch_dir=str(files.batch))
-    reader.look(S_NS, ALL, CpuSet.parse("0-1,4-7"))
+    reader.look(S_NS, ALL, CpuSet.parse("0-1,4-7"), CpuSet())
     assert [(each.zone, each.capacity_mcpu) for each in reader.read(S_NS, 0)] == [(0, 2_000), (1, 4_000)]
     # CPUs that go offline are in no zone, and a zone without a CPU is none.
-    reader.look(2 * S_NS, CpuSet.parse("0-5"), CpuSet.parse("0-5"))
+    reader.look(2 * S_NS, CpuSet.parse("0-5"), CpuSet.parse("0-5"), CpuSet())
     assert [each.capacity_mcpu for each in reader.read(2 * S_NS, 0)] == [4_000, 2_000]
-    reader.look(3 * S_NS, CpuSet.parse("0-3"), CpuSet.parse("0-3"))
+    reader.look(3 * S_NS, CpuSet.parse("0-3"), CpuSet.parse("0-3"), CpuSet())
     assert reader.read(3 * S_NS, 0) == ()
 
 
 def test_v1_tells_what_batch_work_uses_on_each_cpu(files: Files) -> None:
     path = files.percpu(*[0] * 8)
     reader = ZoneReader(str(files.sys_root), percpu_path=path)
-    reader.look(S_NS, ALL, ALL)
+    reader.look(S_NS, ALL, ALL, CpuSet())
     assert used(reader.read(S_NS, 3_000)) == [3_000, 3_000], "at most that, as long as there is one reading"
     files.percpu(100, 50, 0, 0, 200, 0, 0, 0)
     assert used(reader.read(S_NS + S_NS // 20, 3_000)) == [3_000, 3_000], "sooner than after 100 ms nothing is read"
@@ -85,12 +95,12 @@ def test_v2_tells_of_replicas_what_they_use_and_of_a_zone_at_most_what_may_run_t
     reader = ZoneReader(str(files.sys_root), batch_dir=str(files.batch))
     for name, cpus in (("a", "0-3"), ("b", "4-7"), ("c", "0-7")):
         files.replica(name, cpus, 1_000)
-    reader.look(S_NS, ALL, ALL)
+    reader.look(S_NS, ALL, ALL, CpuSet())
     assert used(reader.read(S_NS, 9_000)) == [4_000, 4_000], "nobody knows yet, and no zone has more than its CPUs"
     files.replica("a", "0-3", 1_500)
     files.replica("b", "4-7", 3_000)
     files.replica("c", "0-7", 1_300)
-    reader.look(2 * S_NS, ALL, ALL)
+    reader.look(2 * S_NS, ALL, ALL, CpuSet())
     # c may use its 0.3 CPU in both.
     assert used(reader.read(2 * S_NS, 2_800)) == [800, 2_300]
     # What b uses more is at once a reason in zone 1; what a used within the last second is there at least.
@@ -98,6 +108,41 @@ def test_v2_tells_of_replicas_what_they_use_and_of_a_zone_at_most_what_may_run_t
     assert used(reader.read(2 * S_NS, 100)) == [500, 2_000]
     reader.close()
     assert used(reader.read(2 * S_NS, 100)) == [100, 100]
+
+
+def online(found: tuple[ZoneReading, ...]) -> list[int | None]:
+    return [each.online_used_mcpu for each in found]
+
+
+def test_v1_tells_what_everything_else_uses_of_the_cpus_that_batch_work_may_get(files: Files) -> None:
+    total, batch = files.percpu(*[0] * 8, group="all"), files.percpu(*[0] * 8)
+    reader = ZoneReader(str(files.sys_root), percpu_path=batch, total_percpu_path=total)
+    reader.look(S_NS, ALL, ALL - CpuSet.parse("0"), CpuSet.parse("0"))
+    first = reader.read(S_NS, 0)
+    assert online(first) == [None, None], "one reading tells nothing"
+    assert [each.reserved_mcpu for each in first] == [1_000, 0]
+    files.percpu(200, 150, 0, 0, 200, 100, 0, 0, group="all")
+    files.percpu(0, 50, 0, 0, 0, 100, 0, 0)
+    assert online(reader.read(S_NS + S_NS // 5, 750)) == [500, 1_000], "what a withheld CPU is used for is none of it"
+    (files.batch / "all/cpuacct.usage_percpu").unlink()
+    found = reader.read(2 * S_NS, 750)
+    assert online(found) == [None, None]
+    assert used(found) == [0, 0], "what batch work uses is still known"
+
+
+def test_v2_tells_the_use_of_each_cpu_of_which_what_batch_work_may_not_have_used_is_others(files: Files) -> None:
+    path = files.stat(*[300] * 8)
+    reader = ZoneReader(str(files.sys_root), batch_dir=str(files.batch), stat_path=path)
+    files.replica("a", "0-3", 1_000)
+    reader.look(S_NS, ALL, ALL, CpuSet())
+    assert online(reader.read(S_NS, 0)) == [None, None]
+    files.stat(600, 600, 300, 300, 600, 300, 300, 300)
+    assert online(reader.read(S_NS + S_NS // 10, 0)) == [None, None], "sooner than after 200 ms nothing is read"
+    files.replica("a", "0-3", 1_400)
+    reader.look(S_NS + S_NS, ALL, ALL, CpuSet())
+    assert online(reader.read(S_NS + S_NS, 400)) == [200, 300]
+    Path(path).unlink()
+    assert online(reader.read(3 * S_NS, 400)) == [None, None]
 
 
 class Groups:

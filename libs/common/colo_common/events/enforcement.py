@@ -20,6 +20,7 @@ __all__ = [
     "ReplicaEnded",
     "ReplicaStarted",
     "ZoneCeiling",
+    "ZoneTerms",
 ]
 
 
@@ -37,6 +38,21 @@ class ZoneCeiling(Struct, frozen=True, kw_only=True):
     zone: Number
     ceiling_mcpu: Mcpu
     capacity_mcpu: Mcpu
+
+
+class ZoneTerms(Struct, frozen=True, kw_only=True):
+    """What the usage rule counted in a NUMA zone: `reserved_mcpu` is withheld there and not part of the zone's capacity.
+
+    The zone's target is (capacity_mcpu + reserved_mcpu) * threshold_pct // 100 - online_used_mcpu - reserved_mcpu -
+    system_used_mcpu; its ceiling is at most that in whole CPUs, rounded down, and one CPU at least. Where that CPU is too much,
+    the ceiling of the node gives way too: it is at most `node_most_mcpu` (None: the zone's own ceiling is enough).
+    """
+
+    zone: Number
+    online_used_mcpu: Mcpu = 0
+    reserved_mcpu: Mcpu = 0
+    system_used_mcpu: Mcpu = 0
+    node_most_mcpu: Mcpu | None = None
 
 
 class ReplicaStarted(Fact, frozen=True, kw_only=True):
@@ -104,8 +120,9 @@ class EnforcementChanged(Fact, frozen=True, kw_only=True):
     `frozen`: batch work is frozen and gets no CPU whatever the ceiling says. A fact with the same ceiling before and after tells
     that this began or ended, mostly for the reasons `batch-frozen` and `batch-thawed...`; where it has a `zone`, that the ceiling
     of a zone changed alone. `zones` are the NUMA zones in which batch work has fewer CPUs than there are for it, because online
-    work waited that runs in that zone alone; `ceiling_mcpu` is then at most what all zones together leave. `zone` is the one whose
-    ceiling moved (None: none did); it is in `zones` also where batch work has all of it again.
+    work waited that runs in that zone alone, or by rule `usage` because of what it used there; `ceiling_mcpu` is then at most what
+    all zones together leave. `zone` is the one whose ceiling moved (None: none did); it is in `zones` also where batch work has all
+    of it again. `zone_terms` are what the usage rule counted in `zones`; none where another rule decided, or by an older executor.
     """
 
     node: NodeName
@@ -128,6 +145,7 @@ class EnforcementChanged(Fact, frozen=True, kw_only=True):
     frozen: bool = False
     zones: tuple[ZoneCeiling, ...] = ()
     zone: Number | None = None
+    zone_terms: tuple[ZoneTerms, ...] = ()
 
 
 class DriftCorrected(Fact, frozen=True, kw_only=True):

@@ -174,4 +174,6 @@ class FastReader:
         self._capacity_mcpu = len(online - closed.exclusive) * 1_000
         self._low_priority = low_priority(self._batch_group, self._proc_root) if self._batch_group else ""
         if self._zones is not None:
-            self._zones.look(at_ns, online, online - closed.exclusive - closed.withheld)
+            self._zones.look(
+                at_ns, online, online - closed.exclusive - closed.withheld, closed.withheld - closed.exclusive
+            )

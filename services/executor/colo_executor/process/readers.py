@@ -1,5 +1,6 @@
 """Makes the reader of the reflex for the machine of a control group tree."""
 
+import os
 from collections.abc import Callable
 
 from colo_executor.cgroup import CgroupTree
@@ -45,8 +46,10 @@ def reader_of(
 def _zone_reader(tree: CgroupTree, policy: ProcessPolicy) -> ZoneReader:
     usage_path = tree.usage_path(BATCH)
     if tree.version == 1:
-        return ZoneReader(policy.sys_root, percpu_path=f"{usage_path}_percpu")
-    return ZoneReader(policy.sys_root, batch_dir=usage_path.rpartition("/")[0])
+        total_path = tree.usage_path("/")
+        return ZoneReader(policy.sys_root, percpu_path=f"{usage_path}_percpu", total_percpu_path=f"{total_path}_percpu")
+    stat_path = os.path.join(policy.proc_root, "stat")
+    return ZoneReader(policy.sys_root, batch_dir=usage_path.rpartition("/")[0], stat_path=stat_path)
 
 
 def _group_zones(tree: CgroupTree, zones: ZoneReader) -> GroupZones:
