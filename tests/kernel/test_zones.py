@@ -1,4 +1,4 @@
-"""The reflex in one NUMA zone: online work that waits there takes CPUs of batch work there, and none of the other zone."""
+"""The reflex in one NUMA zone: online work that waits there, or fills it, takes CPUs of batch work there, and none elsewhere."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from colo_executor.process.settings import ProcessPolicy
 from colo_executor.reflex import ReflexPolicy
 from colo_executor.shell import ExecutorShell
 from colo_executor.stall import OnlineStalls, StallPolicy
+from colo_executor.suppress import SuppressPolicy
 from tests.kernel.inside import CGROUP_ROOT, hogs, observed_topology, settings_of, this_machine
 from tests.kernel.test_process import every_cpu
 from tests.support.attempts import start
@@ -42,6 +43,15 @@ WEB: Final = "web"
 #: By the operator's rule: batch work is not of the idle class here, or it would not run beside other work.
 POLICY: Final = ReflexPolicy(
     rule="stall", stall=StallPolicy(calm_ms=500, grow_step_pct=50), freeze=FreezePolicy(by="off"), blind_ms=60_000
+)
+
+
+#: A zone of eight CPUs has 3.2 for all work, and the node 6.4.
+BY_USE: Final = ReflexPolicy(
+    rule="usage",
+    suppress=SuppressPolicy(threshold_pct=40, grow_hold_ms=500, grow_interval_ms=100, grow_step_pct=50),
+    freeze=FreezePolicy(by="off"),
+    blind_ms=60_000,
 )
 
 
@@ -93,9 +103,9 @@ class Felt(ProcessRuntime):
         return replace(reading, stalls=self.last)
 
 
-async def reflex_of(runtime: ProcessRuntime) -> ExecutorShell:
+async def reflex_of(runtime: ProcessRuntime, policy: ReflexPolicy = POLICY) -> ExecutorShell:
     """A reflex whose lease outlives the slowest machine."""
-    shell = ExecutorShell(runtime, SystemClock(), policy=POLICY, period_ms=20, metrics=Metrics())
+    shell = ExecutorShell(runtime, SystemClock(), policy=policy, period_ms=20, metrics=Metrics())
     await shell.load()
     await shell.perform(RenewLease(lease_ms=600_000))
     return shell
@@ -153,6 +163,45 @@ async def test_who_waits_in_one_zone_takes_cpus_of_that_zone_alone_and_they_are_
         await eventually(given_back, "all CPUs to be batch work's again", limit_s=120)
         assert shown("batch") == everywhere
         assert shown("batch/job.main.0@1") == zones[0]
+    finally:
+        await runtime.restore()
+        await runtime.close()
+    assert settings_of(CGROUP_ROOT) == before
+
+
+async def test_who_fills_one_zone_takes_cpus_of_that_zone_alone_and_they_are_given_back(
+    zones: list[CpuSet], web: CgroupTree, tmp_path: Path
+) -> None:
+    """Two CPUs of online work leave batch work one of zone 0, where it uses three; what both use is the kernel's own word."""
+    before = settings_of(CGROUP_ROOT)
+    policy = ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=SUBTREE, desired=DesiredPolicy(idle=False))
+    runtime = ProcessRuntime(policy)
+    try:
+        shell = await reflex_of(runtime, BY_USE)
+        for zone, cpu in (*((0, cpu) for cpu in list(zones[0])[-3:]), (1, list(zones[1])[-1])):
+            placement = a_placement(f"job/main/{cpu}", mcpu=1_000, zone=zone)
+            await start(runtime, replace(placement, run=spin_on(cpu)))
+
+        async def narrowed() -> tuple[ZoneCeiling, ...]:
+            shell.turn()
+            return runtime.zone_ceilings
+
+        with hogs(web, "", tuple(zones[0])[:2]):
+            held = await eventually(narrowed, "zone 0 to give up CPUs", limit_s=120)
+            assert {each.zone for each in held} == {0}
+            kept = shown("batch") & zones[0]
+            assert kept
+            assert kept != zones[0]
+            assert shown("batch") == shown("batch", "cpuset.cpus") == kept | zones[1], (
+                "nothing was taken in the other zone"
+            )
+
+        async def given_back() -> bool:
+            shell.turn()
+            return runtime.zone_ceilings == ()
+
+        await eventually(given_back, "all CPUs to be batch work's again", limit_s=120)
+        assert shown("batch") == every_cpu()
     finally:
         await runtime.restore()
         await runtime.close()

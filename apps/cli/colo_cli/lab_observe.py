@@ -128,7 +128,7 @@ class LabObserver:
                     self.event_log.append(f"{fact.node}: batch work {state} ({fact.reason.value})")
                     return
                 before, after = fact.ceiling_before_mcpu / 1000, fact.ceiling_mcpu / 1000
-                zones = f", {zones_text(fact.zones)}" if fact.zones else ""
+                zones = f", {zones_text(fact.zones, fact.zone_terms)}" if fact.zones else ""
                 self.event_log.append(
                     f"{fact.node}: batch ceiling {before:.1f} -> {after:.1f} CPU{zones} ({fact.reason.value})"
                 )

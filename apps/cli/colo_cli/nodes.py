@@ -265,7 +265,7 @@ def _print_ceiling(reply: "NodeReply") -> None:
         # Imported here, because only a machine of several zones needs it.
         from colo_common.events.fact_text import zones_text
 
-        print_text(f"  {zones_text(ceiling.zones)} CPU")
+        print_text(f"  {zones_text(ceiling.zones, ceiling.zone_terms)} CPU")
     if ceiling.frozen:
         print_text(
             f"batch work {'would be' if ceiling.observed else 'is'} frozen: it gets no CPU whatever the ceiling says"

@@ -16,6 +16,7 @@ from colo_common.events.enforcement import (
     ReplicaEnded,
     ReplicaStarted,
     ZoneCeiling,
+    ZoneTerms,
 )
 from colo_common.events.eviction import EvictionFinished, EvictReplica
 from colo_common.events.external import ExternalCapacity, ExternalCapacityChanged
@@ -193,6 +194,17 @@ def _moves(*moves: tuple[str, str, str]) -> ReplicasChanged:
             ),
             "n1: batch may use 6 CPU, as before, in zone 1 4 of 4: online work waits no longer, batch CPU was given back (online"
             " uses 5 CPU)",
+        ),
+        (
+            replace(
+                ZONE_SHRUNK,
+                reason=Reason.ONLINE_LOAD,
+                rule="usage",
+                zones=(ZoneCeiling(zone=0, ceiling_mcpu=3_000, capacity_mcpu=4_000), *ZONE_SHRUNK.zones),
+                zone_terms=(ZoneTerms(zone=1, online_used_mcpu=3_400, node_most_mcpu=700),),
+            ),
+            "n1: batch may use 6 CPU, before 8, in zone 0 3 of 4, in zone 1 2 of 4 (online uses 3.4 there, so at most 0.7 of the"
+            " node): online load rose, batch CPU was shrunk (online uses 5 CPU)",
         ),
         (
             DriftCorrected(node="n1", count=1, knobs=(KnobValue(path="b/cpu.max", value="1", before="2"),)),

@@ -15,6 +15,7 @@ from colo_common.events.enforcement import (
     ReplicaEnded,
     ReplicaStarted,
     ZoneCeiling,
+    ZoneTerms,
 )
 from colo_common.events.eviction import EvictionFinished, EvictionRequested, NodeDrained
 from colo_common.events.external import ExternalCapacityChanged
@@ -239,15 +240,25 @@ def _enforcement(fact: EnforcementChanged) -> str:
         return f"{fact.node}: all batch work {state}{_reason(fact.reason)}{online}"
     may = "could use (nothing is written)" if fact.observed else "may use"
     way = "as before" if fact.ceiling_before_mcpu == fact.ceiling_mcpu else f"before {before}"
-    zones = f", {zones_text(fact.zones)}" if fact.zones else ""
+    zones = f", {zones_text(fact.zones, fact.zone_terms)}" if fact.zones else ""
     return f"{fact.node}: batch {may} {now} CPU, {way}{zones}{_reason(fact.reason)}{online}"
 
 
-def zones_text(zones: Sequence[ZoneCeiling]) -> str:
-    """How much CPU batch work may use in each of the zones, of what the zone has."""
+def zones_text(zones: Sequence[ZoneCeiling], terms: Sequence[ZoneTerms] = ()) -> str:
+    """How much CPU batch work may use in each of the zones, of what the zone has, and what online work uses there, if known."""
+    known = {each.zone: each for each in terms}
     return ", ".join(
-        f"in zone {each.zone} {cpu_text(each.ceiling_mcpu)} of {cpu_text(each.capacity_mcpu)}" for each in zones
+        f"in zone {each.zone} {cpu_text(each.ceiling_mcpu)} of {cpu_text(each.capacity_mcpu)}"
+        + _online_there(known.get(each.zone))
+        for each in zones
     )
+
+
+def _online_there(terms: ZoneTerms | None) -> str:
+    if terms is None:
+        return ""
+    most = "" if terms.node_most_mcpu is None else f", so at most {cpu_text(terms.node_most_mcpu)} of the node"
+    return f" (online uses {cpu_text(terms.online_used_mcpu)} there{most})"
 
 
 def _drift(fact: DriftCorrected) -> str:
