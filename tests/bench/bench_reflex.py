@@ -15,9 +15,11 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from colo_common.adapters.clock import SystemClock
+from colo_common.events.enforcement import ZoneCeiling
 from colo_common.model.percentile import percentile
 from colo_common.model.workload import RunSpec
 from colo_common.runtime.metrics import Metrics
+from colo_executor.local import RenewLease
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.reflex import ReflexPolicy
@@ -28,6 +30,7 @@ from tests.support.builders import a_placement
 PERIOD_MS = 20
 ROUNDS = 20
 PROGRESS_EVERY = 100
+LEASE_MS = 86_400_000
 SPINNER = "while True: pass"
 
 
@@ -70,15 +73,16 @@ async def measure(runtime: ProcessRuntime, shell: ExecutorShell, rounds: int, pe
         begun[0] = time.perf_counter()
         return read_fast(now_ms)
 
-    def timed_write(ceiling_mcpu: int):
-        result = set_ceiling(ceiling_mcpu)
+    def timed_write(ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None):
+        result = set_ceiling(ceiling_mcpu, zones)
         written.append((begun[0], time.perf_counter(), ceiling_mcpu))
         return result
 
     runtime.read_fast, runtime.set_ceiling = timed_read, timed_write  # type: ignore[method-assign]
     capacity = runtime.capacity_mcpu
     # Batch work that uses nothing: its presence makes the reflex look every period.
-    placement = replace(a_placement(), run=RunSpec(command=("sleep", "600")))
+    placement = replace(a_placement(), run=RunSpec(command=("sleep", "infinity")))
+    await shell.perform(RenewLease(lease_ms=LEASE_MS))
     await runtime.launch(placement, 1)
     to_written, from_load = [], []
     for number in range(rounds):
@@ -108,6 +112,8 @@ async def measure(runtime: ProcessRuntime, shell: ExecutorShell, rounds: int, pe
     print(
         f"reflex, {capacity // 1000} CPUs, a reading every {period_ms} ms, {len(to_written)} of {rounds} loads noticed"
     )
+    if not to_written:
+        raise SystemExit("the reflex noticed no load: nothing was measured")
     show("first reading over the threshold -> quota written", to_written)
     show("online load begins -> quota written", from_load)
     print(f"  {'cost of the loop':<50} {cost_pct:.2f} % of a core")
