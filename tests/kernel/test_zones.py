@@ -46,10 +46,10 @@ POLICY: Final = ReflexPolicy(
 )
 
 
-#: A zone of eight CPUs has 3.2 for all work, and the node 6.4.
+#: A zone of eight CPUs has 4.4 for all work: more than a slow machine's own work is of the other zone.
 BY_USE: Final = ReflexPolicy(
     rule="usage",
-    suppress=SuppressPolicy(threshold_pct=40, grow_hold_ms=500, grow_interval_ms=100, grow_step_pct=50),
+    suppress=SuppressPolicy(threshold_pct=55, grow_hold_ms=500, grow_interval_ms=100, grow_step_pct=50),
     freeze=FreezePolicy(by="off"),
     blind_ms=60_000,
 )
@@ -172,7 +172,7 @@ async def test_who_waits_in_one_zone_takes_cpus_of_that_zone_alone_and_they_are_
 async def test_who_fills_one_zone_takes_cpus_of_that_zone_alone_and_they_are_given_back(
     zones: list[CpuSet], web: CgroupTree, tmp_path: Path
 ) -> None:
-    """Two CPUs of online work leave batch work one of zone 0, where it uses three; what both use is the kernel's own word."""
+    """Three CPUs of online work leave batch work one of zone 0, where it uses three; what both use is the kernel's own word."""
     before = settings_of(CGROUP_ROOT)
     policy = ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=SUBTREE, desired=DesiredPolicy(idle=False))
     runtime = ProcessRuntime(policy)
@@ -186,7 +186,7 @@ async def test_who_fills_one_zone_takes_cpus_of_that_zone_alone_and_they_are_giv
             shell.turn()
             return runtime.zone_ceilings
 
-        with hogs(web, "", tuple(zones[0])[:2]):
+        with hogs(web, "", tuple(zones[0])[:3]):
             held = await eventually(narrowed, "zone 0 to give up CPUs", limit_s=120)
             assert {each.zone for each in held} == {0}
             kept = shown("batch") & zones[0]
