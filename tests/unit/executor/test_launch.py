@@ -61,6 +61,23 @@ def test_who_may_give_no_files_away_leaves_the_directory_open(tmp_path: Path, mo
     assert exit_status(directory, gate.pid) == 0
 
 
+def test_nobody_else_comes_into_the_directory_before_the_user_has_it(tmp_path: Path) -> None:
+    run = RunSpec(command=("/bin/sh", "-c", "echo ran"))
+    directory = make_attempt_dir(tmp_path, "job.main.0@1")
+    assert (directory / "work").stat().st_mode & 0o7777 == 0o700
+    own = UserIds(os.geteuid(), os.getegid())
+    gate = launch(replace(a_placement(), run=run), run.command, directory, PATH, account=own)
+    gate.close()
+    assert (directory / "work").stat().st_mode & 0o7777 == 0o700
+
+
+def test_a_user_that_is_not_known_finds_the_directory_open(tmp_path: Path) -> None:
+    run = RunSpec(command=("/bin/sh", "-c", "echo ran"))
+    directory = make_attempt_dir(tmp_path, "job.main.0@1")
+    launch(replace(a_placement(), run=run), run.command, directory, PATH).close()
+    assert (directory / "work").stat().st_mode & 0o7777 == 0o1777
+
+
 def _caught(pid: int) -> int:
     """The signals that a process catches."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()

@@ -120,8 +120,8 @@ def make_attempt_dir(state_dir: Path, token: str) -> Path:
     remove_tree(directory)
     directory.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
     directory.mkdir(mode=0o711)
-    (directory / "work").mkdir(mode=0o777)
-    (directory / "work").chmod(0o1777)
+    # Closed until its owner is known: its name can be foretold, and what another user puts here first is the job's to run.
+    (directory / "work").mkdir(mode=0o700)
     return directory
 
 
@@ -155,8 +155,7 @@ def launch(
         for name in ("stdout", "stderr", "status"):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
             opened.append(os.open(directory / name, flags, 0o600))
-        if account is not None:
-            _give(directory, opened[1:3], account)
+        _give(directory, opened[1:3], account)
         # Not where every distribution has it: in a small system it is beside the shell.
         env = shutil.which("env", path=path) or shutil.which("env", path="/usr/bin:/bin") or _ENV_PATH
         opened.append(
@@ -188,16 +187,18 @@ def launch(
     return Gate(pid=pid, fd=gate_write)
 
 
-def _give(directory: Path, outputs: Sequence[int], account: UserIds) -> None:
+def _give(directory: Path, outputs: Sequence[int], account: UserIds | None) -> None:
     """Make the outputs, which a program may open again by /dev/stdout, and the working directory the user's own.
 
-    An executor without the right to give files away leaves the directory open to everybody, as it was made.
+    Where the user is not known, or the executor has no right to give files away, the directory is opened to everybody.
     """
-    with contextlib.suppress(PermissionError):
-        for fd in outputs:
-            os.fchown(fd, account.uid, account.gid)
-        os.chown(directory / "work", account.uid, account.gid, follow_symlinks=False)
-        (directory / "work").chmod(0o700)
+    if account is not None:
+        with contextlib.suppress(PermissionError):
+            for fd in outputs:
+                os.fchown(fd, account.uid, account.gid)
+            os.chown(directory / "work", account.uid, account.gid, follow_symlinks=False)
+            return
+    (directory / "work").chmod(0o1777)
 
 
 def _script(program: str, where: str, command: tuple[str, ...], env: dict[str, str]) -> int:
