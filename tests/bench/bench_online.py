@@ -48,6 +48,7 @@ from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.reflex import ReflexPolicy
 from colo_executor.shell import ExecutorShell
+from tests.support.adopted import AS_ROOT
 from tests.support.builders import a_placement
 from tests.support.online_service import COPY, CPUS, ROOT, SPIN, Work, online_service, per_mille, rounds_of_1_ms
 
@@ -114,7 +115,7 @@ def bare_batch(way: Way, name: str, scripts: Sequence[str]) -> Iterator[CgroupTr
 async def colo_batch(way: Way, name: str, directory: Path, scripts: Sequence[str]) -> AsyncIterator[CountedRuntime]:
     """Batch work under an executor's runtime and, but for `reflex-off`, its reflex."""
     desired = DesiredPolicy(idle=not way.startswith("no-idle"))
-    runtime = CountedRuntime(ProcessPolicy(state_dir=str(directory), subtree=name, desired=desired))
+    runtime = CountedRuntime(ProcessPolicy(users=AS_ROOT, state_dir=str(directory), subtree=name, desired=desired))
     lease = LeasePolicy(default_ms=LEASE_MS, most_ms=LEASE_MS)
     policy = ReflexPolicy(rule="auto" if way.endswith("auto") else "usage", lease=lease)
     shell = ExecutorShell(runtime, SystemClock(), policy=policy, period_ms=20, metrics=Metrics())

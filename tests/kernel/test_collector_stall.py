@@ -19,6 +19,7 @@ from colo_common.model.workload import RunSpec
 from colo_executor.local import ReplicaLaunched
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
+from tests.support.adopted import AS_ROOT
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually
 
@@ -32,7 +33,7 @@ CROWD = 4
 
 async def test_a_replica_beside_busy_processes_stalls(tmp_path: Path) -> None:
     subtree = f"colo-test-{os.getpid()}"
-    runtime = ProcessRuntime(ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=subtree))
+    runtime = ProcessRuntime(ProcessPolicy(users=AS_ROOT, state_dir=str(tmp_path / "state"), subtree=subtree))
     crowd: list[asyncio.subprocess.Process] = []
     machine = Machine(FileReader(), subtree=subtree, online=(), labels={}, clock=SystemClock())
 

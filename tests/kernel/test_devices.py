@@ -21,7 +21,7 @@ from colo_executor.process.device_files import EVERYBODYS
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from tests.kernel.inside import CGROUP_ROOT, observed_topology
-from tests.support.adopted import adopted
+from tests.support.adopted import AS_ROOT, adopted
 from tests.support.attempts import start
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually
@@ -38,7 +38,7 @@ OPENS = (
 
 @pytest.fixture
 def policy(tmp_path: Path) -> ProcessPolicy:
-    return ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=SUBTREE)
+    return ProcessPolicy(users=AS_ROOT, state_dir=str(tmp_path / "state"), subtree=SUBTREE)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from tests.kernel.inside import CGROUP_ROOT, observed_topology, this_machine, unchanged
 from tests.kernel.test_process import status_of
+from tests.support.adopted import AS_ROOT
 from tests.support.attempts import start
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually
@@ -81,7 +82,7 @@ def pages() -> Iterator[None]:
 
 @pytest.fixture
 def policy(tmp_path: Path) -> ProcessPolicy:
-    return ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=SUBTREE)
+    return ProcessPolicy(users=AS_ROOT, state_dir=str(tmp_path / "state"), subtree=SUBTREE)
 
 
 @pytest.fixture

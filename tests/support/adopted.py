@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final
 
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
+
+__all__ = ["AS_ROOT", "adopted"]
+
+#: The rule of users for tests whose jobs read this environment, which may be the developer's alone, and write where the test looks.
+AS_ROOT: Final = {"default": "root"}
 
 
 @asynccontextmanager

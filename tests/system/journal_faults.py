@@ -33,6 +33,7 @@ from colo_executor.local import RememberEnd, RememberPlacement, RememberTerm, Re
 from colo_executor.located_devices import DeviceAddress
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
+from tests.support.adopted import AS_ROOT
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually, eventually_blocking
 
@@ -211,7 +212,7 @@ def main(state: str, subtree: str) -> None:
         for mode in _MODES:
             marks = Path(state) / f"marks-{at}-{mode}"
             marks.mkdir(parents=True)
-            policy = ProcessPolicy(state_dir=f"{state}/{at}-{mode}", subtree=f"{subtree}-{at}-{mode}")
+            policy = ProcessPolicy(users=AS_ROOT, state_dir=f"{state}/{at}-{mode}", subtree=f"{subtree}-{at}-{mode}")
             died = in_child(partial(victim, policy, marks, at, mode))
             is_over = died != signal.SIGKILL
             in_child(partial(report, policy, marks, SURVIVED if is_over else at, mode))

@@ -20,13 +20,14 @@ from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.unmanaged_cpus import UnmanagedCpus
 from colo_executor.process.watched import Watched
+from tests.support.adopted import AS_ROOT
 from tests.support.builders import a_placement
 
 
 async def main(state_dir: str, subtree: str, mode: str, *scripts: str) -> None:
     attaches = mode in ("attach", "half")
     allowed = tuple(scripts) if attaches else ()
-    runtime = ProcessRuntime(ProcessPolicy(state_dir=state_dir, subtree=subtree, attach=allowed))
+    runtime = ProcessRuntime(ProcessPolicy(users=AS_ROOT, state_dir=state_dir, subtree=subtree, attach=allowed))
     await runtime.adopt(1)
     if mode == "half":
         UnmanagedCpus.clear_attached = lambda cpus, group: os._exit(9)  # type: ignore[method-assign]

@@ -29,7 +29,7 @@ from colo_executor.process.machine import online_cpus
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.unmanaged import UnmanagedGroup
-from tests.support.adopted import adopted
+from tests.support.adopted import AS_ROOT, adopted
 from tests.support.attempts import next_exit, start
 from tests.support.builders import a_placement
 from tests.support.manual_clock import ManualClock
@@ -57,7 +57,10 @@ def service() -> Iterator[OtherService]:
 @pytest.fixture
 def policy(tmp_path: Path, service: OtherService) -> ProcessPolicy:
     return ProcessPolicy(
-        state_dir=str(tmp_path / "state"), subtree=f"colo-attach-{os.getpid()}", attach=(f"{TOP}/*", f"{TOP}/*/*")
+        users=AS_ROOT,
+        state_dir=str(tmp_path / "state"),
+        subtree=f"colo-attach-{os.getpid()}",
+        attach=(f"{TOP}/*", f"{TOP}/*/*"),
     )
 
 

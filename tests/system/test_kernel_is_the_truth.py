@@ -33,7 +33,7 @@ from colo_executor.process.machine import start_ticks
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.unmanaged import UnmanagedGroup
-from tests.support.adopted import adopted
+from tests.support.adopted import AS_ROOT, adopted
 from tests.support.attempts import next_exit, start
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually
@@ -46,7 +46,7 @@ INTENT = StopIntent(cause=EndCause.STOPPED, reason=Reason.CANCELLED, kill_at_ms=
 
 @pytest.fixture
 def policy(tmp_path: Path) -> Iterator[ProcessPolicy]:
-    policy = ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=f"colo-truth-{os.getpid()}")
+    policy = ProcessPolicy(users=AS_ROOT, state_dir=str(tmp_path / "state"), subtree=f"colo-truth-{os.getpid()}")
     yield policy
     left = [*Path(ROOT).glob(f"*/{policy.subtree}*"), *Path(ROOT).glob(f"{policy.subtree}*")]
     for name in {path.name for path in left}:

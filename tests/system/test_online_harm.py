@@ -29,6 +29,7 @@ from colo_executor.process.settings import ProcessPolicy
 from colo_executor.reflex import ReflexPolicy
 from colo_executor.shell import ExecutorShell
 from colo_executor.suppress import SuppressPolicy
+from tests.support.adopted import AS_ROOT
 from tests.support.builders import a_placement
 from tests.support.online_service import COPY, CPUS, ROOT, SPIN, online_service, per_mille
 from tests.support.quiet import NeverQuiet, cpu_time
@@ -80,7 +81,9 @@ async def node(tmp_path: Path, policy: ReflexPolicy, *, idle: bool) -> AsyncIter
     """Batch work that spins and copies memory; the reflex waits for `run_reflex`."""
     subtree = f"colo-harm-{os.getpid()}"
     desired = DesiredPolicy(idle=idle)
-    runtime = ProcessRuntime(ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=subtree, desired=desired))
+    runtime = ProcessRuntime(
+        ProcessPolicy(users=AS_ROOT, state_dir=str(tmp_path / "state"), subtree=subtree, desired=desired)
+    )
     shell = ExecutorShell(runtime, SystemClock(), policy=policy, period_ms=20, metrics=Metrics())
     await shell.load()
     try:

@@ -54,6 +54,7 @@ async def colo(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runnin
             "COLO_COLLECTOR_SUBTREE": SUBTREE,
             "COLO_EXECUTOR_PROCESS_SUBTREE": SUBTREE,
             "COLO_EXECUTOR_PROCESS_STATE_DIR": str(directory / "state"),
+            "COLO_EXECUTOR_PROCESS_USERS": "default=root",
             "COLO_EXECUTOR_ON_EXIT": "restore",
             "COLO_EXECUTOR_PROCESS_ATTACH": f"{OTHERS}/*",
             # However busy others keep this machine: the work of this test sleeps.

@@ -23,7 +23,7 @@ from colo_executor.local import LaunchFailed, ReplicaExited, SignalReplica, Stop
 from colo_executor.process.machine import online_cpus
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
-from tests.support.adopted import adopted
+from tests.support.adopted import AS_ROOT, adopted
 from tests.support.attempts import start
 from tests.support.builders import a_placement
 from tests.support.manual_clock import ManualClock
@@ -44,7 +44,7 @@ REST = ALL - FIRST
 
 @pytest.fixture
 def policy(tmp_path: Path) -> Iterator[ProcessPolicy]:
-    policy = ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=f"colo-own-{os.getpid()}")
+    policy = ProcessPolicy(users=AS_ROOT, state_dir=str(tmp_path / "state"), subtree=f"colo-own-{os.getpid()}")
     before = snapshot()
     yield policy
     assert snapshot() == before, "the machine is not as it was"

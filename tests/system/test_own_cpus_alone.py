@@ -18,7 +18,7 @@ from colo_executor.process.machine import online_cpus
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.unmanaged import UnmanagedGroup
-from tests.support.adopted import adopted
+from tests.support.adopted import AS_ROOT, adopted
 from tests.support.attempts import start
 from tests.system.test_online_runtime import ALL, FIRST, REST, ROOT, allowed, end, placed, snapshot
 
@@ -74,7 +74,9 @@ def others() -> Iterator[Others]:
 @pytest.fixture
 def policy(tmp_path: Path, others: Others) -> Iterator[ProcessPolicy]:
     before = snapshot()
-    yield ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=f"colo-own-{os.getpid()}", unmanaged=(POLICY,))
+    yield ProcessPolicy(
+        users=AS_ROOT, state_dir=str(tmp_path / "state"), subtree=f"colo-own-{os.getpid()}", unmanaged=(POLICY,)
+    )
     assert snapshot() == before, "the machine is not as it was"
 
 

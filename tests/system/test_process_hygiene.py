@@ -20,9 +20,10 @@ from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.workload import ResourceLimits, RunSpec
 from colo_executor.cgroup import CgroupTree
 from colo_executor.knob_table import Knob
-from colo_executor.local import CeilingWritten, ReplicaExited, ReplicaLaunched, SignalReplica, StopIntent
+from colo_executor.local import CeilingWritten, LaunchFailed, ReplicaExited, ReplicaLaunched, SignalReplica, StopIntent
 from colo_executor.process.launch import attempt_dir
 from colo_executor.process.namespaces import Namespaces, namespaces_prefix
+from colo_executor.process.run_as import NOBODYS
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from tests.support.adopted import adopted
@@ -41,7 +42,7 @@ def policy(tmp_path: Path) -> ProcessPolicy:
         state_dir=str(tmp_path / "state"),
         output_dir=str(tmp_path / "output"),
         subtree=f"colo-hygiene-{os.getpid()}",
-        users={"red": "nobody"},
+        users={"red": "nobody", "default": "root"},
         output_most_bytes=8_192,
     )
 
@@ -95,6 +96,25 @@ async def test_a_tenants_user_has_a_home_of_his_own_and_reads_his_own_output(run
     assert exited.exit_code == 0
     work = attempt_dir(Path(policy.output_dir), "job.main.0@1") / "work"
     assert (work.stat().st_uid, work.stat().st_mode & 0o777) == (pwd.getpwnam("nobody").pw_uid, 0o700)
+
+
+async def test_an_executor_that_is_root_runs_nobody_as_root_whom_no_rule_names_so(policy):
+    first, last = map(int, NOBODYS.split("-"))
+    async with adopted(replace(policy, users={})) as runtime:
+        assert (await end_of(runtime, replace(a_run("id -u"), tenant="red"))).exit_code == 0
+        assert (await end_of(runtime, a_run("id -u", 1))).exit_code == 0
+    assert all(first <= int(output(policy, index)) <= last for index in (0, 1))
+    async with adopted(replace(policy, users={"blue": "nobody"})) as runtime:
+        refused = await runtime.launch(replace(a_run("id -u", 2), tenant="red"), 1)
+        assert isinstance(refused, LaunchFailed)
+        assert (refused.reason, "process_users" in refused.detail, '"red"' in refused.detail) == (
+            Reason.START_FAILED,
+            True,
+            True,
+        )
+    async with adopted(replace(policy, users={}, command_prefix=("env",))) as runtime:
+        assert (await end_of(runtime, a_run("id -u", 3))).exit_code == 125
+    assert "process_users: must name a user" in output(policy, 3, "stderr")
 
 
 async def test_a_directory_that_the_user_may_not_enter_ends_it_with_a_word(runtime, policy):

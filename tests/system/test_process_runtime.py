@@ -37,7 +37,7 @@ from colo_executor.process.machine import start_ticks
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.watched import Watched
-from tests.support.adopted import adopted
+from tests.support.adopted import AS_ROOT, adopted
 from tests.support.attempts import next_exit, start
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually, eventually_blocking
@@ -52,7 +52,7 @@ INTENT = StopIntent(cause=EndCause.STOPPED, reason=Reason.CANCELLED, kill_at_ms=
 @pytest.fixture
 def policy(tmp_path: Path) -> Iterator[ProcessPolicy]:
     """A subtree and a state directory of the test's own; whatever a failed test left is removed."""
-    policy = ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=f"colo-test-{os.getpid()}")
+    policy = ProcessPolicy(users=AS_ROOT, state_dir=str(tmp_path / "state"), subtree=f"colo-test-{os.getpid()}")
     yield policy
     assert not groups(policy), "control groups were left behind"
 

@@ -33,6 +33,7 @@ from colo_common.runtime.service import Service
 from colo_executor.local import ReplicaLaunched
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
+from tests.support.adopted import AS_ROOT
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually
 
@@ -48,7 +49,7 @@ LEAST_MCPU = 200
 async def subtree(tmp_path: Path) -> AsyncIterator[str]:
     """The name of an executor's subtree in which one replica spins; everything is put back at the end."""
     name = f"colo-test-{os.getpid()}"
-    runtime = ProcessRuntime(ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=name))
+    runtime = ProcessRuntime(ProcessPolicy(users=AS_ROOT, state_dir=str(tmp_path / "state"), subtree=name))
     try:
         await runtime.adopt(1)
         launched = await runtime.launch(replace(a_placement("job/main/0", attempt=3), run=SPIN), 1)

@@ -31,6 +31,7 @@ from colo_executor.process.settings import ProcessPolicy
 from colo_executor.reflex import ReflexPolicy
 from colo_executor.shell import ExecutorShell
 from colo_executor.suppress import SuppressPolicy, target_mcpu
+from tests.support.adopted import AS_ROOT
 from tests.support.builders import a_placement
 from tests.support.standstill import Standstill
 from tests.support.waiting import eventually
@@ -113,7 +114,7 @@ class SwayingRuntime(TimedRuntime):
 
 @pytest.fixture
 async def policy(tmp_path: Path) -> AsyncIterator[ProcessPolicy]:
-    policy = ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=f"colo-budget-{os.getpid()}")
+    policy = ProcessPolicy(users=AS_ROOT, state_dir=str(tmp_path / "state"), subtree=f"colo-budget-{os.getpid()}")
     yield policy
     assert not list(Path(ROOT).glob(f"*/{policy.subtree}*"))
 

@@ -15,6 +15,7 @@ from colo_executor.process.run_as import UserIds
 from tests.support.builders import a_placement
 
 PATH = "/usr/bin:/bin"
+OWN = UserIds(os.geteuid(), os.getegid())
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,7 @@ PATH = "/usr/bin:/bin"
 def test_a_signal_before_the_command_ends_the_attempt(tmp_path: Path, number: signal.Signals, code: int) -> None:
     run = RunSpec(command=("/bin/sh", "-c", "echo ran"))
     directory = make_attempt_dir(tmp_path, "job.main.0@1")
-    gate = launch(replace(a_placement(), run=run), run.command, directory, PATH)
+    gate = launch(replace(a_placement(), run=run), run.command, directory, PATH, account=OWN)
     # The shell says when it heeds signals: it makes no file, so its traps are read from the kernel.
     mask = 1 << (number - 1)
     while not mask & _caught(gate.pid):
@@ -39,7 +40,7 @@ def test_a_signal_before_the_command_ends_the_attempt(tmp_path: Path, number: si
 def test_without_a_signal_the_command_runs(tmp_path: Path) -> None:
     run = RunSpec(command=("/bin/sh", "-c", "echo ran; exit 3"))
     directory = make_attempt_dir(tmp_path, "job.main.0@1")
-    gate = launch(replace(a_placement(), run=run), run.command, directory, PATH)
+    gate = launch(replace(a_placement(), run=run), run.command, directory, PATH, account=OWN)
     gate.open()
     os.waitid(os.P_PID, gate.pid, os.WEXITED | os.WNOWAIT)
     assert exit_status(directory, gate.pid) == 3
@@ -65,9 +66,7 @@ def test_nobody_else_comes_into_the_directory_before_the_user_has_it(tmp_path: P
     run = RunSpec(command=("/bin/sh", "-c", "echo ran"))
     directory = make_attempt_dir(tmp_path, "job.main.0@1")
     assert (directory / "work").stat().st_mode & 0o7777 == 0o700
-    own = UserIds(os.geteuid(), os.getegid())
-    gate = launch(replace(a_placement(), run=run), run.command, directory, PATH, account=own)
-    gate.close()
+    launch(replace(a_placement(), run=run), run.command, directory, PATH, account=OWN).close()
     assert (directory / "work").stat().st_mode & 0o7777 == 0o700
 
 
@@ -76,6 +75,23 @@ def test_a_user_that_is_not_known_finds_the_directory_open(tmp_path: Path) -> No
     directory = make_attempt_dir(tmp_path, "job.main.0@1")
     launch(replace(a_placement(), run=run), run.command, directory, PATH).close()
     assert (directory / "work").stat().st_mode & 0o7777 == 0o1777
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's command is not root by itself: needs root")
+@pytest.mark.parametrize(("prefix", "code", "output"), [
+    (("env",), 125, ""),
+    (("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"), 0, "65534\n"),
+])  # fmt: skip
+def test_a_prefix_that_leaves_the_command_root_starts_none(
+    tmp_path: Path, prefix: tuple[str, ...], code: int, output: str
+) -> None:
+    run = RunSpec(command=("/usr/bin/id", "-u"))
+    directory = make_attempt_dir(tmp_path, "job.main.0@1")
+    gate = launch(replace(a_placement(), run=run), run.command, directory, PATH, prefix)
+    gate.open()
+    os.waitid(os.P_PID, gate.pid, os.WEXITED | os.WNOWAIT)
+    assert (exit_status(directory, gate.pid), (directory / "stdout").read_text()) == (code, output)
+    assert ("process_users: must name a user" in (directory / "stderr").read_text()) == bool(code)
 
 
 def _caught(pid: int) -> int:

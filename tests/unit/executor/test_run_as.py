@@ -3,7 +3,7 @@
 import pytest
 
 from colo_common.model.invalid import InvalidInput
-from colo_executor.process.run_as import UserIds, account_of, check_users, prefix_of
+from colo_executor.process.run_as import EVERY_OTHER, NOBODYS, UserIds, account_of, check_users, prefix_of
 
 KNOWN = {"root": UserIds(0, 0), "batch": UserIds(990, 980)}
 RULE = {"red": "200000-200999", "blue": "batch", "system": "root", "*": "65534"}
@@ -30,9 +30,24 @@ def test_jobs_of_a_range_are_different_users_and_the_same_again() -> None:
     assert len(set(found)) > 40
 
 
-def test_without_a_rule_nothing_is_said() -> None:
-    assert account_of({}, "red", "job", KNOWN.__getitem__) is None
-    assert account_of({"blue": "batch"}, "red", "job", KNOWN.__getitem__) is None
+@pytest.mark.parametrize("tenant", ["red", "default", ""])
+def test_without_a_rule_no_job_of_an_executor_that_is_root_is_root(tenant: str) -> None:
+    first, last = map(int, NOBODYS.split("-"))
+    found = account_of({}, tenant, "job", KNOWN.__getitem__)
+    assert found is not None
+    assert first <= found.uid == found.gid <= last
+    check_users({EVERY_OTHER: NOBODYS}, KNOWN.__getitem__)
+    # Another executor's own user, and a prefix, are not root's.
+    assert account_of({}, tenant, "job", KNOWN.__getitem__, is_root=False) is None
+    assert account_of({}, tenant, "job", KNOWN.__getitem__, has_prefix=True) is None
+
+
+@pytest.mark.parametrize("is_root", [True, False])
+def test_a_tenant_that_the_rule_leaves_out_is_refused(is_root: bool) -> None:
+    with pytest.raises(InvalidInput, match='for every other by "\\*" \\(got "red"\\)') as refused:
+        account_of({"blue": "batch"}, "red", "job", KNOWN.__getitem__, is_root=is_root)
+    assert refused.value.field == "process_users"
+    assert account_of({"blue": "batch"}, "red", "job", KNOWN.__getitem__, has_prefix=True, is_root=is_root) is None
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,12 @@ exit "$code"
 _ENTER: Final = """run=$(cat) && [ -n "$run" ] || exit 125
 eval "$run"
 """
+# An executor that is root leaves it to the operator's prefix whose the command becomes; one that says nothing of it leaves root.
+_NEVER_ROOT: Final = """[ "$(id -u)" -gt 0 ] || {
+    echo "process_users: must name a user, because process_command_prefix leaves the command root" >&2
+    exit 125
+}
+"""
 _SHELL_PATH: Final = "/bin/sh"
 _ENV_PATH: Final = "/usr/bin/env"
 _ARGUMENTS_MOST_BYTES: Final = 128 << 10
@@ -146,7 +152,8 @@ def launch(
     """Start the shell of an attempt; its command waits for Gate.open. Raises OSError.
 
     The shell and `prefix`, which makes the command another user's, have no variable of the job: the job's environment begins with
-    its own process, after the prefix. The prefix must keep its standard input open. `account` owns the outputs and the directory.
+    its own process, after the prefix. The prefix must keep its standard input open. `account` owns the outputs and the directory;
+    without one the command of an executor that is root runs only where the prefix made it another user's.
     """
     own = {"PATH": path, "HOME": str(directory / "work"), "LANG": "C.UTF-8"}
     gate_read, gate_write = os.pipe()
@@ -164,7 +171,8 @@ def launch(
         # Targets 0-4 may collide with the numbers of the sources, so the sources are copied to higher numbers first.
         sources = [_above(fd) for fd in opened]
         try:
-            inside = (*prefix, _SHELL_PATH, "-c", _ENTER, "colo-replica")
+            enter = _NEVER_ROOT + _ENTER if account is None and os.geteuid() == 0 else _ENTER
+            inside = (*prefix, _SHELL_PATH, "-c", enter, "colo-replica")
             actions = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate(sources)]
             pid = os.posix_spawn(
                 _SHELL_PATH,

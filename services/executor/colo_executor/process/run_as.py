@@ -1,4 +1,8 @@
-"""As which user a replica runs: the rule of the operator, by the tenant of its job."""
+"""As which user a replica runs: the rule of the operator, by the tenant of its job.
+
+An executor that is root runs nobody's job as root whose tenant the rule does not name so. Without a rule and without a prefix, by
+which the operator may say it in his own words, each job is a user of a range that belongs to nobody.
+"""
 
 import re
 import zlib
@@ -7,10 +11,13 @@ from typing import Final, NamedTuple
 
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["EVERY_OTHER", "NO_NEW_PRIVS", "UserIds", "account_of", "check_users", "prefix_of"]
+__all__ = ["EVERY_OTHER", "NOBODYS", "NO_NEW_PRIVS", "UserIds", "account_of", "check_users", "prefix_of"]
 
 #: In the rule: every tenant that it does not name.
 EVERY_OTHER: Final = "*"
+#: The users of jobs where the operator says nothing: no account of a machine, of systemd or of a container has one of them, so that
+#: a job finds no file and no process of its user but its own. The account "nobody" has some on many machines.
+NOBODYS: Final = "2000000000-2000065535"
 #: The command that gains no right by a program's file, as the executor's own user.
 NO_NEW_PRIVS: Final = ("setpriv", "--no-new-privs", "--")
 _RANGE: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
@@ -37,13 +44,22 @@ def check_users(users: Mapping[str, str], lookup: Lookup) -> None:
             raise InvalidInput(_FIELD, "must name a tenant whose jobs are to be root; every other is not", f"*={user}")
 
 
-def account_of(users: Mapping[str, str], tenant: str, job: str, lookup: Lookup) -> UserIds | None:
-    """The account of a replica; None where the rule says nothing about its tenant: it is then the executor's own.
+def account_of(
+    users: Mapping[str, str], tenant: str, job: str, lookup: Lookup, *, has_prefix: bool = False, is_root: bool = True
+) -> UserIds | None:
+    """The account of a replica; None where it is the prefix's to say, or the executor's own because that is not root.
 
-    Of a range the jobs of a tenant get one number each, the same on every node; many jobs may share one.
+    Of a range the jobs of a tenant get one number each, the same on every node; many jobs may share one. Raises InvalidInput where
+    the rule says nothing about the tenant and no prefix stands in for it.
     """
-    user = users.get(tenant or "default", users.get(EVERY_OTHER))
+    tenant = tenant or "default"
+    rule = users if users or has_prefix or not is_root else {EVERY_OTHER: NOBODYS}
+    user = rule.get(tenant, rule.get(EVERY_OTHER))
     if user is None:
+        if users and not has_prefix:
+            raise InvalidInput(
+                _FIELD, f'must name a user for this tenant, or for every other by "{EVERY_OTHER}"', tenant
+            )
         return None
     first, last = _numbers(tenant, user, lookup)
     if last == first.uid:

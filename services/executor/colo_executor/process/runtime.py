@@ -70,13 +70,13 @@ from colo_executor.process.launch import (
     prune_attempts,
 )
 from colo_executor.process.lease_file import LeaseFile
-from colo_executor.process.machine import account_of_name, boot_id, online_cpus, start_ticks
+from colo_executor.process.machine import boot_id, online_cpus, start_ticks
 from colo_executor.process.namespaces import namespaces_prefix
 from colo_executor.process.online import OnlineTier
 from colo_executor.process.output import keep_bounded
 from colo_executor.process.readers import reader_of
 from colo_executor.process.reconcile import changed_values
-from colo_executor.process.run_as import NO_NEW_PRIVS, UserIds, account_of, prefix_of
+from colo_executor.process.run_prefix import run_prefix
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.strangers import strangers
 from colo_executor.process.suspending import suspended
@@ -616,8 +616,7 @@ class ProcessRuntime:
         """Start the attempt up to its open gate. The first to take `decision`, this thread or the waiting one, decides."""
         if placement.run.attach is not None:
             return self._attached.launch(placement, token, now_ms, decision)
-        account = account_of(self._policy.users, placement.tenant, placement.job, account_of_name)
-        prefix = self._prefix_of(account)
+        account, prefix = run_prefix(self._policy, placement, self._namespaces)
         command = check_run(placement, prefix, self._policy.path)
         check_shares(placement, held, self._tier.inventory(placement))
         running = self._home_of(placement)
@@ -662,16 +661,6 @@ class ProcessRuntime:
         self._given_up.discard(launching)
         error = None if launching.cancelled() else launching.exception()
         self._log.warning("launch-undone", detail="cancelled" if error is None else str(error))
-
-    def _prefix_of(self, account: UserIds | None) -> tuple[str, ...]:
-        """What makes namespaces of the command's own, and then the command another user's: by the rule of users, else the prefix of
-        the settings.
-        """
-        if account is not None:
-            return (*self._namespaces, *prefix_of(account))
-        if self._policy.command_prefix or not self._policy.hygiene.no_new_privs:
-            return (*self._namespaces, *self._policy.command_prefix)
-        return (*self._namespaces, *NO_NEW_PRIVS)
 
     def _collect(self, running: RunningAttempt) -> None:
         self._exit_watch.unwatch(running)

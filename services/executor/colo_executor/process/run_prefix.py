@@ -1,0 +1,34 @@
+"""What precedes a job's command on this node, and which user it becomes by that."""
+
+import os
+
+from colo_common.model.placement import Placement
+from colo_executor.process.machine import account_of_name
+from colo_executor.process.run_as import NO_NEW_PRIVS, UserIds, account_of, prefix_of
+from colo_executor.process.settings import ProcessPolicy
+
+__all__ = ["run_prefix"]
+
+
+def run_prefix(
+    policy: ProcessPolicy, placement: Placement, namespaces: tuple[str, ...]
+) -> tuple[UserIds | None, tuple[str, ...]]:
+    """The account, None where the prefix of the settings says it or it is the executor's own, and the words before the command.
+
+    The words make `namespaces` of the command's own, and then the command another user's: by the rule of users, else the prefix of
+    the settings. Raises InvalidInput for a tenant that the rule leaves out.
+    """
+    has_prefix = bool(policy.command_prefix)
+    account = account_of(
+        policy.users,
+        placement.tenant,
+        placement.job,
+        account_of_name,
+        has_prefix=has_prefix,
+        is_root=os.geteuid() == 0,
+    )
+    if account is not None:
+        return account, (*namespaces, *prefix_of(account))
+    if has_prefix or not policy.hygiene.no_new_privs:
+        return None, (*namespaces, *policy.command_prefix)
+    return None, (*namespaces, *NO_NEW_PRIVS)
