@@ -23,12 +23,14 @@ from colo_common.events.node import LeaseRenewed
 from colo_common.events.placement import ApplyPlacements
 from colo_common.events.restriction import RestrictionsChanged
 from colo_common.events.wire import decode
+from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.restriction import Restriction, RestrictionKind, RestrictionScope
 from colo_common.model.workload import RunSpec
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.stamp import Stamp
+from colo_executor.cgroup import CgroupError
 from colo_executor.freeze import FreezePolicy
 from colo_executor.local import Attempt, CeilingRefused, CeilingWritten, Drift, FastReading
 from colo_executor.main import executor_service
@@ -136,6 +138,22 @@ def test_an_order_starts_the_replica_and_its_end_is_told_with_the_cpu_it_used() 
         (ended,) = node.reported(ReplicaEnded)
         assert (ended.cause, ended.exit_code, ended.cpu_used_ms) == (EndCause.EXITED, 0, 8_000)
         await node.leave()
+
+    run_virtual(story())
+
+
+def test_a_machine_that_cannot_be_adopted_ends_the_start_with_the_setting_that_is_named() -> None:
+    async def story() -> None:
+        node = Node()
+
+        async def refused(now_ms: int) -> None:
+            raise CgroupError("cpu/colo/batch: the kernel refused it")
+
+        node.runtime.adopt = refused
+        await node.start()
+        with pytest.raises(InvalidInput, match="^process_cgroup_root: cpu/colo/batch: the kernel refused it"):
+            await node.leave()
+        await node.crash()
 
     run_virtual(story())
 

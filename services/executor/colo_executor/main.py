@@ -68,6 +68,12 @@ def executor_service(
         paused=lambda: core.suspension.paused(core.active),
     )
 
+    async def load() -> Sequence[Struct]:
+        try:
+            return await shell.load()
+        except (CgroupError, OSError) as error:
+            raise InvalidInput("process_cgroup_root", str(error), settings.process.cgroup_root) from error
+
     async def restore() -> Sequence[Struct]:
         if watched is not None:
             watched.start_no_more()
@@ -80,7 +86,7 @@ def executor_service(
         clock=clock,
         subscriptions=executor_hears(node),
         perform=shell.perform,
-        load=shell.load,
+        load=load,
         leave=restore if settings.on_exit == "restore" else shell.leave,
         metrics=metrics,
         seed=seed,

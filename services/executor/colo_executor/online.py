@@ -244,7 +244,8 @@ def online_knobs(
 ) -> tuple[KnobWrite, ...]:
     """Knobs of one online replica: sets, weight and protected memory by request, limits of memory and CPU, processes, huge pages.
 
-    Never idle. A replica with CPUs of its own has no quota, which would stop it on CPUs that no other work may use.
+    Never idle. A replica with CPUs of its own has no quota, which would stop it on CPUs that no other work may use. One that rules
+    left no CPU, while no executor ran, keeps those that it has.
     """
     cpus, mems = online_sets(hold, machine, pools)
     mems = mems | huge_page_zones(placement) & machine.mems
@@ -255,7 +256,7 @@ def online_knobs(
         KnobWrite(path=path, knob=Knob.CPU_QUOTA, value=replica_quota_us(most, None)),
     )
     writes = (
-        KnobWrite(path=path, knob=Knob.CPUSET_CPUS, value=cpus.format()),
+        *([KnobWrite(path=path, knob=Knob.CPUSET_CPUS, value=cpus.format())] if cpus else ()),
         KnobWrite(path=path, knob=Knob.CPUSET_MEMS, value=mems.format()),
         KnobWrite(path=path, knob=Knob.CPU_WEIGHT, value=weight_v1(placement.cpu_mcpu)),
         *identity_knobs(policy, machine, path, ONLINE_IDENTITY),

@@ -237,7 +237,9 @@ class ExecutorShell:
             zones=self._runtime.zone_ceilings,
             last_lease=self._runtime.continued_lease(),
         )
-        self._log.info("adopted", replicas=len(adopted.replicas), waiting=len(adopted.waiting))
+        self._log.info(
+            "adopted", replicas=len(adopted.replicas), waiting=len(adopted.waiting), remarks=list(adopted.remarks)
+        )
         self._ready.set()
         return [adopted]
 

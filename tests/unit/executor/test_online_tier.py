@@ -400,11 +400,6 @@ def test_restore_leaves_nothing(bench, files):
     assert files.groups() == []
 
 
-def test_a_node_whose_rules_leave_no_cpu_is_refused(tmp_path, files):
-    with pytest.raises(CgroupError, match="of the CPUs 0-7 none is left to batch work"):
-        Bench(tmp_path, files, withheld="0-7").ready()
-
-
 BVT = "cpu.bvt_warp_ns"
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from colo_common.events.enforcement import KnobValue, ZoneCeiling
 from colo_common.model.cpu_topology import CpuRow
 from colo_common.model.cpuset import CpuSet
+from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
 from colo_common.model.qos import QosClass
 from colo_executor.cgroup import CgroupError, CgroupTree
@@ -28,7 +29,8 @@ class BatchSets:
     """Writes `cpuset.cpus` of the batch tier. Methods raise CgroupError or OSError; `turn` serialises them, and is held by the
     caller where a method says so.
 
-    `placements` are the replicas by their groups. The ceiling of a zone is kept by the set in any case, that of the node
+    `placements` are the replicas by their groups. `is_closed`: rules and LSE work leave batch work no CPU; it keeps the set that it
+    has, and no more of it may start. The ceiling of a zone is kept by the set in any case, that of the node
     (`ceiling_mcpu`) where `by` is cpuset. `machine` returns the facts, None before they are read.
     """
 
@@ -46,6 +48,7 @@ class BatchSets:
         self.pool, self._lent = CpuSet(), CpuSet()
         self.rows: tuple[CpuRow, ...] = ()
         self.cpus = CpuSet()
+        self.is_closed = False
         self.zones: tuple[ZoneCeiling, ...] = ()
         self._tree = tree
         self._by = by
@@ -58,6 +61,19 @@ class BatchSets:
         machine = self._machine()
         return machine is not None and Knob.CPUSET_CPUS in machine.has
 
+    def open(self, cpus: CpuSet, every: CpuSet) -> None:
+        """Take these CPUs for the pool; where there are none those that an earlier executor left to batch work, or `every` one."""
+        self.is_closed = not cpus
+        self.pool = cpus or self._left() & every or every
+
+    def _left(self) -> CpuSet:
+        """The CPUs that the kernel shows for the tier."""
+        if not self.can_write or not self._tree.exists(BATCH):
+            return CpuSet()
+        with contextlib.suppress(CgroupError, InvalidInput, OSError):
+            return CpuSet.parse(self._tree.value(Knob.CPUSET_CPUS, BATCH), BATCH)
+        return CpuSet()
+
     def narrow(self) -> None:
         """Count with the CPUs that the ceilings leave now; the caller writes them. It holds `turn`."""
         self.cpus = self._narrowed()
@@ -68,10 +84,8 @@ class BatchSets:
         Not where the ceiling of the node narrows the set, too: nobody could tell which of them it was.
         """
         self.zones = ()
-        if self._by == "quota" and self.can_write and self._tree.exists(BATCH):
-            with contextlib.suppress(FileNotFoundError):
-                left = CpuSet.parse(self._tree.value(Knob.CPUSET_CPUS, BATCH), BATCH)
-                self.zones = zones_left(left, self.pool, self.rows)
+        if self._by == "quota" and (left := self._left()):
+            self.zones = zones_left(left, self.pool, self.rows)
 
     def others(self, group: str, placement: Placement | None) -> CpuSet:
         """The CPUs that the group's replica leaves to others: those that other batch replicas have alone, and LSR's to LS work.
@@ -85,19 +99,22 @@ class BatchSets:
         return found
 
     def set_pool(self, cpus: CpuSet, lent: CpuSet) -> None:
-        """Let batch work run on `cpus`, which must not be empty, or on those of them that the ceilings leave; `lent` are LSR's.
+        """Let batch work run on `cpus`, or on those of them that the ceilings leave; `lent` are LSR's. With none it keeps its set.
 
         Each replica runs on the CPUs of its zones. The writes are in an order that the kernel accepts. After a failure the old sets
         are written back, as far as possible.
         """
-        before = self.pool, self._lent
-        self.pool, self._lent = cpus, lent
+        if not cpus:
+            self.is_closed = True
+            return
+        before = self.pool, self._lent, self.is_closed
+        self.pool, self._lent, self.is_closed = cpus, lent, False
         keeps_off = any(placement.qos is QosClass.LS for placement in self.placements.copy().values())
         try:
             with self.turn:
                 self._follow(is_due=keeps_off and lent != before[1])
         except (CgroupError, OSError):
-            self.pool, self._lent = before
+            self.pool, self._lent, self.is_closed = before
             raise
 
     def follow_ceiling(self) -> None:
@@ -148,16 +165,18 @@ class BatchSets:
                 # The group of a replica is just being removed.
                 del target[path]
         shown: dict[str, KnobValue] = {}
-        for write in cpuset_writes(Knob.CPUSET_CPUS, have, target):
-            try:
-                knob = self._tree.write(write)
-            except FileNotFoundError:
-                continue
-            first = shown.get(write.path, knob)
-            shown[write.path] = replace(knob, before=first.before)
-        for path, cpus in target.items():
-            # Kept also where the file had the same value before, so that nothing was written.
-            self._tree.keep(KnobWrite(path=path, knob=Knob.CPUSET_CPUS, value=cpus.format()))
+        try:
+            for write in cpuset_writes(Knob.CPUSET_CPUS, have, target):
+                try:
+                    knob = self._tree.write(write)
+                except FileNotFoundError:
+                    continue
+                first = shown.get(write.path, knob)
+                shown[write.path] = replace(knob, before=first.before)
+        finally:
+            for path, cpus in target.items():
+                # Kept also where the file had the same value before, so that nothing was written, and what the kernel refused.
+                self._tree.keep(KnobWrite(path=path, knob=Knob.CPUSET_CPUS, value=cpus.format()))
         return tuple(shown[path] for path in ("", BATCH) if path in shown)
 
     def _follow(self, *, is_due: bool = False) -> tuple[KnobValue, ...]:

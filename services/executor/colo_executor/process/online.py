@@ -50,6 +50,7 @@ class OnlineTier:
         self._is_on = is_on
         self._kept = kept
         self._wanted: KeptCpus | None = None
+        self._is_unsettled = False
         self._turn = threading.Lock()
         self._holds: dict[str, CpuHold] = {}
         self._attached: dict[str, tuple[CpuHold, str]] = {}
@@ -75,6 +76,8 @@ class OnlineTier:
         """Put back the values of online groups that another program changed, but of the groups `yields`."""
         if self._wanted is not None:
             self.keep(self._wanted)
+        if self._is_unsettled and (refusal := self.settle()):
+            return Drift(failed=refusal)
         groups = dict.fromkeys(drift.write.path for drift in self.tree.drifted())
         if not groups:
             return Drift()
@@ -207,17 +210,26 @@ class OnlineTier:
                 return False
         return True
 
-    def settle(self) -> None:
-        """Bring the shared CPUs and the sums of the tier's group up to date with the holds of adopted attempts."""
+    def settle(self) -> tuple[str, ...]:
+        """Bring the shared CPUs and the sums of the tier's group up to date with the holds of adopted attempts.
+
+        Returns a sentence when the kernel refuses the sets, which the next reconcile tries again.
+        """
         with self._turn:
             machine = self._tier.machine
             if machine is None:
-                return
-            self._settle(machine)
+                return ()
+            try:
+                self._settle(machine)
+            except (CgroupError, OSError) as error:
+                self._is_unsettled = True
+                return (str(error),)
+            self._is_unsettled = False
             if self._holds:
                 # An earlier version may have written less there; what the kernel refuses, the next start or end tries again.
                 with contextlib.suppress(CgroupError, OSError):
                     self._weigh(machine)
+        return ()
 
     def kept_before(self, kept: KeptCpus) -> None:
         """Keep what an earlier executor was told last, before the first write to the kernel; the node's own rules win."""
@@ -267,6 +279,9 @@ class OnlineTier:
             if hold.qos.has_own_cpus or Knob.CPUSET_CPUS not in machine.has:
                 continue
             cpus, _ = online_sets(hold, machine, pools)
+            if not cpus:
+                # Rules that leave none to it came while no executor ran: it stays where it is.
+                continue
             with contextlib.suppress(FileNotFoundError):
                 group = online_group(hold.qos, token)
                 self.tree.write(KnobWrite(path=group, knob=Knob.CPUSET_CPUS, value=cpus.format()))

@@ -212,7 +212,7 @@ class ProcessRuntime:
             self._reserve(running)
         self._attached.forget_replaced()
         self._online.kept_before(self._kept_before())
-        await asyncio.to_thread(self._prepare)
+        refused = await asyncio.to_thread(self._prepare)
         found = []
         for key, running in homes.items():
             entry = state.launched[key]
@@ -229,7 +229,7 @@ class ProcessRuntime:
             )
             await asyncio.to_thread(self._journal.note, entry)
             found.append(self._adopt(running, entry, None))
-        await asyncio.to_thread(self._online.settle)
+        refused += await asyncio.to_thread(self._online.settle)
         self._background = [
             asyncio.get_running_loop().create_task(each)
             for each in (
@@ -245,7 +245,7 @@ class ProcessRuntime:
             revision=state.restricted.revision,
             restrictions=state.restricted.restrictions,
             terms=tuple(sorted(state.terms.items())),
-            remarks=tuple([*self._journal.remarks(), *remarks][:_REMARKS_MOST]),
+            remarks=tuple([*self._journal.remarks(), *refused, *remarks][:_REMARKS_MOST]),
             attaches=bool(self._policy.attach) or any(one.group for one in found),
         )
 
@@ -580,8 +580,8 @@ class ProcessRuntime:
             return self._online.drop(running.token, running.placement)
         return self._tier.drop(running.token)
 
-    def _prepare(self) -> None:
-        self._tier.prepare(self._online.batch_cpus)
+    def _prepare(self) -> list[str]:
+        refused = self._tier.prepare(self._online.batch_cpus)
         machine = self._tier.machine
         if machine is not None and Knob.DEVICES not in machine.has and self._policy.devices == "given":
             self._log.info("devices-not-fenced", detail=self._tier.tree.lacks_fence())
@@ -591,6 +591,7 @@ class ProcessRuntime:
         self._fast = reader_of(
             self._tier.tree, self._policy, self._online.closed, has_batch=True, has_sets=self._tier.sets.can_write
         )
+        return refused
 
     def _terminate(self, running: RunningAttempt) -> bool:
         """Send SIGTERM to every process; False when the command had not begun, so that none of them was it."""

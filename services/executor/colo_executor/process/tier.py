@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from colo_common.events.enforcement import KnobValue, ZoneCeiling
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import Placement
+from colo_common.model.reasons import Reason
 from colo_executor.batch_cpus import check_given
 from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.desired import (
@@ -32,6 +33,7 @@ from colo_executor.knobs import quota_us
 from colo_executor.local import CeilingRefused, CeilingWritten, Drift, FreezeRefused, FreezeWritten
 from colo_executor.located_devices import DeviceAddress
 from colo_executor.old_sets import in_put_back_order
+from colo_executor.online import NEEDED, CpusRefused
 from colo_executor.order import KnobWrite, ordered_writes, quota_writes
 from colo_executor.process.batch_sets import BatchSets
 from colo_executor.process.device_files import device_knobs
@@ -98,10 +100,11 @@ class Tier:
         """Reserve the zones of an attempt of an earlier executor, before `prepare` writes to the kernel."""
         self.sets.placements[group_of(token)] = placement
 
-    def prepare(self, share: Callable[[CpuSet], CpuSet] = lambda cpus: cpus) -> None:
+    def prepare(self, share: Callable[[CpuSet], CpuSet] = lambda cpus: cpus) -> list[str]:
         """Make the subtree and its batch group, set the tier's knobs, and read the ceiling from the kernel.
 
-        `share` returns the CPUs of the machine that batch work may use. Raises CgroupError when it returns none.
+        `share` returns the CPUs of the machine that batch work may use. Returns a sentence for what the kernel refused, which each
+        reconcile tries again: an executor that did not start for it would look after nothing.
         """
         self._make_top()
         self.machine = machine_of(
@@ -109,21 +112,25 @@ class Tier:
             heeded_knobs(self.tree.has(), self._policy.proc_root),
             self.tree.huge_page_sizes(),
         )
-        self.sets.pool = share(self.machine.cpus)
-        if not self.sets.pool:
-            raise CgroupError(f"of the CPUs {self.machine.cpus} none is left to batch work")
+        self.sets.open(share(self.machine.cpus), self.machine.cpus)
         self.sets.rows = cpu_rows(self._policy.sys_root)
         if self.tree.exists(BATCH):
             self._read_quota()
         with self.sets.turn:
             self.sets.find()
             self.sets.narrow()
-            self._make_batch(None)
+            _, refused = self._make_batch(None)
         # An executor that died may have left batch work frozen: nobody judges whether it still has to be.
         if self.can_freeze:
-            self.tree.freeze(BATCH, is_frozen=False)
+            self._set_or_keep(KnobWrite(path=BATCH, knob=Knob.FROZEN, value=0), refused)
         self._quotas = {}
         self._read_quota()
+        return [*refused, *([self._no_cpu()] if self.sets.is_closed else ())]
+
+    def _no_cpu(self) -> str:
+        cpus = CpuSet() if self.machine is None else self.machine.cpus
+        rules = "the rules of this node (rules_reserved_cpus and its like)"
+        return f"of the CPUs {cpus} {rules} and LSE work leave none to batch work: no more of it is started"
 
     def machine_now(self) -> MachineFacts | None:
         """The machine with the CPUs that are online now, where these are others than before; else None.
@@ -189,18 +196,43 @@ class Tier:
             for path in tree.own_group("") if is_ours else ():
                 self._note_created(path)
 
-    def _make_batch(self, ceiling_mcpu: int | None) -> list[KnobValue]:
-        """Make the batch group, unless it is there, and set the tier's knobs. The caller holds the lock of the sets."""
+    def _make_batch(self, ceiling_mcpu: int | None) -> tuple[list[KnobValue], list[str]]:
+        """Make the batch group, unless it is there, and set the tier's knobs. Returns those that are set, and what was refused.
+
+        Raises for a new group without the values that it cannot be without. The caller holds the lock of the sets.
+        """
+        is_new = not self.tree.exists(BATCH)
         self.tree.make(BATCH)
         # Ours by its name, so that the reflex need not note an old value, whatever the journal has lost.
         for path in self.tree.own_group(BATCH):
             self._note_created(path)
-        self.sets.write()
+        refused: list[str] = []
+        try:
+            self.sets.write()
+        except (CgroupError, OSError) as error:
+            if is_new:
+                raise
+            refused.append(str(error))
         if self.machine is None:
-            return []
+            return [], refused
         machine = replace(self.machine, cpus=self.sets.cpus)
-        written = [self._set(write) for write in tier_knobs(self._desired, machine, ceiling_mcpu)]
-        return [knob for knob in written if knob is not None]
+        written = []
+        for write in tier_knobs(self._desired, machine, ceiling_mcpu):
+            if is_new and write.knob in NEEDED:
+                knob = self._set(write)
+            else:
+                knob = self._set_or_keep(write, refused)
+            written += [] if knob is None else [knob]
+        return written, list(dict.fromkeys(refused))
+
+    def _set_or_keep(self, write: KnobWrite, refused: list[str]) -> KnobValue | None:
+        """Set the knob; what the kernel refuses each reconcile tries again."""
+        try:
+            return self._set(write)
+        except (CgroupError, OSError) as error:
+            self.tree.keep(write)
+            refused.append(str(error))
+            return None
 
     def close(self) -> None:
         """Let another executor have the subtree."""
@@ -220,6 +252,8 @@ class Tier:
         group = group_of(token)
         if self.tree.exists(group):
             raise CgroupError(f"the control group {group} exists already")
+        if self.sets.is_closed:
+            raise CpusRefused(Reason.CPUS_SHORT, self._no_cpu())
         self._remake()
         with self.sets.turn:
             machine = replace(self.machine, cpus=self.sets.cpus)
@@ -346,23 +380,23 @@ class Tier:
     def reconcile(self, yields: Collection[str] = ()) -> Drift:
         """Put back the values that another program changed, but in the groups `yields`. Takes the locks only when one differs."""
         remade = self._remake()
-        if remade:
-            return Drift(knobs=tuple(remade))
+        if remade != Drift():
+            return remade
         groups = dict.fromkeys(drift.write.path for drift in self.tree.drifted())
         if not groups:
             return Drift()
         with self.sets.turn, self._turn:
             return put_back(self.tree, self.tree.drifted(groups), yields)
 
-    def _remake(self) -> list[KnobValue]:
+    def _remake(self) -> Drift:
         """Make the tier's groups again where another program deleted them, with the ceiling that they had."""
         if self.tree.is_whole(BATCH):
-            return []
+            return Drift()
         with self.sets.turn, self._turn:
             self._make_top()
-            written = self._make_batch(self.ceiling_mcpu)
+            written, refused = self._make_batch(self.ceiling_mcpu)
             self._quotas[BATCH] = self.tree.quota_us(BATCH)
-        return [replace(knob, before="deleted") for knob in written]
+        return Drift(knobs=tuple(replace(knob, before="deleted") for knob in written), failed=tuple(refused))
 
     def set_ceiling(
         self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None
