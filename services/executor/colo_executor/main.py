@@ -26,7 +26,7 @@ from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.watched import Watched
 from colo_executor.runtime import Runtime
 from colo_executor.settings import ExecutorSettings
-from colo_executor.shell import OBSERVE_NODE, ExecutorShell, no_span
+from colo_executor.shell import OBSERVE_CEILING, OBSERVE_NODE, ExecutorShell, no_span
 from colo_executor.subscriptions import executor_hears
 from colo_executor.trials_file import TrialsFile
 
@@ -121,7 +121,8 @@ async def build(process: ServiceProcess, settings: ExecutorSettings) -> None:
     cookies.labels("given").set_function(lambda: float(runtime.cookies()[0]))
     cookies.labels("missing").set_function(lambda: float(runtime.cookies()[1]))
     watched = None
-    if settings.watchdog_ms:
+    # A watchdog would write the ceiling that this rule leaves alone, and nobody would lift it.
+    if settings.watchdog_ms and OBSERVE_CEILING not in settings.observe:
         floor_us = settings.floor_us(len(online_cpus(settings.process.sys_root)) * 1_000)
         watched = Watched(
             runtime.quota_path, floor_us, settings.watchdog_ms, runtime.frozen_path, runtime.take_watchdog
@@ -162,7 +163,12 @@ def _nothing() -> None:
 def open_runtime(settings: ExecutorSettings) -> ProcessRuntime:
     """The process runtime. Raises InvalidInput that names the setting when the machine refuses it or another executor runs."""
     try:
-        return ProcessRuntime(settings.process, admits_online=settings.online, withheld=_withheld(settings))
+        return ProcessRuntime(
+            settings.process,
+            admits_online=settings.online,
+            withheld=_withheld(settings),
+            is_free=OBSERVE_CEILING in settings.observe,
+        )
     except JournalBusy as error:
         raise InvalidInput("process_state_dir", str(error), settings.process.state_dir) from error
     except CgroupError as error:

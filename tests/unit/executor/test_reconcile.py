@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from colo_common.events.enforcement import KnobValue, ZoneCeiling
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.workload import ResourceLimits, RunSpec
 from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.desired import DesiredPolicy
 from colo_executor.journal import JournalFile
@@ -212,6 +213,26 @@ def test_a_set_that_the_kernel_refuses_leaves_the_quota_and_the_old_sets(node, m
             KnobValue(path=f"{group}/cpuset.cpus", value="0-1,4-7", before="0-7") for group in ("colo", "colo/batch")
         ),
     )
+
+
+def test_ceilings_that_nobody_will_move_are_lifted_once_and_left_to_others(tmp_path, files):
+    node = Node(tmp_path, files, DesiredPolicy())
+    limited = replace(a_placement("job/main/2"), run=RunSpec(limits=ResourceLimits(cpu_mcpu=900)))
+    node.tier.add("job.main.2@1", limited)
+    node.tier.set_ceiling(500, (HALF,))
+    node.tier.close()
+    policy = replace(node.tier._policy, state_dir=str(tmp_path / "second"))
+    second = Tier(policy, JournalFile(Path(policy.state_dir)))
+    second.prepare()
+    second.adopt("job.main.2@1", limited)
+    assert second.ceiling_mcpu == 500
+    assert second.lift_ceiling() == []
+    assert (second.ceiling_mcpu, second.sets.zones) == (None, ())
+    shown = [files.text(f"colo/batch{path}/cpu.max") for path in ("", "/job.main.2@1")]
+    assert shown == ["max 100000", "90000 100000"]
+    assert files.cpus("colo/batch") == "0-7"
+    node.change("colo/batch/cpu.max", "40000 100000\n")
+    assert second.reconcile() == Drift()
 
 
 @pytest.mark.parametrize(("ceiling_by", "found"), [("quota", (HALF,)), ("cpuset", ())])

@@ -98,11 +98,19 @@ class ProcessRuntime:
     """The processes of one executor. The constructor raises JournalBusy, CgroupError or OSError when the machine refuses it.
 
     `admits_online` False refuses online work. `withheld` are CPUs of this machine that no placed work may use, until a collector
-    names them.
+    names them. `is_free`: no reflex will write ceilings, so those that an earlier executor left are lifted at the start.
     """
 
-    def __init__(self, policy: ProcessPolicy, *, admits_online: bool = True, withheld: CpuSet = _NO_CPUS) -> None:
+    def __init__(
+        self,
+        policy: ProcessPolicy,
+        *,
+        admits_online: bool = True,
+        withheld: CpuSet = _NO_CPUS,
+        is_free: bool = False,
+    ) -> None:
         self._policy = policy
+        self._is_free = is_free
         self._log = structlog.get_logger("executor")
         self._state_dir = Path(policy.state_dir)
         self._output_dir = Path(policy.output_dir or policy.state_dir)
@@ -230,6 +238,8 @@ class ProcessRuntime:
             await asyncio.to_thread(self._journal.note, entry)
             found.append(self._adopt(running, entry, None))
         refused += await asyncio.to_thread(self._online.settle)
+        if self._is_free:
+            refused += await asyncio.to_thread(self._tier.lift_ceiling)
         self._background = [
             asyncio.get_running_loop().create_task(each)
             for each in (

@@ -424,9 +424,25 @@ class Tier:
             ceiling_mcpu=ceiling_mcpu, knobs=tuple(knobs), zones=self.sets.zones, zones_refused=refusal
         )
 
-    def _set_quota(self, ceiling_mcpu: int) -> list[KnobValue]:
+    def lift_ceiling(self) -> list[str]:
+        """Take away the ceilings that an earlier executor or its watchdog left. Returns a sentence for what the kernel refused.
+
+        What somebody else writes there afterwards stays: no reflex looks after it.
+        """
+        refused = [] if self._watchdog.end() else ["the watchdog of an earlier executor did not die"]
+        try:
+            if self.ceiling_mcpu is not None:
+                self._set_quota(None)
+                self.tree.forget(BATCH, Knob.CPU_QUOTA)
+            self.sets.set_zones(())
+            self.sets.follow_ceiling()
+        except (CgroupError, OSError) as error:
+            refused.append(str(error))
+        return refused
+
+    def _set_quota(self, ceiling_mcpu: int | None) -> list[KnobValue]:
         with self._turn:
-            target = {BATCH: quota_us(ceiling_mcpu)}
+            target = {BATCH: UNLIMITED if ceiling_mcpu is None else quota_us(ceiling_mcpu)}
             for group, most in self._limits.items():
                 target[group] = replica_quota_us(most, ceiling_mcpu)
             have = {group: self._quotas.get(group, UNLIMITED) for group in target}
