@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from colo_executor.process.launch import attempt_dir, make_attempt_dir, prune_attempts
+from colo_executor.process.ended_dirs import EndedDirs, prune_attempts
+from colo_executor.process.launch import attempt_dir, make_attempt_dir
 from colo_executor.process.remove_tree import remove_tree
+from tests.support.waiting import eventually_blocking
 
 DEPTH = 3_000
 """Beyond the limit of Python's stack, of open files, and of the length of a path."""
@@ -40,6 +42,33 @@ def test_an_attempt_that_dug_deep_keeps_no_later_one_from_being_pruned(state_dir
         os.utime(attempt_dir(state_dir, f"job.main.{index}@1"), (index, index))
     prune_attempts(state_dir, 1, frozenset())
     assert os.listdir(state_dir / "attempts") == ["job.main.2@1"]
+
+
+def test_a_working_directory_ends_with_its_attempt_and_the_outputs_stay(state_dir: Path) -> None:
+    ended, runs = (make_attempt_dir(state_dir, f"job.main.{index}@1") for index in range(2))
+    for directory in (ended, runs):
+        dig(directory / "work")
+        (directory / "stdout").write_text("said\n")
+    dirs = EndedDirs(state_dir, 200, frozenset)
+    dirs.ended("job.main.0@1")
+    eventually_blocking(lambda: not (ended / "work").exists(), "the working directory is gone")
+    dirs.close()
+    assert (ended / "stdout").read_text() == "said\n"
+    assert os.listdir(runs / "work") == ["a"]
+
+
+def test_a_start_removes_what_an_earlier_executor_left_and_nothing_of_a_later_attempt(state_dir: Path) -> None:
+    left, runs = (make_attempt_dir(state_dir, f"job.main.{index}@1") for index in range(2))
+    for directory in (left, runs):
+        dig(directory / "work")
+    dirs = EndedDirs(state_dir, 200, frozenset)
+    dirs.begin(frozenset({"job.main.1@1"}))
+    # Renamed at once, so that an attempt of this name may begin.
+    assert not (left / "work").exists()
+    (left / "work").mkdir()
+    eventually_blocking(lambda: os.listdir(left) == ["work"], "what was left is gone")
+    dirs.close()
+    assert os.listdir(runs / "work") == ["a"]
 
 
 def test_an_attempt_of_the_same_name_begins_with_an_empty_directory(state_dir: Path) -> None:

@@ -19,7 +19,10 @@ from colo_executor.environment import environment_of
 from colo_executor.process.remove_tree import remove_tree
 from colo_executor.process.run_as import UserIds
 
-__all__ = ["Gate", "attempt_dir", "check_run", "exit_status", "launch", "make_attempt_dir", "prune_attempts"]
+__all__ = ["WORK", "Gate", "attempt_dir", "attempts_dir", "check_run", "exit_status", "launch", "make_attempt_dir"]
+
+WORK: Final = "work"
+"""The name of an attempt's working directory in its directory."""
 
 # The shell stays as the attempt's first process, so that the exit code is on disk even when no executor runs at the end.
 # It waits for a line on its standard input; when the executor dies first, the input ends and the command never runs. A signal that
@@ -115,7 +118,12 @@ def check_run(placement: Placement, prefix: tuple[str, ...], path: str) -> tuple
 
 def attempt_dir(state_dir: Path, token: str) -> Path:
     """The directory with output, status and working directory of an attempt."""
-    return state_dir / "attempts" / token
+    return attempts_dir(state_dir) / token
+
+
+def attempts_dir(state_dir: Path) -> Path:
+    """The directory with those of all attempts."""
+    return state_dir / "attempts"
 
 
 def make_attempt_dir(state_dir: Path, token: str) -> Path:
@@ -127,18 +135,8 @@ def make_attempt_dir(state_dir: Path, token: str) -> Path:
     directory.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
     directory.mkdir(mode=0o711)
     # Closed until its owner is known: its name can be foretold, and what another user puts here first is the job's to run.
-    (directory / "work").mkdir(mode=0o700)
+    (directory / WORK).mkdir(mode=0o700)
     return directory
-
-
-def prune_attempts(state_dir: Path, kept: int, in_use: frozenset[str]) -> None:
-    """Keep the `kept` newest directories of attempts; remove the older ones that are not in use."""
-    root = state_dir / "attempts"
-    with contextlib.suppress(OSError):
-        found = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in os.scandir(root)]
-        for _, name in sorted(found)[: max(0, len(found) - kept)]:
-            if name not in in_use:
-                remove_tree(root / name)
 
 
 def launch(
@@ -155,7 +153,7 @@ def launch(
     its own process, after the prefix. The prefix must keep its standard input open. `account` owns the outputs and the directory;
     without one the command of an executor that is root runs only where the prefix made it another user's.
     """
-    own = {"PATH": path, "HOME": str(directory / "work"), "LANG": "C.UTF-8"}
+    own = {"PATH": path, "HOME": str(directory / WORK), "LANG": "C.UTF-8"}
     gate_read, gate_write = os.pipe()
     opened = [gate_read]
     try:
@@ -176,7 +174,7 @@ def launch(
             actions = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate(sources)]
             pid = os.posix_spawn(
                 _SHELL_PATH,
-                [_SHELL_PATH, "-c", _SHELL, "colo-replica", str(directory / "work"), *inside],
+                [_SHELL_PATH, "-c", _SHELL, "colo-replica", str(directory / WORK), *inside],
                 own,
                 file_actions=actions,
                 setsid=True,
@@ -204,9 +202,9 @@ def _give(directory: Path, outputs: Sequence[int], account: UserIds | None) -> N
         with contextlib.suppress(PermissionError):
             for fd in outputs:
                 os.fchown(fd, account.uid, account.gid)
-            os.chown(directory / "work", account.uid, account.gid, follow_symlinks=False)
+            os.chown(directory / WORK, account.uid, account.gid, follow_symlinks=False)
             return
-    (directory / "work").chmod(0o1777)
+    (directory / WORK).chmod(0o1777)
 
 
 def _script(program: str, where: str, command: tuple[str, ...], env: dict[str, str]) -> int:

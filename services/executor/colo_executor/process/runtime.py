@@ -56,6 +56,7 @@ from colo_executor.online import CpusRefused, is_online, online_group
 from colo_executor.process.attached import AttachedTier
 from colo_executor.process.boot_time import by_this_clock, with_boot_time
 from colo_executor.process.core_cookies import CoreCookies
+from colo_executor.process.ended_dirs import EndedDirs
 from colo_executor.process.ending import Ending, RunningAttempt
 from colo_executor.process.exit_watch import ExitWatch
 from colo_executor.process.fast import FastReader
@@ -67,7 +68,6 @@ from colo_executor.process.launch import (
     exit_status,
     launch,
     make_attempt_dir,
-    prune_attempts,
 )
 from colo_executor.process.lease_file import LeaseFile
 from colo_executor.process.machine import boot_id, online_cpus, start_ticks
@@ -149,6 +149,7 @@ class ProcessRuntime:
         self._leaving: set[str] = set()
         self._exits: deque[ReplicaExited] = deque()
         self._ending = Ending(self._output_dir, self._kill_now, self._drop, self._ended)
+        self._ended_dirs = EndedDirs(self._output_dir, policy.attempts_kept, lambda: frozenset(self._running.copy()))
         self._terminating = Terminating(policy.proc_root)
         self._exit_watch = ExitWatch(policy.proc_root, self._collect)
         self._background: list[asyncio.Task[None]] = []
@@ -218,6 +219,7 @@ class ProcessRuntime:
         unknown = [running for running in found_here if running.token not in {home.token for home in homes.values()}]
         for running in (*homes.values(), *unknown):
             self._reserve(running)
+        await asyncio.to_thread(self._ended_dirs.begin, frozenset(one.token for one in (*homes.values(), *unknown)))
         self._attached.forget_replaced()
         self._online.kept_before(self._kept_before())
         refused = await asyncio.to_thread(self._prepare)
@@ -345,6 +347,7 @@ class ProcessRuntime:
             self._exit_watch.unwatch(running)
         if self._fast is not None:
             self._fast.close()
+        self._ended_dirs.close()
         self._tier.close()
         self._journal.close()
 
@@ -683,8 +686,7 @@ class ProcessRuntime:
         self._batch.discard(running.token)
         self._leaving.discard(running.token)
         self._exits.append(exited)
-        in_use, kept = frozenset(self._running), self._policy.attempts_kept + len(self._running)
-        asyncio.get_running_loop().run_in_executor(None, prune_attempts, self._output_dir, kept, in_use)
+        self._ended_dirs.ended(running.token)
 
 
 def _failed(placement: Placement, reason: Reason, detail: str) -> LaunchFailed:

@@ -17,8 +17,9 @@ class ProcessPolicy(Struct, frozen=True, kw_only=True):
     `window_ms` is the window of a fast reading. `path` is the PATH of replicas that set none. `command_prefix` precedes every
     command (for example `setpriv --reuid=batch --init-groups --no-new-privs --`). `users` says by the tenant of a job as which user
     (a name, a number, or a range of numbers, of which each job gets one) its replicas run instead; "*" is every other tenant, never
-    root. Output, status and working directory of the last `attempts_kept` attempts that ended stay in `output_dir` ("":
-    `state_dir`), which may be a file system of its own; each of the two outputs has at most twice `output_most_bytes`.
+    root. Outputs and status of the last `attempts_kept` attempts that ended stay in `output_dir` ("": `state_dir`), which may be a
+    file system of its own; a working directory there ends with its attempt. Each of the two outputs has at most twice
+    `output_most_bytes`.
     `ceiling_by` says what keeps the ceiling: the quota alone, or `cpuset`: batch work also runs on no more CPUs than it needs.
     `devices` "given": where the kernel can say so, a batch replica opens the devices that every program expects, those of the
     kinds that it was given, and `device_files` (patterns below /dev).

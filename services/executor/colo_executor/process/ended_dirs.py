@@ -1,0 +1,83 @@
+"""The directories of attempts that ended: the working directory goes with the attempt, the outputs of the last ones stay."""
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Final
+
+from colo_executor.process.launch import WORK, attempt_dir, attempts_dir
+from colo_executor.process.remove_tree import remove_tree
+
+__all__ = ["EndedDirs", "prune_attempts"]
+
+_ASIDE: Final = "work.ended"
+
+
+class EndedDirs:
+    """Removes them in a thread of its own, one after the other: what a job left may be as large as its disk, and the threads that
+    kill and start must not wait for that. The thread does not keep a process from ending; the next start goes on.
+
+    `kept` attempts stay beside those that are `in_use`, which is called in that thread.
+    """
+
+    def __init__(self, state_dir: Path, kept: int, in_use: Callable[[], frozenset[str]]) -> None:
+        self._state_dir = state_dir
+        self._kept = kept
+        self._in_use = in_use
+        self._due: SimpleQueue[Path | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, running: frozenset[str]) -> None:
+        """Remove the working directories that an earlier executor left, but of the attempts that still run.
+
+        They are renamed here and now: an attempt that is launched later may have the name of one that never ran.
+        """
+        for name in _names(attempts_dir(self._state_dir)):
+            if name in running:
+                continue
+            directory = attempt_dir(self._state_dir, name)
+            with contextlib.suppress(OSError):
+                os.rename(directory / WORK, directory / _ASIDE)
+            if (directory / _ASIDE).is_dir():
+                self._put(directory / _ASIDE)
+
+    def ended(self, token: str) -> None:
+        """Remove the working directory of this attempt, and all of the oldest attempts."""
+        self._put(attempt_dir(self._state_dir, token) / WORK)
+
+    def close(self) -> None:
+        """Remove no more than is under way."""
+        if self._thread is not None:
+            self._due.put(None)
+
+    def _put(self, directory: Path) -> None:
+        self._due.put(directory)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="ended-dirs", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while (directory := self._due.get()) is not None:
+            remove_tree(directory)
+            in_use = self._in_use()
+            prune_attempts(self._state_dir, self._kept + len(in_use), in_use)
+
+
+def prune_attempts(state_dir: Path, kept: int, in_use: frozenset[str]) -> None:
+    """Keep the `kept` newest directories of attempts; remove the older ones that are not in use."""
+    root = attempts_dir(state_dir)
+    with contextlib.suppress(OSError):
+        found = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in os.scandir(root)]
+        for _, name in sorted(found)[: max(0, len(found) - kept)]:
+            if name not in in_use:
+                remove_tree(root / name)
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
