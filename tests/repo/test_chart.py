@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from colo_common.runtime.access import check_reach
 from colo_common.runtime.settings import Common, load
 from colo_executor.process.machine import account_of_name
 from colo_executor.process.run_as import account_of, check_users
+from colo_executor.settings import ExecutorSettings
 from tests.repo.tree import ROOT
 
 K8S = ROOT / "k8s"
@@ -152,6 +154,7 @@ def test_what_kubectl_applies_is_what_the_chart_renders():
         ("executor.enabled=true,executor.jobUsers.*=null,executor.jobUsers.blue=1000", "executor.jobUsers: say by"),
         ("executor.enabled=true,executor.jobUsers.*=0", "never root"),
         ("executor.enabled=true,executor.jobUsers.*=root", "never root"),
+        ("executor.settings.on_exit=restored", "value must be one of 'leave', 'restore'"),
         ("services.scheduler.settings.shards=many", "/services/scheduler/settings/shards"),
         ("services.gateway.settings.allow_anonymous=perhaps", "/services/gateway/settings/allow_anonymous"),
         ("executor.settings.rule=usual", "value must be one of 'auto', 'usage', 'stall'"),
@@ -332,6 +335,21 @@ def test_jobs_are_never_root_and_streams_have_one_owner():
     assert environment(job)["COLO_STREAM_DISK_BYTES"] == str(16 << 30)
     assert job["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert job["automountServiceAccountToken"] is False
+
+
+def test_a_node_is_put_back_by_the_setting_that_the_page_names():
+    page = (K8S / "README.md").read_text()
+    (setting,) = set(re.findall(r"--set (executor\.settings\.on_exit=\S+)", page))
+    found = {
+        each["metadata"]["name"]: each
+        for each in yaml.safe_load_all(rendered("1.31", "executor.enabled=true", setting))
+        if each
+    }
+    executor = found["colo-executor"]
+    assert executor["kind"] == "DaemonSet"
+    settings = load(ExecutorSettings, "executor", environ=environment(executor["spec"]["template"]["spec"]))
+    assert settings.on_exit == "restore"
+    assert page.index(setting) < page.index("helm uninstall colo")
 
 
 def test_a_large_number_is_written_as_it_is():
