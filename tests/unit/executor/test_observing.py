@@ -25,6 +25,8 @@ from colo_executor.knob_table import Knob
 from colo_executor.local import CeilingMoved, Drift, KeepCpus, LaunchFailed, LaunchReplica
 from colo_executor.main import open_observing
 from colo_executor.order import KnobWrite
+from colo_executor.process.hygiene import Hygiene
+from colo_executor.process.namespaces import OWN_NAMESPACES
 from colo_executor.process.observing import ObservingRuntime
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.reflex import ReflexPolicy
@@ -152,6 +154,8 @@ def settings_of(files: Cgroup2Files, directory: Path) -> ProcessPolicy:
         state_dir=str(directory / "state"),
         cgroup_root=str(files.root),
         sys_root=str(files.sys_root),
+        users={"*": "65533"},
+        hygiene=Hygiene(namespaces="no"),
     )
 
 
@@ -177,10 +181,42 @@ async def test_it_says_what_it_would_make_write_and_start(files: Cgroup2Files, t
     assert [knob.path for knob in moved.knobs] == ["colo/batch/cpu.max"]
     batch, online, absent = (event for event in published if isinstance(event, LaunchFailed))
     assert {batch.reason, online.reason, absent.reason} == {Reason.NODE_OBSERVES}
-    assert batch.detail.startswith("would run /")
-    assert "sleep 3600 in colo/batch/job.main.0@1 with cpuset.cpus=0-3, cpuset.mems=0, cpu.weight=" in batch.detail
+    assert batch.detail.startswith(
+        "would run sleep 3600 as the user 65533 in colo/batch/job.main.0@1 with cpuset.cpus=0-3, cpuset.mems=0, cpu.weight="
+    )
     assert " in colo-online/ls.web.main.0@1 with " in online.detail
     assert absent.detail.startswith("would be refused here: run.command[0]: must be a program that exists")
+
+
+@pytest.mark.parametrize(
+    ("words", "prefix", "says"),
+    [
+        ((), (), "would run sleep 3600 as the user 65533 in colo/batch/"),
+        (OWN_NAMESPACES, (), "would run sleep 3600 as the user 65533, with namespaces of its own, in colo/batch/"),
+        ((), ("env", "A=b"), "would run env A=b sleep 3600 in colo/batch/"),
+    ],
+)
+async def test_it_says_as_whom_and_how_far_apart_a_job_would_run(
+    files: Cgroup2Files,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    prefix: tuple[str, ...],
+    says: str,
+) -> None:
+    monkeypatch.setattr("colo_executor.process.observing.namespaces_prefix", lambda *_: (words, ""))
+    users = {} if prefix else {"*": "65533"}
+    runtime = ObservingRuntime(replace(settings_of(files, tmp_path), users=users, command_prefix=prefix))
+    failed = await runtime.launch(replace(a_placement(), run=RUN), 1)
+    await runtime.close()
+    assert failed.detail.startswith(says), failed.detail
+
+
+async def test_it_says_that_a_tenant_of_no_rule_would_be_refused(files: Cgroup2Files, tmp_path: Path) -> None:
+    runtime = ObservingRuntime(replace(settings_of(files, tmp_path), users={"blue": "65533"}))
+    failed = await runtime.launch(replace(a_placement(), run=RUN, tenant="red"), 1)
+    await runtime.close()
+    assert failed.detail.startswith("would be refused here: process_users: "), failed.detail
 
 
 ATTACHED = (

@@ -51,7 +51,9 @@ from colo_executor.process.group_identity import heeded_knobs
 from colo_executor.process.kill_tier import SUFFIX
 from colo_executor.process.launch import check_run
 from colo_executor.process.machine import cpu_rows, huge_pages_asked, machine_of
+from colo_executor.process.namespaces import namespaces_prefix
 from colo_executor.process.readers import reader_of
+from colo_executor.process.run_prefix import run_prefix
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.systemd_units import units_of_this_machine
 from colo_executor.process.tier import ONLINE_SUFFIX, group_of
@@ -95,6 +97,7 @@ class ObservingRuntime:
                 f"cannot be observe while replicas of colo run here ({', '.join(here[:3])}): drain the node first, or end them and "
                 "put the kernel back with colo node restore --yes"
             )
+        self._namespaces, _ = namespaces_prefix(policy.hygiene.namespaces, policy.path)
         self._lock_fd = self._tree.lock()
         self._fast = self._reader()
 
@@ -265,16 +268,19 @@ class ObservingRuntime:
         try:
             if placement.run.attach is not None:
                 return self._would_attach(placement)
-            command = check_run(placement, self._policy.command_prefix, self._policy.path)
+            account, prefix = run_prefix(self._policy, placement, self._namespaces)
+            command = check_run(placement, prefix, self._policy.path)
             machine = self._machine()
             check_shares(placement, (), huge_pages_asked(self._policy.sys_root, placement, machine.huge_page_sizes))
             group, writes = self._would_put(placement, machine)
             values = ", ".join(_words_of(tree, write) for tree, write in writes if not _is_new_groups_own(tree, write))
         except (AttachRefused, CgroupError, CpusRefused, InvalidInput, OSError, ShareRefused, ValueError) as error:
             return f"would be refused here: {error}"
-        words = " ".join((*self._policy.command_prefix, *command))
+        words = " ".join((*(self._policy.command_prefix if account is None else ()), *command))
         words = words if len(words) <= _WORDS_MOST else f"{words[:_WORDS_MOST]}..."
-        return f"would run {words} in {group} with {values}"
+        whom = "" if account is None else f" as the user {account.uid}"
+        apart = ", with namespaces of its own," if self._namespaces else ""
+        return f"would run {words}{whom}{apart} in {group} with {values}"
 
     def _would_attach(self, placement: Placement) -> str:
         """What would be written to a group that runs already. Its CPUs are left out: other work of colo decides of them."""
