@@ -21,7 +21,7 @@ from colo_common.events.enforcement import KnobValue
 from colo_common.model.invalid import InvalidInput
 from colo_executor.cgroup_hierarchy import CONTROLLERS, CgroupError, CgroupHierarchy, find_hierarchy
 from colo_executor.device_fence import DeviceFence, has_sys_admin
-from colo_executor.group_dirs import DIR_FLAGS, exists_at, field_in, groups_in, read_at, remove_below, tree_of
+from colo_executor.group_dirs import DIR_FLAGS, exists_at, field_in, groups_in, processes_in, read_at, remove_below
 from colo_executor.group_signals import send
 from colo_executor.knob_table import FENCE, PERIOD_US, UNLIMITED, Knob, file_of, page_bytes_of
 from colo_executor.knobs import agrees, text_of, value_of, writes_of
@@ -448,17 +448,16 @@ class CgroupTree:
             self._write(mount, "", "cgroup.procs", str(pid), None)
 
     def pids(self, group: str) -> tuple[int, ...]:
-        """The processes of the group and of the groups in it, by the cpu controller; empty when the group does not exist."""
+        """The processes of the group and of the groups in it, by the cpu controller; empty when the group does not exist.
+
+        Raises CgroupError or OSError where they cannot be known, as when this process may open no more files.
+        """
         return tuple(self._pids_at(self.hierarchy.mounts["cpu"], group))
 
     def _pids_at(self, mount: str, group: str) -> list[int]:
-        found: list[int] = []
-        with contextlib.suppress(CgroupError, OSError), self._dir(mount, group) as fd:
-            for inner in tree_of(fd):
-                # A group of threads has no list of processes; its processes are in the list of the group above.
-                with contextlib.suppress(OSError):
-                    found += map(int, read_at("cgroup.procs", inner).split())
-        return found
+        with contextlib.suppress(FileNotFoundError), self._dir(mount, group) as fd:
+            return processes_in(fd)
+        return []
 
     def _pids_anywhere(self, group: str) -> set[int]:
         """The processes that keep a directory of the group from being removed: under v1 each controller has a list of its own."""
@@ -486,15 +485,19 @@ class CgroupTree:
             sent |= pids
 
     def kill(self, group: str) -> bool:
-        """SIGKILL until the group is empty; False when a process stayed for about a second and a half. Blocks."""
-        for wait_s in _RETRY_S:
-            if self.kill_now(group):
-                return True
+        """SIGKILL until the group is known to be empty; False when it was not for about a second and a half. Blocks."""
+        for wait_s in (*_RETRY_S, 0):
+            with contextlib.suppress(CgroupError, OSError):
+                if self.kill_now(group):
+                    return True
             time.sleep(wait_s)
-        return not self._pids_anywhere(group)
+        return False
 
     def kill_now(self, group: str) -> bool:
-        """Whether the group, with the groups in it, has no process under any controller; else every one of them gets SIGKILL."""
+        """Whether the group, with the groups in it, has no process under any controller; else every one of them gets SIGKILL.
+
+        Raises CgroupError or OSError where they cannot be known.
+        """
         pids = self._pids_anywhere(group)
         if not pids:
             return True

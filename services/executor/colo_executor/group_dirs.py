@@ -1,14 +1,17 @@
 """Control groups by the descriptor of their directory: the groups in one, its files, and removal. No link is ever followed."""
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["DIR_FLAGS", "exists_at", "field_in", "groups_in", "read_at", "remove_below", "tree_of"]
+__all__ = ["DIR_FLAGS", "exists_at", "field_in", "groups_in", "processes_in", "read_at", "remove_below", "tree_of"]
 
 DIR_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEPTH_MOST: Final = 64
+_HAS_NO_LIST: Final = (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP)
+"""The group is gone, or is one of threads: its processes are in the list of the group above."""
 
 
 def groups_in(dir_fd: int) -> list[str]:
@@ -22,7 +25,11 @@ def tree_of(dir_fd: int, depth: int = 0) -> Iterator[int]:
     yield dir_fd
     if depth >= _DEPTH_MOST:
         return
-    for name in groups_in(dir_fd):
+    try:
+        names = groups_in(dir_fd)
+    except FileNotFoundError:
+        return
+    for name in names:
         try:
             inner = os.open(name, DIR_FLAGS, dir_fd=dir_fd)
         except FileNotFoundError:
@@ -31,6 +38,18 @@ def tree_of(dir_fd: int, depth: int = 0) -> Iterator[int]:
             yield from tree_of(inner, depth + 1)
         finally:
             os.close(inner)
+
+
+def processes_in(dir_fd: int) -> list[int]:
+    """The processes of an open group and of all groups in it. Raises OSError where the kernel does not show them."""
+    found: list[int] = []
+    for inner in tree_of(dir_fd):
+        try:
+            found += map(int, read_at("cgroup.procs", inner).split())
+        except OSError as error:
+            if error.errno not in _HAS_NO_LIST:
+                raise
+    return found
 
 
 def remove_below(dir_fd: int, depth: int = 0) -> None:

@@ -1,7 +1,9 @@
 """The executor's process: settings, runtime, cores and shell put together."""
 
 import asyncio
+import contextlib
 import os
+import resource
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -209,6 +211,7 @@ async def restore(settings: ExecutorSettings) -> None:
 def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
     """Run until a signal comes. With `restore` as first word, put the machine back instead. Returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    _may_open_more_files()
     if words[:1] != ["restore"]:
         return run(NAME, ExecutorSettings, build, words, environ)
     try:
@@ -217,6 +220,13 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
         sys.stderr.write(f"colo {NAME} restore: {error}\n")
         return 2
     return 0
+
+
+def _may_open_more_files() -> None:
+    """Let this process have as many files open as it may at most: it keeps one for each replica, and the usual limit is 1024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 if __name__ == "__main__":

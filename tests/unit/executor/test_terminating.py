@@ -67,7 +67,7 @@ async def test_the_command_hears_what_its_shell_heard_before_it() -> None:
         terminating = Terminating("/proc")
         os.kill(shell.pid, signal.SIGTERM)
         assert command_of("/proc", shell.pid, tree_of(shell.pid)) is None
-        terminating.terminate("job.main.0@1", shell.pid, lambda: tree_of(shell.pid))
+        await terminating.terminate("job.main.0@1", shell.pid, lambda: tree_of(shell.pid), lambda: False)
         await go_on(shell)
         assert await line_of(shell) == "143"
         assert await shell.wait() == 0
@@ -88,7 +88,7 @@ async def test_a_command_hears_what_its_namespace_had_no_ear_for() -> None:
         for pid in processes:
             os.kill(pid, signal.SIGTERM)
         terminating = Terminating("/proc")
-        terminating.terminate("job.main.0@1", shell.pid, lambda: tree_of(shell.pid))
+        await terminating.terminate("job.main.0@1", shell.pid, lambda: tree_of(shell.pid), lambda: False)
         await go_on(shell)
         assert await line_of(shell) == "143"
         assert await shell.wait() == 0
@@ -112,6 +112,6 @@ async def test_nothing_is_sent_where_the_attempt_ends_by_itself() -> None:
         shell.kill()
         await shell.wait()
         terminating = Terminating("/proc")
-        terminating.terminate("job.main.0@1", shell.pid, lambda: tree_of(shell.pid))
+        await terminating.terminate("job.main.0@1", shell.pid, lambda: tree_of(shell.pid), lambda: False)
         assert command_of("/proc", shell.pid, ()) is None
         await terminating.close()

@@ -64,7 +64,7 @@ class AttachedUse:
         return self._is_killed and self.is_there()
 
     def runs(self) -> bool:
-        """Whether the group is there and has a process; reads what it used."""
+        """Whether the group is there and has a process, as far as that can be known; reads what it used."""
         if not self.is_there():
             return False
         with contextlib.suppress(CgroupError, OSError, ValueError):
@@ -73,7 +73,11 @@ class AttachedUse:
             if self._oom_kills > before:
                 self._oom_at_s = time.monotonic()
             self._seen_bytes = max(self._seen_bytes, self._tree.memory_used_bytes(self._group))
-        return bool(self._tree.pids(self._group))
+        try:
+            return bool(self._tree.pids(self._group))
+        except (CgroupError, OSError):
+            # Nobody has said that it has none.
+            return True
 
     def exited(self, placement: Placement) -> ReplicaExited:
         """How the attachment ended. Nobody here is the parent of these processes, so that their exit code is not known.

@@ -1,9 +1,9 @@
 """Ends attempts beside the command loop: kills until nothing is left, reads what the attempt used, removes its group."""
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,7 @@ from colo_common.model.placement import Placement
 from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.local import ReplicaExited
 from colo_executor.process.attached_use import AttachedUse
-from colo_executor.process.launch import attempt_dir, exit_status
+from colo_executor.process.launch import NO_ROOM, attempt_dir, exit_status
 from colo_executor.process.output import OUTPUTS
 
 __all__ = ["Ending", "RunningAttempt"]
@@ -68,9 +68,12 @@ class Ending:
         return len(self._stuck)
 
     def kill(self, running: RunningAttempt) -> asyncio.Task[None]:
-        """Kill the attempt until nothing of it is left; the task that does it, also when it is under way already."""
+        """Kill the attempt until nothing of it is left; the task that does it, also when it is under way already.
+
+        One that has ended begins anew: the group is still there, and what came into it since is to be killed too.
+        """
         task = self._kills.get(running.token)
-        if task is None:
+        if task is None or task.done():
             task = asyncio.get_running_loop().create_task(
                 self._until(running, self._kill_now, "has processes that SIGKILL does not end")
             )
@@ -93,12 +96,15 @@ class Ending:
 
     async def _collect(self, running: RunningAttempt) -> None:
         await self.kill(running)
-        exited = await asyncio.to_thread(self._account, running)
+        ends: list[ReplicaExited] = []
+        await self._until(
+            running, partial(self._account, ends), "has ended, and this process may open no file to see how"
+        )
         await self._until(running, self._drop, "has a control group that cannot be removed")
         self._stuck.discard(running.token)
         self._kills.pop(running.token, None)
         self._collecting.pop(running.token, None)
-        self._ended(running, exited)
+        self._ended(running, ends[0])
 
     async def _until(self, running: RunningAttempt, step: Callable[[RunningAttempt], bool], what: str) -> None:
         wait_s, began_s = _FIRST_WAIT_S, time.monotonic()
@@ -109,17 +115,26 @@ class Ending:
                 self._stuck.add(running.token)
                 self._log.warning("replica-stuck", group=running.group, what=what)
 
-    def _account(self, running: RunningAttempt) -> ReplicaExited:
-        if running.attached is not None:
-            return running.attached.exited(running.placement)
+    def _account(self, ends: list[ReplicaExited], running: RunningAttempt) -> bool:
+        """Add the attempt's end to `ends`. Raises CgroupError or OSError when nothing can be read for the moment."""
+        attached = running.attached
+        ends.append(self._exited(running) if attached is None else attached.exited(running.placement))
+        return True
+
+    def _exited(self, running: RunningAttempt) -> ReplicaExited:
         tree, group = running.tree, running.group
         directory = attempt_dir(self._output_dir, running.token)
-        exit_code = exit_status(directory, running.pid)
         cpu_used_ms, memory_peak_bytes, oom, remarks = 0, 0, False, []
-        with contextlib.suppress(CgroupError, OSError, ValueError):
+        try:
             cpu_used_ms = tree.cpu_used_us(group) // 1_000
             oom = tree.oom_kills(group) > 0
             memory_peak_bytes = tree.memory_peak_bytes(group)
+        except (CgroupError, OSError, ValueError) as error:
+            cause = error.__cause__ if isinstance(error, CgroupError) else error
+            if isinstance(cause, OSError) and cause.errno in NO_ROOM:
+                raise
+        # Last, because it reaps the process.
+        exit_code = exit_status(directory, running.pid)
         if exit_code is None:
             remarks.append("its exit code is not known, because no executor watched when it ended")
         sizes = [f"{name} {_size(directory / name)} bytes" for name in OUTPUTS]

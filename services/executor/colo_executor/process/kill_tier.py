@@ -2,6 +2,8 @@
 
 import contextlib
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from colo_executor.cgroup import CgroupError, CgroupTree
@@ -45,11 +47,7 @@ class KillTier:
 
     def kill(self, home: CgroupTree, group: str, token: str) -> bool:
         """`kill_now` until nothing is left; False when something stayed for about three seconds. Blocks."""
-        for wait_s in _WAITS_S:
-            if self.kill_now(home, group, token):
-                return True
-            time.sleep(wait_s)
-        return self.kill_now(home, group, token)
+        return _until(lambda: self.kill_now(home, group, token))
 
     def left(self) -> tuple[str, ...]:
         """The attempts that an earlier executor was killing here."""
@@ -57,17 +55,19 @@ class KillTier:
 
     def clear_now(self) -> bool:
         """Kill and remove what an earlier executor left in this tier; False when something is still there."""
+        return _whether(self._clear_each)
+
+    def _clear_each(self) -> bool:
         # Each is tried, whatever becomes of the one before it.
-        stayed = [token for token in self.left() if not (self.tree.kill_now(token) and self.tree.remove_now(token))]
+        stayed = [token for token in self.left() if not _whether(partial(self._clear_one, token))]
         return not stayed
+
+    def _clear_one(self, token: str) -> bool:
+        return self.tree.kill_now(token) and self.tree.remove_now(token)
 
     def clear(self) -> bool:
         """`clear_now` until nothing is left; False when something stayed for about three seconds. Blocks."""
-        for wait_s in _WAITS_S:
-            if self.clear_now():
-                return True
-            time.sleep(wait_s)
-        return self.clear_now()
+        return _until(self.clear_now)
 
     def move_out(self, home: CgroupTree, group: str, token: str) -> None:
         """Move the group's processes into this tier's group `token`, which keeps their CPU and memory sets.
@@ -91,3 +91,19 @@ class KillTier:
             pids = home.pids(group)
             if not pids:
                 return
+
+
+def _until(step: Callable[[], bool]) -> bool:
+    for wait_s in (*_WAITS_S, 0):
+        if _whether(step):
+            return True
+        time.sleep(wait_s)
+    return False
+
+
+def _whether(step: Callable[[], bool]) -> bool:
+    """Whether the step succeeded; one that the kernel refused did not."""
+    try:
+        return step()
+    except (CgroupError, OSError):
+        return False

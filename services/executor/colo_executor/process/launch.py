@@ -1,6 +1,7 @@
 """Starts one command behind a gate: it runs only after its process is in its control group and in the journal."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -19,8 +20,21 @@ from colo_executor.environment import environment_of
 from colo_executor.process.remove_tree import remove_tree
 from colo_executor.process.run_as import UserIds
 
-__all__ = ["WORK", "Gate", "attempt_dir", "attempts_dir", "check_run", "exit_status", "launch", "make_attempt_dir"]
+__all__ = [
+    "NO_ROOM",
+    "WORK",
+    "Gate",
+    "attempt_dir",
+    "attempts_dir",
+    "check_run",
+    "exit_status",
+    "launch",
+    "make_attempt_dir",
+    "reaped",
+]
 
+NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Errors of a process, or a machine, that has too much open for the moment: they say nothing about what was asked."""
 WORK: Final = "work"
 """The name of an attempt's working directory in its directory."""
 
@@ -230,19 +244,24 @@ def _above(fd: int) -> int:
 
 
 def exit_status(directory: Path, pid: int) -> int | None:
-    """The exit code of an attempt whose shell exited: from the status file, else from the kernel to the parent, else None."""
-    code = _reaped(pid)
+    """The exit code of an attempt whose shell exited: from the status file, else from the kernel to the parent, else None.
+
+    Raises OSError, and reaps nothing, where this process may open no more files.
+    """
+    text = ""
     try:
         text = (directory / "status").read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError):
-        return code
+    except (OSError, UnicodeDecodeError) as error:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            raise
+    code = reaped(pid)
     # A line without its newline is torn.
     if text.endswith("\n") and text.strip().isdigit():
         return int(text.split()[-1])
     return code
 
 
-def _reaped(pid: int) -> int | None:
+def reaped(pid: int) -> int | None:
     """The exit code of an exited child of this process; None for every other process, and for pid 0, which is none."""
     if pid < 1:
         return None

@@ -21,7 +21,6 @@ __all__ = [
     "huge_pages_asked",
     "huge_pages_bytes",
     "interrupt_ticks",
-    "is_same_process",
     "machine_of",
     "online_cpus",
     "start_ticks",
@@ -125,7 +124,10 @@ def boot_id(proc_root: str) -> str:
 
 
 def start_ticks(proc_root: str, pid: int) -> int | None:
-    """When the process started, in clock ticks since boot (field 22 of its stat file); None when no such process is alive."""
+    """When the process started, in clock ticks since boot (field 22 of its stat file); None when no such process is alive.
+
+    Raises OSError where that cannot be known.
+    """
     try:
         with open(os.path.join(proc_root, str(pid), "stat"), encoding="utf-8", errors="replace") as file:
             text = file.read()
@@ -134,11 +136,6 @@ def start_ticks(proc_root: str, pid: int) -> int | None:
     # The command's name may contain spaces and brackets, so the fields start after the last ")".
     fields = text[text.rindex(")") + 2 :].split()
     return None if fields[0] in ("Z", "X") else int(fields[19])
-
-
-def is_same_process(proc_root: str, pid: int, ticks: int) -> bool:
-    """Whether the pid is alive and is the process that started at `ticks`, not a later process with the same pid."""
-    return start_ticks(proc_root, pid) == ticks
 
 
 def interrupt_ticks(stat: str) -> int:

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -60,14 +61,13 @@ from colo_executor.process.ended_dirs import EndedDirs
 from colo_executor.process.ending import Ending, RunningAttempt
 from colo_executor.process.exit_watch import ExitWatch
 from colo_executor.process.fast import FastReader
-from colo_executor.process.found import first_process
 from colo_executor.process.hygiene import settle
 from colo_executor.process.launch import (
     attempt_dir,
     check_run,
-    exit_status,
     launch,
     make_attempt_dir,
+    reaped,
 )
 from colo_executor.process.lease_file import LeaseFile
 from colo_executor.process.machine import boot_id, online_cpus, start_ticks
@@ -88,7 +88,7 @@ from colo_executor.process.unmanaged_cpus import UnmanagedCpus
 __all__ = ["ProcessRuntime"]
 
 _REMARKS_MOST: Final = 20
-_ATTACHED_LOOK_S: Final = 1.0
+_LOOK_S: Final = 1.0
 _BLOCKED_MOST: Final = 2
 """So many launches may keep a thread waiting for the kernel: kills, stops and the journal need the others."""
 _NO_CPUS: Final = CpuSet()
@@ -228,8 +228,7 @@ class ProcessRuntime:
             entry = state.launched[key]
             found.append(self._adopt(running, entry, by_this_clock(state.stopping.get(key), now_ms)))
         for running in unknown:
-            first = first_process(self._policy.proc_root, running.tree.pids(running.group))
-            running.pid, ticks = (0, 0) if first is None else first
+            ticks = self._exit_watch.first(running)
             entry = Launched(
                 placement=running.placement,
                 pid=running.pid,
@@ -247,7 +246,7 @@ class ProcessRuntime:
             for each in (
                 self._clear_left(),
                 keep_bounded(self._output_dirs, self._policy.output_most_bytes),
-                self._watch_attached(),
+                self._look(),
             )
         ]
         return Adopted(
@@ -299,10 +298,11 @@ class ProcessRuntime:
         else:
             self._tier_of(running.placement).reserve_adopted(running.token, running.placement)
 
-    async def _watch_attached(self) -> None:
-        """Collect attached attempts whose group has ended: nobody tells the executor, which is not their parent."""
+    async def _look(self) -> None:
+        """Collect attached attempts whose group has ended, which nobody tells the executor, and what else could not be watched."""
         while True:
-            await asyncio.sleep(_ATTACHED_LOOK_S)
+            await asyncio.sleep(_LOOK_S)
+            self._exit_watch.look()
             for running in await asyncio.to_thread(self._attached.ended):
                 if self._running.get(running.token) is running:
                     self._collect(running)
@@ -325,7 +325,7 @@ class ProcessRuntime:
         exits = list(self.poll_exits())
         for one in running:
             if one.attached is None:
-                exit_status(attempt_dir(self._output_dir, one.token), one.pid)
+                reaped(one.pid)
             exits.append(
                 ReplicaExited(
                     replica=one.placement.replica,
@@ -414,8 +414,9 @@ class ProcessRuntime:
         await asyncio.to_thread(self._journal.note, entry)
         if is_let_go:
             self._collect(running)
-        elif not await asyncio.to_thread(self._terminate, running):
-            self._terminating.terminate(running.token, running.pid, lambda: running.tree.pids(running.group))
+            return
+        pids, send_all = partial(running.tree.pids, running.group), partial(self._terminate, running)
+        await self._terminating.terminate(running.token, running.pid, pids, send_all)
 
     async def suspend(self, effect: SuspendReplicas) -> ReplicasSuspended:
         """Freeze the control groups of the attempts, or thaw them. Without a freezer, SIGSTOP or SIGCONT to every process."""

@@ -1,4 +1,4 @@
-"""SIGTERM for commands that had not begun: the shell that starts a command hears the signal in its place and waits on.
+"""SIGTERM to an attempt, and to a command that had not begun: the shell that starts it hears the signal in its place and waits on.
 
 Batch work that is ordered to end right after its start has little CPU beside online work, so that the shell may be between the gate
 and its command for seconds. The signal that came in that time is sent again, once, to the command alone: no other process of the
@@ -6,11 +6,13 @@ attempt hears it twice. So it is in a PID namespace of the attempt's own, whose 
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Callable
 from typing import Final
 
+from colo_executor.cgroup import CgroupError
 from colo_executor.group_signals import send
 from colo_executor.process.namespaces import makes_namespaces
 
@@ -23,16 +25,28 @@ _COMMAND_LINE_MOST: Final = 4_096
 
 
 class Terminating:
-    """One task an attempt whose command had not begun when it was terminated; it ends with the signal, or with the attempt."""
+    """One task an attempt that has not heard it all yet; it ends with the signal, or with the attempt."""
 
     def __init__(self, proc_root: str) -> None:
         self._proc_root = proc_root
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    def terminate(self, token: str, shell: int, pids: Callable[[], tuple[int, ...]]) -> None:
-        """Send SIGTERM to the attempt's command when it begins. `pids` are the attempt's processes, none when it has ended."""
+    async def terminate(
+        self, token: str, shell: int, pids: Callable[[], tuple[int, ...]], send_all: Callable[[], bool]
+    ) -> None:
+        """Let every process of the attempt have SIGTERM by `send_all`; where it says False, the command as well when it begins.
+
+        `pids` are the attempt's processes, none when it has ended. Both run in threads, and again after a while where they raise
+        CgroupError or OSError.
+        """
+        is_sent = True
+        try:
+            if await asyncio.to_thread(send_all):
+                return
+        except (CgroupError, OSError):
+            is_sent = False
         if token not in self._tasks:
-            task = asyncio.get_running_loop().create_task(self._when_begun(shell, pids))
+            task = asyncio.get_running_loop().create_task(self._until_received(shell, pids, None if is_sent else send_all))
             self._tasks[token] = task
             task.add_done_callback(lambda _: self._tasks.pop(token, None))
 
@@ -43,13 +57,20 @@ class Terminating:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _when_begun(self, shell: int, pids: Callable[[], tuple[int, ...]]) -> None:
+    async def _until_received(
+        self, shell: int, pids: Callable[[], tuple[int, ...]], send_all: Callable[[], bool] | None
+    ) -> None:
         wait_s = _FIRST_WAIT_S
-        while found := await asyncio.to_thread(pids):
-            command = command_of(self._proc_root, shell, found)
-            if command is not None:
-                await asyncio.to_thread(send, signal.SIGTERM, (command,), pids)
-                return
+        while True:
+            with contextlib.suppress(CgroupError, OSError):
+                found = await asyncio.to_thread(pids)
+                if not found or (send_all is not None and await asyncio.to_thread(send_all)):
+                    return
+                send_all = None
+                command = command_of(self._proc_root, shell, found)
+                if command is not None:
+                    await asyncio.to_thread(send, signal.SIGTERM, (command,), pids)
+                    return
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
