@@ -27,6 +27,7 @@ from colo_executor.local import (
     ReplicaExited,
     SignalReplica,
     StopIntent,
+    SuspendReplicas,
 )
 from colo_executor.order import KnobWrite
 from colo_executor.process.machine import start_ticks
@@ -48,12 +49,17 @@ INTENT = StopIntent(cause=EndCause.STOPPED, reason=Reason.CANCELLED, kill_at_ms=
 def policy(tmp_path: Path) -> Iterator[ProcessPolicy]:
     policy = ProcessPolicy(users=AS_ROOT, state_dir=str(tmp_path / "state"), subtree=f"colo-truth-{os.getpid()}")
     yield policy
-    left = [*Path(ROOT).glob(f"*/{policy.subtree}*"), *Path(ROOT).glob(f"{policy.subtree}*")]
+    left = left_of(policy)
     for name in {path.name for path in left}:
         tree = CgroupTree(ROOT, name)
         tree.kill("")
         tree.remove("")
     assert not left, "control groups were left behind"
+
+
+def left_of(policy: ProcessPolicy) -> list[Path]:
+    """The groups of the subtree and of those beside it, under whichever controller."""
+    return [*Path(ROOT).glob(f"*/{policy.subtree}*"), *Path(ROOT).glob(f"{policy.subtree}*")]
 
 
 def a_run(script: str, replica: str = "job/main/0") -> Placement:
@@ -126,6 +132,34 @@ async def test_what_the_journal_lacks_is_adopted_by_its_group_and_told_when_it_e
     finally:
         await second.restore()
         await second.close()
+
+
+async def a_suspended_replica_of_before(policy: ProcessPolicy) -> None:
+    """Start a replica, suspend it, and leave it to the next executor."""
+    first = ProcessRuntime(policy)
+    await first.adopt(1)
+    await start(first, a_run("sleep 60"))
+    done = await first.suspend(SuspendReplicas(attempts=(("job/main/0", 1),), is_suspended=True))
+    assert done.failed == ()
+    await first.close()
+
+
+async def test_restore_ends_what_an_executor_of_before_suspended(policy):
+    await a_suspended_replica_of_before(policy)
+    second = ProcessRuntime(policy)
+    try:
+        await second.restore()
+    finally:
+        await second.close()
+    assert left_of(policy) == []
+
+
+async def test_what_the_kernel_holds_and_no_journal_knows_is_killed_by_an_order(policy):
+    await a_suspended_replica_of_before(policy)
+    lose_everything(Path(policy.state_dir))
+    async with adopted(policy) as second:
+        await second.signal(kill())
+        assert (await next_exit(second)).replica == "job/main/0"
 
 
 async def test_a_group_that_is_none_of_colos_is_left_alone_and_named(policy):

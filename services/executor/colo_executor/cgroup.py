@@ -512,8 +512,10 @@ class CgroupTree:
         return False
 
     def _is_frozen(self, group: str) -> bool:
-        found = self._kept.get(group, {}).get((Knob.FROZEN, 0))
-        return found is not None and found.value == 1
+        """Whether the kernel is to hold the group, whoever asked for it."""
+        with contextlib.suppress(CgroupError, OSError):
+            return self.value(Knob.FROZEN, group) == "1"
+        return False
 
     # ------------------------------------------------------------ putting back
 

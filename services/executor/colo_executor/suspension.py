@@ -55,11 +55,17 @@ class Suspension:
         return effects + self.follow(active, now_ms)
 
     def adopted(self, event: Adopted, active: Mapping[str, ReplicaAttempt], now_ms: int) -> list[Effect]:
-        """Follow the journaled restrictions. Every adopted attempt is resumed or suspended: a crash may have come in between."""
+        """Follow the journaled restrictions. Every adopted attempt is resumed or suspended: a crash may have come in between.
+
+        Also where the journal knows of no restriction, which may be lost while the kernel holds what an earlier executor suspended.
+        """
         self.restrictions.take(event.revision, event.restrictions, now_ms)
-        if not event.revision:
-            return []
-        self.suspended = {key for key, attempt in _suspendable(active) if not self._suspends(attempt.placement)}
+        self.suspended = {
+            key
+            for key, attempt in _suspendable(active)
+            # Only a journal knows of an attachment: where it has no table, somebody else holds that group.
+            if not self._suspends(attempt.placement) and (event.revision or attempt.placement.run.attach is None)
+        }
         return self.follow(active, now_ms)
 
     def wake(self, active: Mapping[str, ReplicaAttempt], now_ms: int) -> list[Effect]:
@@ -93,7 +99,8 @@ class Suspension:
     def done(self, event: ReplicasSuspended, now_ms: int) -> list[Effect]:
         """Take the result: what failed is tried again after a second, a few times."""
         self._waits_for = max(0, self._waits_for - 1)
-        self._is_due = True
+        # Before the first table there is nothing to confirm.
+        self._is_due = self.restrictions.revision > 0
         for attempt in event.attempts:
             self._failed.pop(attempt, None)
         for replica, number, sentence in event.failed:

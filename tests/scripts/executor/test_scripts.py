@@ -30,6 +30,7 @@ from colo_common.model.node_rules import NodeRules
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.topology import Device
+from colo_common.model.workload import AttachSpec, RunSpec
 from colo_executor.core import ExecutorPolicy
 from colo_executor.freeze import FreezePolicy
 from colo_executor.local import (
@@ -263,14 +264,16 @@ class Conversation:
 
     def _adopted(self, args: Args) -> Adopted:
         args.only("alive", "dead", "stopping", "waiting", "paused", "stops", "evicts", "group", "attaches")
+        group = args.text("group", "")
+        run = RunSpec(attach=AttachSpec(cgroup=group)) if group else a_placement().run
         replicas = [
             AdoptedReplica(
-                placement=a_placement(name),
+                placement=replace(a_placement(name), run=run),
                 pid=7,
                 launched_at_ms=self.now_ms,
                 alive=key != "dead",
                 stop=stop,
-                group=args.text("group", ""),
+                group=group,
             )
             for key, stop in (("alive", None), ("dead", None), ("stopping", self._intent()))
             if (name := args.text(key, ""))
