@@ -154,6 +154,22 @@ async def test_restore_ends_what_an_executor_of_before_suspended(policy):
     assert left_of(policy) == []
 
 
+async def test_restore_without_its_journal_removes_the_groups_and_says_what_it_cannot_know(policy):
+    first = ProcessRuntime(policy)
+    await first.adopt(1)
+    for placement in (a_run("sleep 60"), an_online_run("sleep 60")):
+        await start(first, placement)
+    await first.close()
+    lose_everything(Path(policy.state_dir))
+    second = ProcessRuntime(policy)
+    try:
+        with pytest.raises(CgroupError, match="did not know of .*; what colo changed in groups of others is not known"):
+            await second.restore()
+    finally:
+        await second.close()
+    assert left_of(policy) == []
+
+
 async def test_what_the_kernel_holds_and_no_journal_knows_is_killed_by_an_order(policy):
     await a_suspended_replica_of_before(policy)
     lose_everything(Path(policy.state_dir))

@@ -15,7 +15,8 @@ __all__ = ["restore"]
 def restore(*settings: SettingWords, yes: Annotated[bool, Parameter(negative=())] = False) -> int:
     """End every replica of this machine, remove colo's control groups, and give each kernel file the value from before.
 
-    The executor must not run. A value that cannot be put back is named, and the journal is kept for another try.
+    The executor must not run. A value that cannot be put back is named, and the journal is kept for another try. Without the
+    executor's journal (--process-state-dir) the old values of other groups are not known, which is said, and the exit code is 2.
 
     Args:
         settings: the executor's settings: --process-state-dir, --process-subtree, --config and more.

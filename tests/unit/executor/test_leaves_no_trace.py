@@ -64,8 +64,8 @@ def made_in_advance() -> Iterator[CgroupTree]:
 
 
 @pytest.mark.kernel
-@pytest.mark.parametrize("is_crash", [False, True], ids=["in order", "after a crash"])
-async def test_restore_leaves_the_tree_as_it_was(made_in_advance: CgroupTree, tmp_path: Path, is_crash: bool) -> None:
+@pytest.mark.parametrize("starts", [1, 2, 3], ids=["in order", "after a crash", "after a restart"])
+async def test_restore_leaves_the_tree_as_it_was(made_in_advance: CgroupTree, tmp_path: Path, starts: int) -> None:
     name = made_in_advance.name
     mounts = made_in_advance.hierarchy.mounts
     names = (name, f"{name}-online", f"{name}-leaving")
@@ -79,10 +79,12 @@ async def test_restore_leaves_the_tree_as_it_was(made_in_advance: CgroupTree, tm
         assert isinstance(await runtime.launch(placement, 1), ReplicaLaunched)
     runtime.set_ceiling(700)
     assert texts(mounts, names) != before
-    if is_crash:
+    if starts > 1:
         # As a kill -9 leaves it: another executor finds the groups, and the journal of this one.
         await runtime.close()
         runtime = ProcessRuntime(policy)
+    if starts > 2:
+        await runtime.adopt(2)
     await runtime.restore()
     await runtime.close()
     assert texts(mounts, names) == before

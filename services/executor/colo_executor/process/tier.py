@@ -182,11 +182,14 @@ class Tier:
             self.close()
             self._lock_fd = self.tree.lock()
 
-    def _claim(self) -> None:
-        """Take the groups for our own that a journal was lost for: they have our names, and ours in them.
+    def _claim(self) -> list[str]:
+        """Take the groups for our own that a journal was lost for: they have our names, and ours in them. Returns their paths.
 
-        A top group that somebody else made in advance has none, and is not removed at the end.
+        A whole journal says which are ours: a top group that somebody else made in advance is not, and is not removed at the end.
         """
+        known = tuple(self._journal.state.created)
+        if known and not self._journal.damaged_lines:
+            return []
         for tree, is_ours in (
             (self.tree, self.tree.exists(BATCH)),
             (self.online_tree, any(class_of(name) for name in self.online_tree.children(""))),
@@ -195,6 +198,7 @@ class Tier:
         ):
             for path in tree.own_group("") if is_ours else ():
                 self._note_created(path)
+        return [path for path in self._journal.state.created if path not in known]
 
     def _make_batch(self, ceiling_mcpu: int | None) -> tuple[list[KnobValue], list[str]]:
         """Make the batch group, unless it is there, and set the tier's knobs. Returns those that are set, and what was refused.
@@ -582,8 +586,12 @@ class Tier:
         return self._journal.state.pre_images.get(path)
 
     def restore(self) -> tuple[str, ...]:
-        """Remove the executor's groups and put every old value back. Returns one sentence for each failure."""
+        """Remove the executor's groups and put every old value back. Returns one sentence for each failure.
+
+        Groups that no journal knows are removed, too; that the old values of others are lost with it is a failure.
+        """
         failures = []
+        lost = self._claim()
         self._lift_limits()
         if not self._kill_tier.clear():
             failures.append("a replica that was being killed did not die")
@@ -614,6 +622,12 @@ class Tier:
                 failures.append(str(error))
         if not failures:
             self._journal.forget()
+        if lost:
+            failures.append(
+                f"the journal in {self._policy.state_dir} did not know of {lost[0]} (and {len(lost) - 1} more groups): they are "
+                "removed; what colo changed in groups of others is not known and stays, unless this is run again with the state "
+                "directory that the executor had"
+            )
         return tuple(failures)
 
     def _old_files(self) -> list[tuple[str, str]]:
