@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -104,10 +106,87 @@ def test_no_group_is_no_wait_and_a_kernel_without_pressure_says_nothing(tree: Tr
     assert tree.reader().read(0) is None
 
 
-def test_at_most_sixty_four_groups_are_read(tree: Tree) -> None:
+def many(tree: Tree, second: int, used_ms: Mapping[str, int]) -> None:
+    """70 groups after so many seconds, of which some use so much CPU in each of them."""
     for number in range(70):
-        tree.set(f"g{number:02}.slice", number)
-    assert len(read(tree.reader(), 0)) == 64
+        name = f"g{number:02}.slice"
+        tree.set(name, number)
+        used_us = second * used_ms.get(name, 0) * 1_000
+        (tree.root / name / "cpu.stat").write_text(f"usage_usec {used_us}\nuser_usec 0\n")
+
+
+@pytest.mark.parametrize(
+    ("used_ms", "first_left_out", "unseen"),
+    [
+        pytest.param({}, ["g64", "g65", "g66", "g67", "g68", "g69"], [], id="none is busy"),
+        pytest.param(
+            {"g65.slice": 200, "g69.slice": 900},
+            ["g62", "g63", "g64", "g66", "g67", "g68"],
+            [],
+            id="the last ones by name are busy",
+        ),
+        pytest.param(
+            {f"g{number:02}.slice": 60 if number < 66 else 300 for number in range(70)},
+            ["g60", "g61", "g62", "g63", "g64", "g65"],
+            ["g60", "g61", "g62", "g63", "g64", "g65"],
+            id="all are busy",
+        ),
+        pytest.param(
+            {f"g{number:02}.slice": 100 if number < 64 else 30 for number in range(70)},
+            ["g64", "g65", "g66", "g67", "g68", "g69"],
+            [],
+            id="those that use least are hardly busy",
+        ),
+    ],
+)
+def test_of_more_than_sixty_four_groups_the_busiest_are_read_and_the_other_busy_ones_are_unseen(
+    tree: Tree, used_ms: dict[str, int], first_left_out: list[str], unseen: list[str]
+) -> None:
+    reader = tree.reader()
+    for second in range(3):
+        many(tree, second, used_ms)
+        stalls = reader.read(second * 1_000)
+        assert stalls is not None
+        assert len(stalls.total_us) == 64
+    left_out = {f"g{number:02}.slice" for number in range(70)} - dict(stalls.total_us).keys()
+    assert sorted(left_out) == [f"{name}.slice" for name in first_left_out]
+    assert stalls.unseen == tuple(f"{name}.slice" for name in unseen)
+    reader.close()
+
+
+def test_who_is_read_changes_only_for_one_that_uses_twice_as_much(tree: Tree) -> None:
+    reader = tree.reader()
+    used_ms = {f"g{number:02}.slice": 100 for number in range(64)}
+    for second in range(2):
+        many(tree, second, used_ms)
+        reader.read(second * 1_000)
+    for second, of_another in ((2, 190), (3, 410)):
+        many(tree, second, used_ms)
+        # What it used since the first listing, when it used nothing.
+        used_us = sum((190, 410)[: second - 1]) * 1_000
+        (tree.root / "g64.slice/cpu.stat").write_text(f"usage_usec {used_us}\n")
+        stalls = reader.read(second * 1_000)
+        assert stalls is not None
+        is_read = "g64.slice" in dict(stalls.total_us)
+        assert is_read is (of_another == 410)
+        assert ("g64.slice" in stalls.unseen) is not is_read
+    reader.close()
+
+
+def test_where_groups_go_away_all_that_remain_are_read(tree: Tree) -> None:
+    reader = tree.reader()
+    for second in range(2):
+        many(tree, second, {f"g{number:02}.slice": 100 for number in range(70)})
+        stalls = reader.read(second * 1_000)
+    assert stalls is not None
+    assert len(stalls.unseen) == 6
+    for number in range(6):
+        shutil.rmtree(tree.root / f"g{number:02}.slice")
+    assert len(read(reader, 2_000)) == 64
+    stalls = reader.read(2_000)
+    assert stalls is not None
+    assert stalls.unseen == ()
+    reader.close()
 
 
 def test_the_mount_is_found_below_the_controllers_of_v1(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from colo_executor.cgroup import CgroupTree
+from colo_executor.process.busiest_groups import BusiestGroups
 from colo_executor.process.group_zones import GroupZones
 from colo_executor.process.online_groups import group_of_this_process, online_groups
 from colo_executor.process.thread_waits import ThreadWaits, has_thread_waits
@@ -53,9 +54,10 @@ def stall_reader(
 class StallReader:
     """Reads the waits of the groups of online work at most every 100 ms; lists the groups again every second.
 
-    `root` is the hierarchy with pressure files (`cpu.pressure`), of which at most 64 are read; `own` are the top-level groups of
-    batch work. `unseen` finds online work without a pressure file; `has_threads`: its waits are read from its threads, as far as
-    that reaches. `zones` knows which groups run in one NUMA zone alone. Processes of the root group are no group's.
+    `root` is the hierarchy with pressure files (`cpu.pressure`), of which at most 64 are read: those of the groups with most CPU
+    use; the others are unseen where they are busy. `own` are the top-level groups of batch work. `unseen` finds online work without
+    a pressure file; `has_threads`: its waits are read from its threads, as far as that reaches. `zones` knows which groups run in
+    one NUMA zone alone. Processes of the root group are no group's.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class StallReader:
         zones: GroupZones | None = None,
     ) -> None:
         self._root = root
+        self._busiest = None if root is None else BusiestGroups(root, _GROUPS_MOST)
         self._own = frozenset(own)
         self._proc_root = proc_root
         self._unseen = unseen
@@ -87,13 +90,15 @@ class StallReader:
         if self._listed_at_ms is None or not 0 <= now_ms - self._listed_at_ms < _LIST_EVERY_MS:
             self._listed_at_ms = now_ms
             try:
-                self._refresh()
+                self._refresh(now_ms)
             except OSError:
                 self.close()
                 return None
         before = dict(self._last.total_us) if self._last is not None else {}
         unseen = () if self._unseen is None else self._unseen.read(now_ms)
         by_threads = {} if self._unseen is None else dict(self._unseen.waits_us(now_ms))
+        if self._busiest is not None and (left_out := self._busiest.left_out()):
+            unseen = tuple(sorted({*unseen, *(name for name in left_out if name not in by_threads)}))
         found = {name: total_us for name, total_us in self._read_files() if name not in by_threads} | by_threads
         for name, total_us in found.items():
             if before.get(name) != total_us:
@@ -141,13 +146,13 @@ class StallReader:
             return 0 if self._unseen is None else self._unseen.throttled_us(name)
         return 0 if self._root is None else throttled_us(os.path.join(self._root, name))
 
-    def _refresh(self) -> None:
-        if self._root is None:
+    def _refresh(self, now_ms: int) -> None:
+        if self._root is None or self._busiest is None:
             return
         groups = online_groups(self._root, self._own, group_of_this_process(self._proc_root))
         if self._zones is not None:
             groups = self._zones.split(self._root, groups, _GROUPS_MOST)
-        wanted = set(sorted(groups)[:_GROUPS_MOST])
+        wanted = self._busiest.choose(groups, now_ms)
         for name in sorted(self._fds.keys() - wanted):
             self._drop(name)
         for name in sorted(wanted - self._fds.keys()):
