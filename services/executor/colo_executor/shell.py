@@ -121,6 +121,7 @@ class ExecutorShell:
         self._to_tell: deque[Struct] = deque()
         self._moved: CeilingMoved | None = None
         self._news = threading.Lock()
+        self._turning = threading.Lock()
         self._has_news = asyncio.Event()
         self._ready = asyncio.Event()
         self._log = structlog.get_logger("executor")
@@ -287,9 +288,14 @@ class ExecutorShell:
         return [*self._take_news(), *await self._runtime.restore()]
 
     async def _hold_reflex(self) -> None:
-        """Stop the turns of the reflex; a turn that is under way ends within a period."""
+        """Stop the turns of the reflex, and wait until the one that is under way has ended: it still writes what it has decided.
+
+        A kernel that keeps it for ever keeps this process, too, whose watchdog then writes the floor.
+        """
         self._ready.clear()
-        await asyncio.sleep(self._clock.real_s(self._period_ms))
+        if not self._turning.acquire(blocking=False):
+            await asyncio.to_thread(self._turning.acquire)
+        self._turning.release()
 
     def _thaw_at_exit(self) -> list[FrozenMoved]:
         reflex = self._reflex
@@ -379,9 +385,16 @@ class ExecutorShell:
 
     def turn(self) -> None:
         """Run one turn of the reflex, for a caller that keeps the time itself. Does nothing before the machine is adopted."""
-        if self._ready.is_set():
-            self.tick()
+        if self._turn():
             self._notify()
+
+    def _turn(self) -> bool:
+        """Run one turn, unless the reflex is held. Returns whether it ran."""
+        with self._turning:
+            if not self._ready.is_set():
+                return False
+            self.tick()
+            return True
 
     async def run_reconcile(self, inject: Inject) -> None:
         """Put back the kernel values that other programs changed, every `reconcile_ms` until cancelled."""
@@ -430,10 +443,8 @@ class ExecutorShell:
         next_s = time.monotonic()
         while not stop.is_set():
             self._beat()
-            if self._ready.is_set():
-                self.tick()
-                if self._to_tell or self._moved is not None:
-                    loop.call_soon_threadsafe(self._notify)
+            if self._turn() and (self._to_tell or self._moved is not None):
+                loop.call_soon_threadsafe(self._notify)
             # Without batch work a slower reflex harms nothing.
             next_s = max(next_s + (period_s if self._runtime.has_batch else quiet_s), time.monotonic())
             time.sleep(max(0.0, next_s - time.monotonic()))
