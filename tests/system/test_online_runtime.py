@@ -1,5 +1,6 @@
 """Online work as real processes: beside the batch tier, on CPUs of its own. Needs root, and leaves nothing behind."""
 
+import errno
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -224,3 +225,28 @@ async def test_the_collector_sees_online_work_with_its_class_and_zones(runtime, 
     assert (seen.qos, seen.band) == (QosClass.LSR, PriorityBand.PROD)
     (cpu,) = FIRST
     assert seen.zones == tuple(zone.zone for zone in observed_topology.topology.zones if cpu in CpuSet.parse(zone.cpus))
+
+
+async def test_cpus_of_a_launch_that_failed_are_free_when_its_group_is_gone(runtime, monkeypatch):
+    remove_now, refused = CgroupTree.remove_now, []
+
+    def busy_at_first(tree: CgroupTree, group: str) -> bool:
+        if not refused:
+            refused.append(group)
+            return False
+        return remove_now(tree, group)
+
+    def no_room(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CgroupTree, "remove_now", busy_at_first)
+        patch.setattr("colo_executor.process.runtime.make_attempt_dir", no_room)
+        failed = await runtime.launch(placed(0, QosClass.LSE, FIRST.format()), 1)
+        assert isinstance(failed, LaunchFailed)
+        assert refused == ["lse.web.main.0@1"]
+
+    async def starts() -> bool:
+        return not isinstance(await runtime.launch(placed(1, QosClass.LSE, FIRST.format()), 1), LaunchFailed)
+
+    await eventually(starts, "its CPUs are given up")

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -60,6 +61,7 @@ class Ending:
         self._kills: dict[str, asyncio.Task[None]] = {}
         self._collecting: dict[str, asyncio.Task[None]] = {}
         self._stuck: set[str] = set()
+        self._undone: deque[RunningAttempt] = deque()
         self._log = structlog.get_logger("executor")
 
     @property
@@ -84,6 +86,22 @@ class Ending:
         """Finish an attempt whose first process exited."""
         if running.token not in self._collecting:
             self._collecting[running.token] = asyncio.get_running_loop().create_task(self._collect(running))
+
+    def undo(self, running: RunningAttempt) -> None:
+        """Remove the group of an attempt that never began; what the kernel refuses now each `undo_again` tries. For any thread."""
+        if not _whether(self._drop, running):
+            self._undone.append(running)
+
+    def undo_again(self) -> None:
+        """Try once more to remove the groups of attempts that never began. Nobody is told: their launches have failed. Blocks."""
+        for _ in range(len(self._undone)):
+            running = self._undone.popleft()
+            if not _whether(self._is_undone, running):
+                self._undone.append(running)
+
+    def _is_undone(self, running: RunningAttempt) -> bool:
+        # A group that is gone may be made again, by an attempt of that name which begins.
+        return not running.tree.exists(running.group) or (self._kill_now(running) and self._drop(running))
 
     async def close(self) -> None:
         """Stop; what has not ended is found by the next executor."""

@@ -299,10 +299,11 @@ class ProcessRuntime:
             self._tier_of(running.placement).reserve_adopted(running.token, running.placement)
 
     async def _look(self) -> None:
-        """Collect attached attempts whose group has ended, which nobody tells the executor, and what else could not be watched."""
+        """Collect what has ended and could not be watched, as attached groups, and undo failed launches whose group stayed."""
         while True:
             await asyncio.sleep(_LOOK_S)
             self._exit_watch.look()
+            await asyncio.to_thread(self._ending.undo_again)
             for running in await asyncio.to_thread(self._attached.ended):
                 if self._running.get(running.token) is running:
                     self._collect(running)
@@ -656,7 +657,7 @@ class ProcessRuntime:
         except BaseException:
             if gate is not None:
                 gate.close()
-            self._drop(running)
+            self._ending.undo(running)
             raise
         gate.open()
         running.pid = gate.pid

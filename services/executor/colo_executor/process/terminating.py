@@ -46,7 +46,9 @@ class Terminating:
         except (CgroupError, OSError):
             is_sent = False
         if token not in self._tasks:
-            task = asyncio.get_running_loop().create_task(self._until_received(shell, pids, None if is_sent else send_all))
+            task = asyncio.get_running_loop().create_task(
+                self._until_received(shell, pids, None if is_sent else send_all)
+            )
             self._tasks[token] = task
             task.add_done_callback(lambda _: self._tasks.pop(token, None))
 
