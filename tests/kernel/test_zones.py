@@ -171,8 +171,8 @@ async def test_who_waits_in_one_zone_takes_cpus_of_that_zone_alone_and_they_are_
 class Filled(ProcessRuntime):
     """A runtime whose reflex is told that online work uses half of zone 0, and batch work as much as it may run on, up to half.
 
-    How much an emulated machine uses depends on the machine below it; which zones there are, of which the kernel tells what is used,
-    and on which CPUs batch work runs is its own word.
+    How much an emulated machine uses depends on the machine below it; which zones there are, of which the kernel tells what is
+    used, and on which CPUs batch work runs is its own word.
     """
 
     is_filled = False
