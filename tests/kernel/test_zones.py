@@ -207,7 +207,7 @@ async def test_who_fills_one_zone_takes_cpus_of_that_zone_alone_and_they_are_giv
         shell = await reflex_of(runtime, BY_USE)
         for zone in (0, 1):
             placement = a_placement(f"job/main/{zone}", mcpu=1_000, zone=zone)
-            await start(runtime, replace(placement, run=RunSpec(command=("sleep", "infinity"))))
+            await start(runtime, replace(placement, run=RunSpec(command=("sleep", "1000"))))
 
         async def known() -> bool:
             shell.turn()
