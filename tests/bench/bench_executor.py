@@ -34,6 +34,7 @@ from colo_executor.process.kill_tier import KillTier
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.tier import Tier, group_of
+from tests.support.adopted import AS_ROOT
 from tests.support.builders import a_placement
 
 ROOT = "/sys/fs/cgroup"
@@ -159,7 +160,7 @@ async def main(rounds: int) -> None:
         finally:
             tier.restore()
             journal.close()
-        runtime = ProcessRuntime(ProcessPolicy(state_dir=str(directory / "state"), subtree=subtree))
+        runtime = ProcessRuntime(ProcessPolicy(users=AS_ROOT, state_dir=str(directory / "state"), subtree=subtree))
         await runtime.adopt(1)
         try:
             for how in ("out of the idle group", "where it is"):
