@@ -284,9 +284,10 @@ async def test_no_variable_of_a_job_reaches_a_process_before_it_is_the_jobs_user
     # What the job would like to be run in place of the prefix.
     (theirs / "sh").write_text(f"#!/bin/sh\ntouch {tmp_path}/chosen-by-the-job\n")
     (theirs / "sh").chmod(0o755)
-    prefix = ("sh", "-c", f'cat /proc/$PPID/environ /proc/$$/environ >{seen}; exec "$@"', "prefix")
+    becomes = "setpriv --reuid=65534 --regid=65534 --clear-groups --"
+    prefix = ("sh", "-c", f'cat /proc/$PPID/environ /proc/$$/environ >{seen}; exec {becomes} "$@"', "prefix")
     env = {"LD_PRELOAD": "/theirs.so", "PATH": f"{theirs}:/usr/bin:/bin", "TEXT": "it's\n$HOME `id`"}
-    async with adopted(replace(policy, command_prefix=prefix)) as runtime:
+    async with adopted(replace(policy, users={}, command_prefix=prefix)) as runtime:
         await start(runtime, replace(a_run("env"), run=RunSpec(command=("env", "-0"), env=env)))
         assert (await next_exit(runtime)).exit_code == 0
     output = (Path(policy.state_dir) / "attempts" / "job.main.0@1" / "stdout").read_text().split("\0")
