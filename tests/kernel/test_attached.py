@@ -21,7 +21,7 @@ from colo_executor.process.settings import ProcessPolicy
 from tests.kernel.inside import CGROUP_ROOT, settings_of
 from tests.kernel.test_online import cores
 from tests.kernel.test_process import every_cpu, status_of
-from tests.support.adopted import adopted
+from tests.support.adopted import AS_ROOT, adopted
 from tests.support.attempts import start
 from tests.support.builders import a_placement
 from tests.support.other_service import OtherService, other_service
@@ -48,7 +48,9 @@ def service() -> Iterator[OtherService]:
 
 @pytest.fixture
 async def runtime(tmp_path: Path, service: OtherService) -> AsyncIterator[ProcessRuntime]:
-    policy = ProcessPolicy(state_dir=str(tmp_path / "state"), subtree="colo-vm-attach", attach=(f"{TOP}/*",))
+    policy = ProcessPolicy(
+        users=AS_ROOT, state_dir=str(tmp_path / "state"), subtree="colo-vm-attach", attach=(f"{TOP}/*",)
+    )
     async with adopted(policy) as made:
         yield made
 

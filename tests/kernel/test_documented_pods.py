@@ -31,7 +31,7 @@ from colo_scheduler.cpus.binding import BindPolicy
 from colo_scheduler.cpus.choose import CpuRequest, choose_cpus
 from colo_scheduler.cpus.exclusive import HeldCpus
 from tests.kernel.inside import CGROUP_ROOT, observed_topology
-from tests.support.adopted import adopted
+from tests.support.adopted import AS_ROOT, adopted
 from tests.support.attempts import start
 from tests.support.builders import a_placement
 from tests.support.cpu_topology import topology_from_node
@@ -50,7 +50,7 @@ ANALYTICS = {
 
 @pytest.fixture
 async def runtime(tmp_path: Path) -> AsyncIterator[ProcessRuntime]:
-    async with adopted(ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=SUBTREE)) as made:
+    async with adopted(ProcessPolicy(users=AS_ROOT, state_dir=str(tmp_path / "state"), subtree=SUBTREE)) as made:
         yield made
 
 

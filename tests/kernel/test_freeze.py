@@ -11,7 +11,7 @@ from colo_executor.desired import DesiredPolicy
 from colo_executor.local import FreezeRefused, FreezeWritten, SignalReplica, StopIntent
 from colo_executor.process.settings import ProcessPolicy
 from tests.kernel.inside import CGROUP_ROOT
-from tests.support.adopted import adopted
+from tests.support.adopted import AS_ROOT, adopted
 from tests.support.attempts import next_exit, start
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually
@@ -26,7 +26,7 @@ INTENT = StopIntent(cause=EndCause.STOPPED, reason=Reason.CANCELLED, kill_at_ms=
 async def test_the_kernel_freezes_all_of_batch_work_and_no_restart_leaves_it_so(tmp_path: Path) -> None:
     # Not of the idle class: beside other work that would stand still by itself.
     desired = DesiredPolicy(idle=False)
-    policy = ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=SUBTREE, desired=desired)
+    policy = ProcessPolicy(users=AS_ROOT, state_dir=str(tmp_path / "state"), subtree=SUBTREE, desired=desired)
     group = "batch/job.main.0@1"
     output = tmp_path / "state" / "attempts" / "job.main.0@1" / "stdout"
     async with adopted(policy) as runtime:

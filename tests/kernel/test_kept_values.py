@@ -22,6 +22,7 @@ from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from tests.kernel.inside import CGROUP_ROOT, hogs, observed_topology, settings_of, unchanged
 from tests.kernel.test_process import FOUR_LOOPS, SPIN, every_cpu, every_zone, status_of
+from tests.support.adopted import AS_ROOT
 from tests.support.attempts import start
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually
@@ -38,7 +39,7 @@ KILL: Final = SignalReplica(replica="job/main/0", attempt=1, signal="kill", inte
 @pytest.fixture
 async def runtime(tmp_path: Path) -> AsyncIterator[ProcessRuntime]:
     """An adopted runtime that leaves neither a changed setting nor a group of its own."""
-    async with unchanged(ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=SUBTREE)) as made:
+    async with unchanged(ProcessPolicy(users=AS_ROOT, state_dir=str(tmp_path / "state"), subtree=SUBTREE)) as made:
         yield made
     assert not list(CGROUP_ROOT.glob(f"**/{SUBTREE}*"))
 

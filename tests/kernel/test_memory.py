@@ -20,6 +20,7 @@ from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.unmanaged import UnmanagedGroup
 from tests.kernel.inside import CGROUP_ROOT, unchanged
+from tests.support.adopted import AS_ROOT
 from tests.support.attempts import start
 from tests.support.builders import a_placement
 
@@ -50,7 +51,9 @@ def others() -> Iterator[CgroupTree]:
 async def runtime(tmp_path: Path, others: CgroupTree) -> AsyncIterator[ProcessRuntime]:
     """An adopted runtime that leaves neither a changed setting, also of others, nor a group of its own."""
     desired = DesiredPolicy(memory_min_pct=50)
-    policy = ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=SUBTREE, desired=desired, unmanaged=(PATTERN,))
+    policy = ProcessPolicy(
+        users=AS_ROOT, state_dir=str(tmp_path / "state"), subtree=SUBTREE, desired=desired, unmanaged=(PATTERN,)
+    )
     async with unchanged(policy) as made:
         yield made
 

@@ -26,6 +26,7 @@ from colo_executor.reflex import ReflexPolicy
 from colo_executor.shell import ExecutorShell
 from tests.kernel.inside import CGROUP_ROOT, observed_topology, settings_of, unchanged
 from tests.kernel.test_process import FOUR_LOOPS, every_cpu, every_zone, status_of, throttled
+from tests.support.adopted import AS_ROOT
 from tests.support.attempts import start
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually, eventually_blocking
@@ -41,7 +42,7 @@ ONLINE = CgroupTree(str(CGROUP_ROOT), f"{SUBTREE}-online")
 
 @pytest.fixture
 def policy(tmp_path: Path) -> ProcessPolicy:
-    return ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=SUBTREE)
+    return ProcessPolicy(users=AS_ROOT, state_dir=str(tmp_path / "state"), subtree=SUBTREE)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from colo_executor.process.settings import ProcessPolicy
 from colo_executor.unmanaged import UnmanagedGroup
 from tests.kernel.inside import CGROUP_ROOT, settings_of
 from tests.kernel.test_process import every_cpu, status_of
-from tests.support.adopted import adopted
+from tests.support.adopted import AS_ROOT, adopted
 from tests.support.attempts import start
 from tests.support.builders import a_placement
 
@@ -59,6 +59,7 @@ async def test_pods_of_others_run_beside_own_cpus_and_get_them_back_from_the_nex
     everywhere = every_cpu()
     last = CpuSet.from_iterable(list(everywhere)[-1:])
     policy = ProcessPolicy(
+        users=AS_ROOT,
         state_dir=str(tmp_path / "state"),
         subtree=SUBTREE,
         unmanaged=(UnmanagedGroup(group=OTHERS, clear_of_own_cpus=True),),

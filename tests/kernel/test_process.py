@@ -25,7 +25,7 @@ from colo_executor.reflex import ReflexPolicy
 from colo_executor.shell import ExecutorShell
 from colo_executor.suppress_cpus import narrowed
 from tests.kernel.inside import CGROUP_ROOT, hogs, observed_topology, settings_of
-from tests.support.adopted import adopted
+from tests.support.adopted import AS_ROOT, adopted
 from tests.support.attempts import start
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually, eventually_blocking
@@ -38,7 +38,7 @@ SPIN = RunSpec(command=("sh", "-c", "while :; do :; done"))
 
 @pytest.fixture
 def policy(tmp_path: Path) -> ProcessPolicy:
-    return ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=SUBTREE)
+    return ProcessPolicy(users=AS_ROOT, state_dir=str(tmp_path / "state"), subtree=SUBTREE)
 
 
 @pytest.fixture

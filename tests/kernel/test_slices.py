@@ -18,6 +18,7 @@ from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.unmanaged import UnmanagedGroup
 from tests.kernel.inside import CGROUP_ROOT, collector, observed_topology, online, reported, settings_of, this_machine
+from tests.support.adopted import AS_ROOT
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually, eventually_blocking
 
@@ -45,7 +46,7 @@ def service(*settings: str) -> Iterator[Path]:
 
 @pytest.fixture
 def policy(tmp_path: Path) -> ProcessPolicy:
-    return ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=SUBTREE)
+    return ProcessPolicy(users=AS_ROOT, state_dir=str(tmp_path / "state"), subtree=SUBTREE)
 
 
 async def launched(runtime: ProcessRuntime) -> ReplicaLaunched:

@@ -28,6 +28,7 @@ from colo_executor.stall import OnlineStalls, StallPolicy
 from colo_executor.suppress import SuppressPolicy
 from tests.kernel.inside import CGROUP_ROOT, hogs, observed_topology, settings_of, this_machine
 from tests.kernel.test_process import every_cpu
+from tests.support.adopted import AS_ROOT
 from tests.support.attempts import start
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually
@@ -118,7 +119,9 @@ async def test_who_waits_in_one_zone_takes_cpus_of_that_zone_alone_and_they_are_
     zones: list[CpuSet], web: CgroupTree, tmp_path: Path
 ) -> None:
     before = settings_of(CGROUP_ROOT)
-    policy = ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=SUBTREE, desired=DesiredPolicy(idle=False))
+    policy = ProcessPolicy(
+        users=AS_ROOT, state_dir=str(tmp_path / "state"), subtree=SUBTREE, desired=DesiredPolicy(idle=False)
+    )
     contended = list(zones[0])[-1]
     everywhere, elsewhere = every_cpu(), every_cpu() - zones[0]
     runtime = Felt(policy)
@@ -201,7 +204,9 @@ async def test_who_fills_one_zone_takes_cpus_of_that_zone_alone_and_they_are_giv
     zones: list[CpuSet], tmp_path: Path
 ) -> None:
     before = settings_of(CGROUP_ROOT)
-    policy = ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=SUBTREE, desired=DesiredPolicy(idle=False))
+    policy = ProcessPolicy(
+        users=AS_ROOT, state_dir=str(tmp_path / "state"), subtree=SUBTREE, desired=DesiredPolicy(idle=False)
+    )
     runtime = Filled(policy)
     try:
         shell = await reflex_of(runtime, BY_USE)
