@@ -77,6 +77,16 @@ class Wave:
             self.jobs.append(await self._colo.submit(a_job(name), key=name if self._is_keyed else ""))
 
 
+async def test_a_job_whose_placements_do_not_fit_into_one_message_runs_whole(colo: RunningColo) -> None:
+    """All its places are decided at once: 1.8 MiB of facts, and 600 KiB of orders for each of the three nodes."""
+    long = {**a_job("long-env"), "replicas": 30, "cpu": "200m", "work": "1 cpu-s", "env": {"LONG": "x" * (60 << 10)}}
+    job = await colo.submit(long)
+    assert await colo.reaches(job, *FINAL) == "Completed"
+    summary = (await colo.get(f"/v1/jobs/{job}"))["summary"]
+    assert summary["succeeded"] == summary["replicas"] == 30
+    assert await colo.facts(DeadLettered, "colo.v1.evt.dead-letter.>") == []
+
+
 async def test_a_scheduler_killed_in_the_middle_loses_nothing_and_places_nothing_twice(colo: RunningColo) -> None:
     jobs: list[str] = []
     for turn in range(3):

@@ -1,16 +1,16 @@
 """Makes the placement requests of waiting replicas, for events and for the pages of a reply."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-import msgspec
 from msgspec import structs
 
 from colo_common.events.effects import Publish
 from colo_common.events.job import MidPlacementsRequested, PlacementRequest, PlacementsRequested
 from colo_common.events.requests import PendingReplicas, PendingReply
 from colo_common.events.trace import placement_trace
+from colo_common.model.paging import json_bytes, parts_of
 from colo_common.model.qos import PriorityBand
 from colo_jobs.job import Job
 
@@ -24,8 +24,8 @@ __all__ = [
 
 REQUESTS_PER_MESSAGE: Final = 100
 REQUESTS_PER_REPLY_MAX: Final = 1_000
-_MESSAGE_BYTES: Final = 512 << 10
-_REQUEST_HEAD_BYTES: Final = 600
+# Number, attempt, moment and trace of one replica of a task, beyond those of another one.
+_DIFFERENCE_BYTES: Final = 128
 _AVOID_BYTES: Final = 280
 _replace: Final = structs.replace
 
@@ -92,40 +92,28 @@ def publish_requests(placement_requests: Iterable[PlacementRequest], now_ms: int
     for each in placement_requests:
         (mid if each.band is PriorityBand.MID else others).append(each)
     for kind, of_kind in ((PlacementsRequested, others), (MidPlacementsRequested, mid)):
-        for batch in _batches(of_kind):
+        for batch in parts_of(of_kind, REQUESTS_PER_MESSAGE, _bytes_of()):
             # The same text as `attempt_key`.
             keys = ",".join([f"{placement_request.replica}#{placement_request.attempt}" for placement_request in batch])
             digest = hashlib.sha256(keys.encode()).hexdigest()[:32]
             yield Publish(fact=kind(at_ms=now_ms, placement_requests=batch), id=f"jobs:wanted:{digest}")
 
 
-def _batches(placement_requests: Iterable[PlacementRequest]) -> Iterator[tuple[PlacementRequest, ...]]:
-    """Batches of at most 100 placement requests and about half a mebibyte: commands and environments may be long."""
-    batch: list[PlacementRequest] = []
-    size_bytes = 0
+def _bytes_of() -> Callable[[PlacementRequest], int]:
+    """Tells how long a placement request is as JSON, and a little more: only the first one of a task is written for it.
+
+    What the others differ in is short, but for the nodes that they avoid.
+    """
     sizes: dict[int, int] = {}
-    for placement_request in placement_requests:
-        request_bytes = (
-            _request_bytes(placement_request, sizes)
-            if placement_request.avoid or id(placement_request.run) not in sizes
-            else sizes[id(placement_request.run)]
-        )
-        if batch and (len(batch) == REQUESTS_PER_MESSAGE or size_bytes + request_bytes > _MESSAGE_BYTES):
-            yield tuple(batch)
-            batch, size_bytes = [], 0
-        batch.append(placement_request)
-        size_bytes += request_bytes
-    if batch:
-        yield tuple(batch)
 
+    def size_bytes(request: PlacementRequest) -> int:
+        run = id(request.run)
+        found = sizes.get(run)
+        if found is None:
+            found = sizes[run] = json_bytes(_replace(request, avoid=())) + _DIFFERENCE_BYTES
+        return found + _AVOID_BYTES * len(request.avoid) if request.avoid else found
 
-def _request_bytes(placement_request: PlacementRequest, sizes: dict[int, int]) -> int:
-    """The approximate size of a placement request as JSON. `sizes` caches the part that the replicas of one task share."""
-    run = id(placement_request.run)
-    size_bytes = sizes.get(run)
-    if size_bytes is None:
-        size_bytes = sizes[run] = len(msgspec.json.encode(placement_request.run)) + _REQUEST_HEAD_BYTES
-    return size_bytes + _AVOID_BYTES * len(placement_request.avoid) if placement_request.avoid else size_bytes
+    return size_bytes
 
 
 class Snapshot:
@@ -150,17 +138,14 @@ class Snapshot:
             listed = [key for key in waiting if request.has_mid_tier or key[0].spec.band is not PriorityBand.MID]
             self._keys = tuple(sorted(listed, key=_order))
         most = min(request.limit, REQUESTS_PER_REPLY_MAX)
-        placement_requests: list[PlacementRequest] = []
-        size_bytes = 0
-        sizes: dict[int, int] = {}
-        for job, index in self._keys[request.offset :]:
-            if len(placement_requests) == most or size_bytes > _MESSAGE_BYTES:
-                break
-            if job.replica(index).state == "Pending":
-                placement_requests.append(placement_request_of(job, index, trace_ratio))
-                size_bytes += _request_bytes(placement_requests[-1], sizes)
+        waiting_still = (
+            placement_request_of(job, index, trace_ratio)
+            for job, index in self._keys[request.offset :]
+            if job.replica(index).state == "Pending"
+        )
+        placement_requests = next(parts_of(waiting_still, most, _bytes_of()), ())
         total = len(self._keys) if placement_requests else min(request.offset, len(self._keys))
-        return PendingReply(placement_requests=tuple(placement_requests), total=total, at_ms=now_ms)
+        return PendingReply(placement_requests=placement_requests, total=total, at_ms=now_ms)
 
 
 def _order(key: tuple[Job, int]) -> tuple[int, int, str, int]:

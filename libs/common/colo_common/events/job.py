@@ -94,7 +94,7 @@ class PlacementRequest(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PlacementsRequested(Fact, frozen=True, kw_only=True):
-    """Replicas that need a place, oldest first; at most 100 in one message."""
+    """Replicas that need a place, oldest first; at most 100 in one message, and fewer where their commands are long."""
 
     placement_requests: tuple[PlacementRequest, ...]
 

@@ -32,13 +32,15 @@ class NodeScore(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PlacementsDecided(Fact, frozen=True, kw_only=True):
-    """Placements that are committed to the ledger. At most 50 in one message."""
+    """Placements that are committed to the ledger. At most 50 in one message, and fewer where their commands are long."""
 
     placements: tuple[Placement, ...]
 
 
 class ApplyPlacements(Fact, frozen=True, kw_only=True):
     """Order to one node: run these. `generation` is the revision of the ledger's row that holds them.
+
+    Several orders have one generation where its placements do not fit into one message.
 
     Orders of several schedulers overtake one another, so a node obeys by attempt: it keeps the highest attempt of a replica and
     drops older ones. The ledger refused already what a scheduler committed under an old fence.

@@ -445,7 +445,10 @@ class HoldEntry(Struct, frozen=True, kw_only=True):
 
 
 class HoldsReply(Struct, frozen=True, kw_only=True):
-    """One page of committed holds by node, replica and attempt; `total` counts all. Refused (503) before the ledger is read."""
+    """One page of committed holds by node, replica and attempt; `total` counts all. Refused (503) before the ledger is read.
+
+    With many bytes to a hold a page is shorter than the limit; the next one begins where it ends.
+    """
 
     holds: tuple[HoldEntry, ...]
     total: int

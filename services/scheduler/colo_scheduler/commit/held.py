@@ -22,6 +22,7 @@ from msgspec import Struct
 from colo_common.events.effects import Publish
 from colo_common.events.job import PlacementRequest
 from colo_common.events.placement import ApplyPlacements, NodeRelease, PlacementsDecided, PlacementsReleased
+from colo_common.model.paging import parts_of
 from colo_common.model.partition import Partitions
 from colo_common.model.placement import Attempt, Placement, attempt_key
 from colo_scheduler.cluster.pool import Importance
@@ -97,17 +98,18 @@ _REPLICA_ORDER: Final = attrgetter("replica", "attempt")
 
 
 def publish(held: Iterable[HeldAttempt], now_ms: int) -> list[Publish]:
-    """The facts (at most 50 placements each) and then one order for each node and generation.
+    """The facts and then one order for each node and generation; more of them where one would not fit into a message.
 
-    The id of an order names node and generation, which the ledger keeps. The ids of facts and orders end in a digest of their
-    placements: after a restart, one part of a commit must not be taken for another part of it.
+    A message has at most 50 placements, and fewer where their commands and environments are long. The id of an order names node
+    and generation, which the ledger keeps. The ids of facts and orders end in a digest of their placements: after a restart, one
+    part of a commit must not be taken for another part of it.
     """
     replicas = _replicas(held)
     return _facts(replicas, now_ms) + _orders(replicas, now_ms, "")
 
 
 def order(held: Sequence[HeldAttempt], now_ms: int, again: str = "") -> list[Publish]:
-    """One order for each node and generation, a node's in ascending generation; at most 50 placements in one order.
+    """One order for each node and generation, a node's in ascending generation; cut as by `publish`.
 
     The facts of attempts that no node is known to have started come first: their scheduler may have ended before it published
     them, and no replica may run without its fact. `again` names the event behind a repeated order, so that the bus keeps it.
@@ -123,8 +125,7 @@ def _replicas(held: Iterable[HeldAttempt]) -> list[HeldAttempt]:
 def _facts(replicas: Sequence[HeldAttempt], now_ms: int) -> list[Publish]:
     decided = sorted([each.placement for each in replicas], key=_DECIDED_ORDER)
     effects = []
-    for start in range(0, len(decided), _DECIDED_MAX):
-        placements = tuple(decided[start : start + _DECIDED_MAX])
+    for placements in parts_of(decided, _DECIDED_MAX):
         digest = _digest([attempt_key(p.replica, p.attempt) for p in placements])
         fact = PlacementsDecided(at_ms=now_ms, placements=placements)
         effects.append(Publish(fact=fact, id=f"scheduler:decided:{digest}", traceparent=placements[0].traceparent))
@@ -144,10 +145,11 @@ def _orders(replicas: Sequence[HeldAttempt], now_ms: int, again: str) -> list[Pu
         else:
             members.append(placement)
     for (node, generation), members in sorted(by_command.items(), key=_COMMAND_ORDER):
+        parts: Iterable[tuple[Placement, ...]] = [tuple(members)]
         if len(members) > 1:
             members.sort(key=_REPLICA_ORDER)
-        for start in range(0, len(members), _ORDERED_MAX):
-            placements = tuple(members[start : start + _ORDERED_MAX])
+            parts = parts_of(members, _ORDERED_MAX)
+        for placements in parts:
             fact = ApplyPlacements(at_ms=now_ms, node=node, generation=generation, placements=placements)
             digest = _digest([attempt_key(p.replica, p.attempt) for p in placements])
             identity = f"scheduler:apply:{node}:{generation}:{digest}{suffix}"

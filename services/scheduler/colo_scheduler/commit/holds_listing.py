@@ -9,6 +9,8 @@ from msgspec import Struct
 
 from colo_common.events.effects import Effect, Reply
 from colo_common.events.requests import HoldEntry, HoldsReply, ListHolds, Refusal
+from colo_common.model.paging import cut_to_page
+from colo_common.model.placement import Placement
 from colo_scheduler.commit.commit import Commits
 from colo_scheduler.ledger.port import RefreshLedger, name_of
 
@@ -82,6 +84,9 @@ class HoldsListing:
     def _page(self, body: ListHolds) -> Struct:
         committed = [held.placement for held in self._commits.held.values() if not held.is_assumed]
         committed.sort(key=lambda p: (p.node, p.replica, p.attempt))
-        page = committed[body.offset : body.offset + body.limit]
-        holds = tuple(HoldEntry.of(p, is_reservation=bool(name_of(p.replica))) for p in page)
+        holds = cut_to_page(committed[body.offset :], _entry_of, body.limit)
         return HoldsReply(holds=holds, total=len(committed))
+
+
+def _entry_of(placement: Placement) -> HoldEntry:
+    return HoldEntry.of(placement, is_reservation=bool(name_of(placement.replica)))
