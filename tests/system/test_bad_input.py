@@ -19,6 +19,7 @@ import aiohttp
 import msgspec
 import nats
 import pytest
+from msgspec import structs
 from nats.aio.client import Client
 
 from colo_cli.main import main
@@ -157,6 +158,42 @@ async def test_dead_letters_are_listed_read_replayed_and_dropped_from_the_comman
         assert await waiting() == []
         assert (await colo("list", "--limit", "0"))[0] == 2
         assert (await colo("drop"))[0] == 2
+
+
+UNCHANGED: Final = FreshnessChanged(
+    node="n1", freshness=Freshness.FRESH, previous=Freshness.WARMING, sample_seq=3, age_ms=0, at_ms=1_000
+)
+LETTER: Final = DeadLettered(service="test", subject=FRESHNESS, reason="why", at_ms=1_000)
+WHOLE: Final = wire.encode(UNCHANGED)
+#: A letter, and what the operator is told who has it replayed.
+REPLAYED: Final[tuple[tuple[DeadLettered, int, str], ...]] = (
+    (structs.replace(LETTER, size_bytes=len(WHOLE), data=WHOLE), 0, f"replayed: {FRESHNESS}"),
+    (
+        structs.replace(LETTER, size_bytes=2_000_000, payload="{"),
+        1,
+        "holds only the beginning of its 2000000 bytes, which no stream keeps; drop it instead",
+    ),
+    (
+        structs.replace(LETTER, size_bytes=600_000, payload="{", stream="COLO_EVT", stream_seq=999_999_999),
+        1,
+        "does not hold its message, and COLO_EVT no longer keeps it (message 999999999); drop it instead",
+    ),
+)
+
+
+async def test_a_letter_that_has_its_message_whole_is_replayed_and_another_one_says_why_not(
+    servers: Servers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with servers.service("jobs") as jobs, servers.service("gateway") as gateway, servers.client() as client:
+        await jobs.ready()
+        js = client.jetstream()
+        for letter, status, reported in REPLAYED:
+            stored = await js.publish("colo.v1.evt.dead-letter.test", wire.encode(letter))
+            words = ["dead-letters", "replay", str(stored.seq), "--api", gateway.address]
+            assert await asyncio.to_thread(main, words) == status
+            printed = capsys.readouterr()
+            assert reported in printed.out + printed.err
+        await jobs.reaches('colo_jobs_events_handled_total{type="FreshnessChanged"}', 1)
 
 
 async def test_garbage_among_telemetry_costs_its_sample_and_no_more(servers: Servers) -> None:

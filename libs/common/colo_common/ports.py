@@ -332,7 +332,7 @@ class DeadLetters(Protocol):
         ...
 
     async def message_of(self, letter: DeadLetter) -> Outgoing | None:
-        """The message that it is about, ready to be published again; None when it is a part of a message, or no longer stored."""
+        """The message that it is about, ready to be published again; None when neither the letter nor a stream has it whole."""
         ...
 
     async def drop(self, seq: int) -> bool:

@@ -77,8 +77,7 @@ class DeadLetterRoutes:
                 return _unknown(request)
             message = await self._dead_letters.message_of(letter)
             if message is None:
-                rule = "is about a part of a message, or of one that its stream no longer keeps; drop it instead"
-                return problem_of(409, "dead letter", rule, str(letter.seq))
+                return problem_of(409, "dead letter", _why_not(letter.letter), str(letter.seq))
             await self._bus.publish((message,))
             await self._dead_letters.drop(letter.seq)
         except InvalidInput as error:
@@ -118,6 +117,13 @@ def _entry(letter: DeadLetter) -> DeadLetterEntry:
         stream=fact.stream,
         stream_seq=fact.stream_seq,
     )
+
+
+def _why_not(fact: DeadLettered) -> str:
+    """Why the message cannot be published again."""
+    if fact.stream:
+        return f"does not hold its message, and {fact.stream} no longer keeps it (message {fact.stream_seq}); drop it instead"
+    return f"holds only the beginning of its {fact.size_bytes} bytes, which no stream keeps; drop it instead"
 
 
 def _text_of(fact: DeadLettered) -> tuple[str, bool]:

@@ -56,7 +56,8 @@ class NatsDeadLetters:
         """See DeadLetters.message_of."""
         fact = letter.letter
         data, headers = fact.data, dict(fact.headers)
-        if fact.size_bytes != len(data) or not fact.stream:
+        # A letter of an earlier version tells no size and has no data.
+        if fact.size_bytes != len(data) or not (data or fact.stream):
             message = await self._read(fact.stream, fact.stream_seq) if fact.stream and fact.stream_seq else None
             if message is None or message.subject != fact.subject:
                 return None

@@ -12,8 +12,8 @@ class DeadLettered(Fact, frozen=True, kw_only=True):
     """A message could not be decoded or handled. `payload` is its text, or hex when it is not UTF-8, cut to 2048 characters.
 
     `data` and `headers` are the whole message, as it must be published again; without `data` it is too large and stays where
-    `stream` and `stream_seq` say. `stream` is empty for a part of a message, and for one that no stream takes: they cannot be
-    published again.
+    `stream` and `stream_seq` say. `stream` is empty for a part of a message, which has no `data`, and for one of the service's own
+    that no stream took: without `data` these cannot be published again.
     """
 
     service: str
