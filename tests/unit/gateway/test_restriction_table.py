@@ -22,6 +22,7 @@ from colo_common.events.restriction import (
     RestrictionsChanged,
     SetRestriction,
 )
+from colo_common.events.wire import encode, encode_reply
 from colo_common.model.freshness import Freshness
 from colo_common.model.restriction import (
     RESTRICTIONS_MOST,
@@ -182,6 +183,26 @@ def test_there_is_a_limit() -> None:
     assert isinstance(refused, Refusal)
     assert (refused.code, refused.field) == (429, "restrictions")
     # Those in force can be changed all the same.
+    assert isinstance(gateway.ask(a_cordon(names[0], by="bo")), RestrictionList)
+
+
+def test_a_table_never_becomes_too_long_for_a_message() -> None:
+    names = [f"n{number}" for number in range(900)]
+    long = tuple(structs.replace(a_cordon(name).restriction, reason="\u4e2d" * 200) for name in names)
+    row = RestrictionRow(revision=1, restrictions=long[:600])
+    store = MemoryStore()
+    asyncio.run(store.write([Write(kind=ROW_KIND, id=ROW_ID, value=msgspec.json.encode(row), expect=0)]))
+    gateway = Gateway(store, names)
+    taken = 600
+    while not isinstance(answer := gateway.ask(SetRestriction(restriction=long[taken])), Refusal):
+        taken += 1
+    assert (answer.code, answer.field) == (429, "restrictions")
+    assert "at most 512 KiB together" in answer.rule
+    assert taken > 600
+    assert len(encode(gateway.sent[-1])) < 1 << 20
+    listed = gateway.ask(ListRestrictions())
+    assert len(encode_reply(listed)) < 1 << 20
+    # One in force may be made shorter.
     assert isinstance(gateway.ask(a_cordon(names[0], by="bo")), RestrictionList)
 
 

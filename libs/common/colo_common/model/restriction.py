@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 RESTRICTIONS_MOST: Final = 1_000
-"""The most restrictions in force at a time: all of them fit into one message."""
+"""The most restrictions in force at a time: with short reasons all of them fit into one message."""
 BY_MOST: Final = 63
 REASON_MOST: Final = 200
 

@@ -24,6 +24,7 @@ from colo_common.events.restriction import (
 )
 from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvalidInput, InvariantBroken
+from colo_common.model.paging import PAGE_BYTES, json_bytes
 from colo_common.model.received_fences import ReceivedFences
 from colo_common.model.restriction import (
     RESTRICTIONS_MOST,
@@ -167,6 +168,10 @@ class RestrictionCore:
         if old is None and len(self._by_key) >= RESTRICTIONS_MOST:
             rule = f"at most {RESTRICTIONS_MOST} may be in force; lift some"
             raise _RefusedError(Refusal(code=429, field="restrictions", rule=rule, got=str(len(self._by_key))))
+        size_bytes = json_bytes(new) + sum(json_bytes(each) for key, each in self._by_key.items() if key != new.key)
+        if size_bytes > PAGE_BYTES:
+            rule = f"names and reasons may have at most {PAGE_BYTES >> 10} KiB together; lift some"
+            raise _RefusedError(Refusal(code=429, field="restrictions", rule=rule, got=f"{size_bytes >> 10} KiB"))
         if old is not None:
             new = structs.replace(new, since_ms=old.since_ms)
             # Without an end the same request again is the same; with one, its time begins again.
