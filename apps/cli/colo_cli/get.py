@@ -89,6 +89,8 @@ def _show_job(client: Client, job: str, output: ListOutput) -> int:
 
     answer = ask_job(client, job)
     if output in ("json", "yaml"):
+        if answer.get("next"):
+            answer = client.pages(f"/v1/jobs/{answer['summary']['job']}", "replicas")
         print_data(answer, output)
         return 0
     detail = msgspec.convert(answer, JobDetail)
@@ -106,7 +108,7 @@ def _show_job(client: Client, job: str, output: ListOutput) -> int:
     shown = detail.replicas[:_REPLICAS_SHOWN]
     header = ["REPLICA", "STATE", "NODE", "ZONES", "REASON", "EVICTIONS>", "EXIT>", "ATTEMPT>", "RETRIES>"]
     print_table(header, [_replica_row(each) for each in shown], "no replicas", is_wide=output == "wide")
-    more = len(detail.replicas) - len(shown)
+    more = summary.replicas - len(shown)
     if more > 0:
         print(f"and {more} more; --output json lists them")
     return 0

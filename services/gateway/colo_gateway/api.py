@@ -22,6 +22,7 @@ from colo_gateway.door.door import principal_of, why_ended
 from colo_gateway.eviction_account import account_of
 from colo_gateway.explain import explain_replicas
 from colo_gateway.external import ExternalRoutes
+from colo_gateway.job_detail import ask_decisions, ask_job
 from colo_gateway.openapi import openapi
 from colo_gateway.policy.routes import PolicyRoutes
 from colo_gateway.replies import JobExplained, VersionReply
@@ -40,6 +41,7 @@ from colo_gateway.wait import wait_of, wait_sentence
 __all__ = ["Api", "refuse_as_problem"]
 
 _JOB_ID_MAX: Final = 80
+_REPLICAS_MAX: Final = 2_000
 # Longer than any valid name, so cutting a query value here cannot make it match.
 _NAME_MAX: Final = 256
 
@@ -127,7 +129,12 @@ class Api:
 
     async def get_job(self, request: web.Request) -> web.Response:
         """GET /v1/jobs/{job}."""
-        return answer_of(await self._asker.ask(rq.GetJob(job=request.match_info["job"][:_JOB_ID_MAX])))
+        try:
+            limit = integer_of(request.query, "limit", _REPLICAS_MAX, 1, _REPLICAS_MAX)
+        except InvalidInput as error:
+            return invalid_of(error)
+        job, cursor = request.match_info["job"][:_JOB_ID_MAX], request.query.get("cursor", "")
+        return answer_of(await self._asker.ask(rq.GetJob(job=job, limit=limit, cursor=cursor)))
 
     async def cancel(self, request: web.Request) -> web.Response:
         """DELETE /v1/jobs/{job}."""
@@ -137,21 +144,14 @@ class Api:
         """GET /v1/jobs/{job}/explain: the job from the jobs service, with the scheduler's decisions if the scheduler answers."""
         job = request.match_info["job"][:_JOB_ID_MAX]
         replica = request.query.get("replica", "")
-        detail = await self._asker.ask(rq.GetJob(job=job))
+        detail = await ask_job(self._asker, job, replica)
         if not isinstance(detail, rq.JobDetail):
             return answer_of(detail)
         if replica and all(item.replica != replica for item in detail.replicas):
             return problem_of(404, "replica", "is not one of the job's", replica)
-        explained, waited = await asyncio.gather(
-            self._asker.ask(rq.ExplainPlacement(job=job, replica=replica)), self._asker.ask(ExplainWait(job=job))
+        (decisions, partial), waited = await asyncio.gather(
+            ask_decisions(self._asker, job, replica), self._asker.ask(ExplainWait(job=job))
         )
-        decisions: dict[str, rq.DecisionRecord] = {}
-        partial = ""
-        if isinstance(explained, rq.PlacementsExplained):
-            for decision in explained.decisions:
-                decisions[decision.replica] = decision
-        elif isinstance(explained, rq.Refusal) and explained.code != 404:
-            partial = str(explained)
         wait = wait_of(waited, detail, decisions, self._core.restrictions) if isinstance(waited, JobWait) else None
         return json_of(
             JobExplained(

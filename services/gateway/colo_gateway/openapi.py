@@ -110,7 +110,11 @@ ROUTES: Final[tuple[Route, ...]] = (
         name="getJob",
         about="One job with its replicas and its story.",
         reply=rq.JobDetail,
-        parameters=(_JOB,),
+        parameters=(
+            _JOB,
+            _query("limit", "1 to 2000 replicas, 2000 when absent", "integer"),
+            _query("cursor", _CURSOR),
+        ),
         problems=(400, 404, 503),
     ),
     Route(

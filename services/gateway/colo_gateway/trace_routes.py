@@ -9,6 +9,7 @@ from colo_common.events import requests as rq
 from colo_common.events.service import SpanData
 from colo_common.events.trace import placement_trace, trace_is_sampled, trace_of
 from colo_gateway.ask import Asker
+from colo_gateway.job_detail import ask_job
 from colo_gateway.replies import JobTrace
 from colo_gateway.responses import answer_of, json_of, problem_of
 from colo_gateway.traces import Traces, newest_placement, span_tree
@@ -41,10 +42,11 @@ class TraceRoutes:
 
         The spans of a placement that was just made are waited for, up to three seconds; then the answer has those that came.
         """
-        detail = await self._asker.ask(rq.GetJob(job=request.match_info["job"][:_JOB_ID_MAX]))
+        asked = request.query.get("replica", "")
+        detail = await ask_job(self._asker, request.match_info["job"][:_JOB_ID_MAX], asked)
         if not isinstance(detail, rq.JobDetail):
             return answer_of(detail)
-        replica = request.query.get("replica", "") or (detail.replicas[0].replica if detail.replicas else "")
+        replica = asked or (detail.replicas[0].replica if detail.replicas else "")
         found = next((item for item in detail.replicas if item.replica == replica), None)
         if found is None:
             return problem_of(404, "replica", "is not one of the job's", replica)

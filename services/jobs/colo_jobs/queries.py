@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from heapq import nlargest
 from typing import Final
 
+from msgspec import structs
+
 from colo_common.events.requests import (
     GetJob,
     JobDetail,
@@ -21,7 +23,7 @@ from colo_common.events.trace import placement_trace, trace_of
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.lifecycle import JOB, REPLICA
 from colo_common.model.nearest import hint
-from colo_common.model.paging import cut_to_page, limit_of, page_of
+from colo_common.model.paging import cut_to_page, json_bytes, limit_of, page_of
 from colo_common.model.plain_values import name_among
 from colo_jobs.index import Index
 from colo_jobs.job import HOLDING, WAITING, Job
@@ -31,8 +33,10 @@ __all__ = ["get_job", "list_jobs", "list_queues", "started_of", "summary_of"]
 
 LIST_MAX: Final = 1_000
 _CURSOR_MOST: Final = 128
-# More replicas would make a reply larger than a message may be; live and failed ones are shown first.
+# Live and failed ones are shown first.
 REPLICAS_SHOWN_MAX: Final = 2_000
+# What a page of replicas and the job itself have together: a message carries 1 MiB, and a specification has up to 768 KiB.
+_DETAIL_BYTES: Final = 900 << 10
 STARTED_MAX: Final = 1_000
 _NO_USE: Final = Use()
 # States of an attempt that has ended, and of one that no node has started.
@@ -41,17 +45,31 @@ _BEFORE_START: Final = frozenset({"Pending", "Assigned", "Starting"})
 
 
 def get_job(jobs: Mapping[str, Job], request: GetJob) -> JobDetail | Refusal:
-    """One job with at most 2,000 replicas and its story; a Refusal (404) for an unknown job."""
+    """One job with its story and a page of its replicas; a Refusal for an unknown job (404) and for what is no cursor (400)."""
     job = jobs.get(request.job)
     if job is None:
         return no_such_job(request.job)
-    return JobDetail(
-        summary=summary_of(job),
-        spec=job.spec,
-        version=job.version,
-        replicas=tuple(_replica(job, index) for index in _shown(job)),
-        story=job.story_lines(),
+    detail = JobDetail(
+        summary=summary_of(job), spec=job.spec, version=job.version, replicas=(), story=job.story_lines()
     )
+    if request.replica:
+        only = [index for index in range(job.size) if job.name(index) == request.replica]
+        return structs.replace(detail, replicas=tuple(_replica(job, index) for index in only))
+    most = min(request.limit, REPLICAS_SHOWN_MAX) if request.limit > 0 else REPLICAS_SHOWN_MAX
+    indices: dict[str, int] = {}
+
+    def replica(index: int) -> ReplicaDetail:
+        shown = _replica(job, index)
+        indices[shown.replica] = index
+        return shown
+
+    try:
+        page, following = page_of(
+            _ranked(job), job.name, replica, request.cursor, most, _DETAIL_BYTES - json_bytes(detail)
+        )
+    except InvalidInput as error:
+        return Refusal(code=400, field=error.field, rule=error.rule, got=error.value)
+    return structs.replace(detail, replicas=tuple(sorted(page, key=lambda each: indices[each.replica])), next=following)
 
 
 def list_jobs(index: Index, request: ListJobs) -> JobList | Refusal:
@@ -198,15 +216,13 @@ def no_such_job(job: str) -> Refusal:
     )
 
 
-def _shown(job: Job) -> list[int]:
-    if job.size <= REPLICAS_SHOWN_MAX:
-        return list(range(job.size))
-    ranked = sorted(range(job.size), key=lambda index: (_rank(job.replica(index).state), index))
-    return sorted(ranked[:REPLICAS_SHOWN_MAX])
+def _ranked(job: Job) -> list[int]:
+    """The numbers of the replicas, those first that are to be on the first page."""
+    return sorted(range(job.size), key=lambda index: (_rank(job.replica(index).state), index))
 
 
 def _rank(state: str) -> int:
-    """The rank of a state for the limit of shown replicas: failed, then placed, then waiting, then the rest."""
+    """The rank of a state among the pages of a job: failed, then placed, then waiting, then the rest."""
     if state == "Failed":
         return 0
     if state not in REPLICA.terminal:

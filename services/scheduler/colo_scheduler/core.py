@@ -19,7 +19,6 @@ from colo_common.events.requests import (
     ExplainPlacement,
     ListHolds,
     PendingReply,
-    PlacementsExplained,
     PlanJob,
     Refusal,
 )
@@ -556,8 +555,8 @@ class SchedulerCore:
                 return self._holds_listing.ask(asked.request, asked.body)
             case PlanJob():
                 return self._plan(asked.request, asked.body)
-            case ExplainPlacement(job=job, replica=replica):
-                reply = PlacementsExplained(decisions=self._records.explain(job, replica, self.queue.find(replica)))
+            case ExplainPlacement():
+                reply = self._records.answer(asked.body, self.queue.find(asked.body.replica))
             case _:
                 reply = Refusal(
                     code=404, field="request", rule="is not for the scheduler", got=type(asked.body).__name__

@@ -114,9 +114,16 @@ class CancelJob(Struct, frozen=True, kw_only=True):
 
 
 class GetJob(Struct, frozen=True, kw_only=True):
-    """One job by its exact id. The reply is JobDetail, or a Refusal (404) for an unknown or long ended job."""
+    """One job by its exact id. The reply is JobDetail, or a Refusal (404) for an unknown or long ended job.
+
+    `replica`: only this one of its replicas; none when it is not the job's. `limit`: at most so many replicas (0: 2,000).
+    `cursor` is the `next` of the page before ("": the first page); a page is shorter than the limit where the job is long.
+    """
 
     job: str
+    replica: str = ""
+    limit: int = 0
+    cursor: str = ""
 
 
 class ListJobs(Struct, frozen=True, kw_only=True):
@@ -190,13 +197,18 @@ class JobSummary(Struct, frozen=True, kw_only=True):
 
 
 class JobDetail(Struct, frozen=True, kw_only=True):
-    """One job with its replicas: at most 2,000, in order; a larger job shows its failed and placed replicas before the others."""
+    """One job with a page of its replicas: at most 2,000, and no more than one message carries with the job itself.
+
+    The failed and placed replicas of a larger job are on the first pages; those of one page are in order. `next` is the cursor of
+    the next page, "" on the last one.
+    """
 
     summary: JobSummary
     spec: JobSpec
     version: int
     replicas: tuple[ReplicaDetail, ...]
     story: tuple[StoryLine, ...]
+    next: str = ""
 
 
 class JobList(Struct, frozen=True, kw_only=True):
@@ -350,10 +362,14 @@ class NodeExplained(Struct, frozen=True, kw_only=True):
 
 
 class ExplainPlacement(Struct, frozen=True, kw_only=True):
-    """The newest decisions about the replicas of a job (or one replica, when `replica` is set)."""
+    """The newest decisions about the replicas of a job (or one replica, when `replica` is set).
+
+    `cursor` is the `next` of the page before ("": the first page).
+    """
 
     job: str
     replica: str = ""
+    cursor: str = ""
 
 
 class DecisionRecord(Struct, frozen=True, kw_only=True, gc=False):
@@ -363,7 +379,7 @@ class DecisionRecord(Struct, frozen=True, kw_only=True, gc=False):
     recorded), after the choices before it. The first row of `scores` is the chosen node, if scores decided; the compared nodes
     follow in order. `fitting` is the number of nodes that fit; None when the scheduler checked only some nodes exactly, and the
     other rows are nodes that passed the filters. `never` and `broken_rule`: see PlacementRejected. `preemption`: the node where
-    the replica would fit if others left.
+    the replica would fit if others left. `placement` leaves out what the replica runs.
     """
 
     replica: str
@@ -386,10 +402,12 @@ class DecisionRecord(Struct, frozen=True, kw_only=True, gc=False):
 class PlacementsExplained(Struct, frozen=True, kw_only=True):
     """The newest decision about each requested replica, by replica.
 
-    A replica without a decision, or with a forgotten one, is not listed: an unknown job has no decisions and is no error.
+    A replica without a decision, or with a forgotten one, is not listed: an unknown job has no decisions and is no error. `next`
+    is the cursor of the next page, "" on the last one.
     """
 
     decisions: tuple[DecisionRecord, ...]
+    next: str = ""
 
 
 class ListHolds(Struct, frozen=True, kw_only=True):
@@ -462,9 +480,9 @@ class HoldsListed(Struct, frozen=True, kw_only=True):
 
 
 class PlanJob(Struct, frozen=True, kw_only=True):
-    """Ask where the replicas of this job would be placed now. The reply names at most `most` (0..1000) replicas.
+    """Ask where the replicas of this job would be placed now.
 
-    `avoid`: nodes that are left out.
+    The reply names at most `most` (0..1000) replicas, and no more than one message carries. `avoid`: nodes that are left out.
     """
 
     spec: JobSpec
@@ -486,9 +504,9 @@ class PlannedReplica(Struct, frozen=True, kw_only=True):
 class PlannedTask(Struct, frozen=True, kw_only=True):
     """The plan for a task's replicas. `nodes` are at most 100 pairs of node and number of replicas, the largest number first.
 
-    When not all replicas are `placed`, `counts` is the number of nodes by reason and `nearest` the node that came closest. `never`:
-    no node could hold a replica even when the node is empty; `nearest` then compares with the capacity of machines. `scores` are
-    the best rows of the scores before the task's first replica is placed.
+    All tasks together have at most 2,000 of these pairs. When not all replicas are `placed`, `counts` is the number of nodes by
+    reason and `nearest` the node that came closest. `never`: no node could hold a replica even when the node is empty; `nearest`
+    then compares with the capacity of machines. `scores` are the best rows of the scores before the task's first replica is placed.
     """
 
     task: str

@@ -10,9 +10,12 @@ from msgspec import structs
 from colo_common.events.effects import Effect, Publish
 from colo_common.events.job import PlacementRequest
 from colo_common.events.placement import PlacementRejected, ProposedPreemption, ReasonCount
-from colo_common.events.requests import DecisionRecord
+from colo_common.events.requests import DecisionRecord, ExplainPlacement, PlacementsExplained, Refusal
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.paging import PAGE_MOST, page_by_name
 from colo_common.model.placement import Attempt, Placement, attempt_key
 from colo_common.model.reasons import Reason
+from colo_common.model.workload import RunSpec
 from colo_scheduler.cluster.cluster import View
 from colo_scheduler.placement.decide import ClassDecision, ScoreHistory, ScoreSnapshot
 from colo_scheduler.placement.report import Report
@@ -24,6 +27,8 @@ __all__ = ["Decisions", "Records", "RejectionThrottle"]
 # The most jobs to which one decision is published; the other jobs read it on request, or at the next decision.
 _JOBS_PUBLISHED: Final = 200
 _REPEATS_DOUBLED: Final = 4
+# Commands and environments are long, and explain no decision.
+_NO_RUN: Final = RunSpec()
 
 
 class Records:
@@ -144,6 +149,17 @@ class Records:
         identity = f"scheduler:rejected:{attempt_key(placement_request.replica, placement_request.attempt)}:{now_ms}"
         return [Publish(fact=fact, id=identity, traceparent=placement_request.traceparent)]
 
+    def answer(
+        self, asked: ExplainPlacement, placement_request: PlacementRequest | None
+    ) -> PlacementsExplained | Refusal:
+        """A page of what `explain` finds; a Refusal (400) for what is no cursor."""
+        found = self.explain(asked.job, asked.replica, placement_request)
+        try:
+            page, following = page_by_name(found, lambda each: each.replica, asked.cursor, PAGE_MOST)
+        except InvalidInput as error:
+            return Refusal(code=400, field=error.field, rule=error.rule, got=error.value)
+        return PlacementsExplained(decisions=page, next=following)
+
     def explain(self, job: str, replica: str, placement_request: PlacementRequest | None) -> tuple[DecisionRecord, ...]:
         """The newest decisions of a job's replicas, or of one replica. `placement_request` is that replica's, when it waits.
 
@@ -184,7 +200,7 @@ class _Turn(NamedTuple):
             attempt=placement.attempt,
             at_ms=self.at_ms,
             nodes=self.nodes,
-            placement=placement,
+            placement=structs.replace(placement, run=_NO_RUN),
             counts=moment.counts,
             scores=moment.scores,
             fitting=moment.fitting,

@@ -17,6 +17,7 @@ from colo_common.events.requests import JobPlanned, PlanJob, PlannedReplica, Pla
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_rules import validate_spec
+from colo_common.model.paging import parts_of
 from colo_common.model.placement import Attempt, Placement
 from colo_common.model.workload import TaskSpec
 from colo_scheduler.cluster.cluster import Cluster, View
@@ -52,6 +53,7 @@ _QUEUED_A_STEP: Final = 1_000
 # So many holds read by a search for victims count as one replica.
 _HOLDS_FOR_ONE: Final = 10
 _NODES_PUBLISHED: Final = 100
+_NODES_OF_ALL_TASKS: Final = 2_000
 _PREEMPTORS_MOST: Final = 20
 # Longer than a plan takes.
 _AVOIDED_MS: Final = 3_600_000
@@ -260,14 +262,15 @@ class Plan:
             placed=len(self._places),
             waiting=self._waiting,
             tasks=tuple(self._task(task, on[task.name]) for task in spec.tasks),
-            places=tuple(sorted(self._places, key=in_order)[: self._ask.most]),
+            places=next(parts_of(sorted(self._places, key=in_order)[: self._ask.most], PLACES_MOST), ()),
             victims=tuple(_victim(placement) for placement in self._leaving),
             by_preempting=self._helped,
         )
 
     def _task(self, task: TaskSpec, on: Counter[str]) -> PlannedTask:
         request = self._classes[task.name]
-        nodes = sorted(on.items(), key=lambda pair: (-pair[1], pair[0]))[:_NODES_PUBLISHED]
+        most = min(_NODES_PUBLISHED, _NODES_OF_ALL_TASKS // len(self._ask.spec.tasks))
+        nodes = sorted(on.items(), key=lambda pair: (-pair[1], pair[0]))[:most]
         report = self._reports.get(request) if on.total() < task.replicas else None
         return PlannedTask(
             task=task.name,
