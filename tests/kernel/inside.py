@@ -84,10 +84,11 @@ def hogs(tree: CgroupTree, group: str, cpus: tuple[int, ...]) -> Iterator[tuple[
     started = []
     try:
         for cpu in cpus:
-            command = ["taskset", "-c", str(cpu), "sh", "-c", _SPIN]
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+            process = subprocess.Popen(["sh", "-c", _SPIN], stdin=subprocess.DEVNULL, start_new_session=True)
             started.append(process)
             tree.attach(group, process.pid)
+            # Afterwards: before Linux 6.2 a process that comes into a group with a CPU set gets all CPUs of that set.
+            os.sched_setaffinity(process.pid, {cpu})
         before_us = tree.cpu_used_us(group)
         eventually_blocking(lambda: tree.cpu_used_us(group) - before_us > 100_000, "the loops to run", limit_s=120)
         yield tuple(process.pid for process in started)
