@@ -15,6 +15,7 @@ from typing import Final, NoReturn
 from msgspec import Struct
 from msgspec.structs import replace
 
+from colo_common.model.cpuset import CpuSet
 from tests.kernel.lab.boots import FAILED, FROZEN, TIMED_OUT, status_of
 from tests.kernel.lab.frozen import SILENCE_S
 from tests.kernel.lab.image import build_image, need_tools
@@ -76,6 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _variants(options: argparse.Namespace) -> tuple[Variant, ...]:
     chosen = VARIANTS if options.all else tuple(variant_named(name) for name in options.variant or [DEFAULT])
+    if options.offline:
+        chosen = tuple(replace(variant, offline=tuple(options.offline)) for variant in chosen)
     if options.memory is None:
         return chosen
     for variant in chosen:
@@ -114,6 +117,7 @@ def _run(
                 scratch=scratch,
                 out=sys.stdout.buffer,
                 frozen_after_s=options.frozen_after,
+                shares_cores=options.share_cores,
             )
 
         status = status_of(once, limit_s=options.timeout)
@@ -178,6 +182,17 @@ def _parser() -> argparse.ArgumentParser:
         "--redis", default=f"127.0.0.1:{REDIS_PORT}", metavar="HOST:PORT", help="the Redis server of this machine"
     )
     parser.add_argument("--memory", type=int, metavar="MIB", help="memory of the machine (default: 2048)")
+    parser.add_argument(
+        "--offline",
+        type=CpuSet.parse,
+        metavar="CPUS",
+        help="CPUs that are taken away before the command runs: 2-7,10-15",
+    )
+    parser.add_argument(
+        "--share-cores",
+        action="store_true",
+        help="the threads of each core share one CPU of this machine; by default each runs as if it had a core",
+    )
     parser.add_argument("--refresh", action="store_true", help="fetch the packages again")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="what to run inside (default: lscpu)")
     return parser

@@ -17,6 +17,7 @@ from msgspec import Struct
 from colo_cli.server_process import tied_command
 from tests.kernel.lab.frozen import SILENCE_S, STALL_S, FrozenRule, stalls_in
 from tests.kernel.lab.refused import MachineFailed
+from tests.kernel.lab.shared_cores import SharedCores
 from tests.kernel.lab.variants import Variant
 
 __all__ = ["GUEST_SERVERS", "Server", "boot", "emulator_command"]
@@ -69,9 +70,11 @@ def boot(
     scratch: Path,
     out: BinaryIO,
     frozen_after_s: float = SILENCE_S,
+    shares_cores: bool = False,
 ) -> int:
     """Run the machine until it is off; the status of the command inside, whose output goes to `out` as it comes.
 
+    `shares_cores`: the threads of each core share one CPU of the host.
     No machine stays: it dies with this process, when it does not come up, when it freezes (see frozen.py), and at the time limit.
     Raises MachineFailed when there is no status.
     """
@@ -91,8 +94,9 @@ def boot(
         )
     pump = _Pump(process.stdout, out)
     pump.start()
+    cores = SharedCores(process.pid, variant) if shares_cores else None
     try:
-        _wait(process, pump, files, limit_s, frozen_after_s)
+        _wait(process, pump, files, limit_s, frozen_after_s, cores)
     finally:
         if process.poll() is None:
             process.kill()
@@ -101,7 +105,14 @@ def boot(
     return _status(files, process.returncode)
 
 
-def _wait(process: subprocess.Popen[bytes], pump: _Pump, files: Files, limit_s: float, frozen_after_s: float) -> None:
+def _wait(
+    process: subprocess.Popen[bytes],
+    pump: _Pump,
+    files: Files,
+    limit_s: float,
+    frozen_after_s: float,
+    cores: SharedCores | None,
+) -> None:
     """Return when the machine is off, or should be since the command has ended. Raises MachineFailed when it is given up."""
     begun_s = time.monotonic()
     rule = FrozenRule(frozen_after_s)
@@ -110,6 +121,8 @@ def _wait(process: subprocess.Popen[bytes], pump: _Pump, files: Files, limit_s: 
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(max(0.0, min(_LOOK_S, left_s)))
             return
+        if cores is not None:
+            cores.look()
         now_s = time.monotonic()
         status = _text(files.status)
         if _command_status(status) is not None:
@@ -145,7 +158,7 @@ def emulator_command(
 ) -> list[str]:
     """The emulator's arguments. The command's output leaves by standard output, its status and the console by files."""
     return [
-        str(emulator), "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
+        str(emulator), "-name", "lab,debug-threads=on", "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
         "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", variant.cpu,
         "-smp", _smp(variant), "-m", f"{variant.memory_mib}M", *_numa(variant),
         "-kernel", str(kernel), "-initrd", str(image), "-append", _KERNEL,
