@@ -5,12 +5,18 @@ a load of its own that steps between 20 and 70 % of the machine. Batch work are 
 memory.
 
 With `--work memory` a request reads memory that the cache shared by all CPUs holds and a core's own does not, and all batch
-work copies memory: what it costs that no rule for CPUs sees.
+work copies memory: what it costs that no rule for CPUs sees. With `--zone` the online service runs in one NUMA zone alone (cgroup
+v2), and batch work everywhere but by the way `own-cpus`, which is `auto` with batch work kept off the CPUs of that zone.
 
 Printed for each way of running them side by side: p50, p99 and p99.9
 of the probe, p50 and p99 against the probe alone, the share of requests served, the CPU time of batch work, and how often its
 ceiling turned. The ways take turns, so that what else the machine does
 meets all of them alike.
+
+In the kernel lab, two zones of one core with two threads each; the reflex is slower there, or it would be most of the load:
+
+    just kernel-lab --offline 2-7,10-15 --share-cores --timeout 900 python -m tests.bench.bench_online --seconds 12 --step 3
+    --rate 50 --load 0.1 0.3 --period 500 --zone 0 --ways alone,plain,low-shares,idle,auto,own-cpus
 """
 
 from __future__ import annotations
@@ -36,29 +42,56 @@ from msgspec.structs import replace
 
 from colo_common.adapters.clock import SystemClock
 from colo_common.events.enforcement import ZoneCeiling
+from colo_common.model.cpuset import CpuSet
 from colo_common.model.workload import RunSpec
 from colo_common.runtime.metrics import Metrics
 from colo_executor.cgroup import CgroupTree
 from colo_executor.desired import DesiredPolicy
+from colo_executor.kept_cpus import KeptCpus
 from colo_executor.knob_table import Knob
 from colo_executor.lease import LeasePolicy
 from colo_executor.local import CeilingRefused, CeilingWritten, ReplicaLaunched
 from colo_executor.order import KnobWrite
+from colo_executor.process.machine import online_cpus, zones_of
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.reflex import ReflexPolicy
 from colo_executor.shell import ExecutorShell
 from tests.support.adopted import AS_ROOT
 from tests.support.builders import a_placement
-from tests.support.online_service import COPY, CPUS, ROOT, SPIN, Work, online_service, per_mille, rounds_of_1_ms
+from tests.support.online_service import (
+    COPY,
+    CPUS,
+    RATE_HZ,
+    ROOT,
+    SPIN,
+    Work,
+    online_service,
+    per_mille,
+    rounds_of_1_ms,
+)
 
 LEASE_MS: Final = 3_600_000
 
-Way = Literal["alone", "plain", "low-shares", "idle", "reflex-off", "usage", "auto", "no-idle-usage", "no-idle-auto"]
+Way = Literal[
+    "alone", "plain", "low-shares", "idle", "reflex-off", "usage", "auto", "own-cpus", "no-idle-usage", "no-idle-auto"
+]
 WAYS: Final[tuple[Way, ...]] = ("alone", "plain", "low-shares", "idle", "reflex-off", "usage", "auto")
 #: What batch work runs, by what a request does.
 BATCH: Final[dict[Work, tuple[str, ...]]] = {"count": (*[SPIN] * CPUS, COPY), "memory": (COPY,) * (CPUS + 1)}
 NO_IDLE: Final[tuple[Way, ...]] = ("no-idle-usage", "no-idle-auto")
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What every way is run with: `load` are the two shares of the online load, `cpus` the CPUs that online work has alone."""
+
+    seconds: float
+    step_s: float
+    work: Work
+    load: tuple[float, float]
+    rate_hz: int
+    period_ms: int
+    cpus: CpuSet | None
 
 
 class Felt(Struct, frozen=True):
@@ -112,16 +145,20 @@ def bare_batch(way: Way, name: str, scripts: Sequence[str]) -> Iterator[CgroupTr
 
 
 @contextlib.asynccontextmanager
-async def colo_batch(way: Way, name: str, directory: Path, scripts: Sequence[str]) -> AsyncIterator[CountedRuntime]:
-    """Batch work under an executor's runtime and, but for `reflex-off`, its reflex."""
+async def colo_batch(
+    way: Way, name: str, directory: Path, scripts: Sequence[str], period_ms: int, own: CpuSet
+) -> AsyncIterator[CountedRuntime]:
+    """Batch work off the CPUs `own`, under an executor's runtime and, but for `reflex-off`, its reflex."""
     desired = DesiredPolicy(idle=not way.startswith("no-idle"))
     runtime = CountedRuntime(ProcessPolicy(users=AS_ROOT, state_dir=str(directory), subtree=name, desired=desired))
     lease = LeasePolicy(default_ms=LEASE_MS, most_ms=LEASE_MS)
-    policy = ReflexPolicy(rule="auto" if way.endswith("auto") else "usage", lease=lease)
-    shell = ExecutorShell(runtime, SystemClock(), policy=policy, period_ms=20, metrics=Metrics())
+    policy = ReflexPolicy(rule="usage" if way.endswith("usage") else "auto", lease=lease)
+    shell = ExecutorShell(runtime, SystemClock(), policy=policy, period_ms=period_ms, metrics=Metrics())
     await shell.load()
     loop = None
     try:
+        if own and (refusal := await runtime.keep_cpus(KeptCpus(withheld=own))):
+            raise SystemExit(refusal)
         for number, script in enumerate(scripts):
             run = RunSpec(command=(sys.executable, "-c", script))
             placement = replace(a_placement(f"job/main/{number}"), run=run, memory_bytes=256 << 20)
@@ -139,21 +176,35 @@ async def colo_batch(way: Way, name: str, directory: Path, scripts: Sequence[str
         await runtime.close()
 
 
-async def felt(way: Way, seconds: float, step_s: float, work: Work, rounds: int) -> Felt:
+async def felt(way: Way, asked: Asked, rounds: int) -> Felt:
     """Run one way once, each request so many rounds of the work."""
-    name = f"bench-online-{os.getpid()}"
+    name, scripts = f"bench-online-{os.getpid()}", BATCH[asked.work]
     with tempfile.TemporaryDirectory() as directory:
         async with contextlib.AsyncExitStack() as stack:
             used_us: Callable[[], int] = int
             turns: Callable[[], int] = int
             if way in ("plain", "low-shares", "idle"):
-                tree = stack.enter_context(bare_batch(way, f"{name}-batch", BATCH[work]))
+                tree = stack.enter_context(bare_batch(way, f"{name}-batch", scripts))
                 used_us = partial(tree.cpu_used_us, "")
             elif way != "alone":
-                runtime = await stack.enter_async_context(colo_batch(way, f"{name}-colo", Path(directory), BATCH[work]))
+                own = asked.cpus if way == "own-cpus" and asked.cpus is not None else CpuSet()
+                batch_here = colo_batch(way, f"{name}-colo", Path(directory), scripts, asked.period_ms, own)
+                runtime = await stack.enter_async_context(batch_here)
                 batch = CgroupTree(ROOT, f"{name}-colo")
                 used_us, turns = partial(batch.cpu_used_us, "batch"), runtime.turns
-            probe = stack.enter_context(online_service(name, seconds, step_s=step_s, work=work, rounds=rounds))
+            low, high = asked.load
+            online = online_service(
+                name,
+                asked.seconds,
+                low=low,
+                high=high,
+                step_s=asked.step_s,
+                work=asked.work,
+                rounds=rounds,
+                rate_hz=asked.rate_hz,
+                cpus=asked.cpus,
+            )
+            probe = stack.enter_context(online)
             before_us, before_turns = used_us(), turns()
             output, _ = await asyncio.to_thread(probe.communicate)
             batch_cpu_s = (used_us() - before_us) / 1e6
@@ -186,18 +237,33 @@ def row(way: Way, runs: Sequence[Felt], alone: Sequence[Felt]) -> str:
     )
 
 
-async def main(ways: Sequence[Way], rounds: int, seconds: float, step_s: float, work: Work) -> None:
+async def main(ways: Sequence[Way], rounds: int, asked: Asked) -> None:
     """Every way once a round, and then the table."""
-    of_1_ms = rounds_of_1_ms(work)
+    of_1_ms = rounds_of_1_ms(asked.work)
     runs: dict[Way, list[Felt]] = {way: [] for way in ways}
     for number in range(rounds):
         for way in ways:
             begun_s = time.monotonic()
-            runs[way].append(await felt(way, seconds, step_s, work, of_1_ms))
-            print(f"round {number + 1}: {way} took {time.monotonic() - begun_s:.0f} s", file=sys.stderr, flush=True)
-    print(f"{rounds} rounds of {seconds:.0f} s on {CPUS} CPUs, the online load steps every {step_s:.0f} s")
+            runs[way].append(await felt(way, asked, of_1_ms))
+            took_s, last = time.monotonic() - begun_s, runs[way][-1]
+            p50, p99 = (per_mille(last.took_us, rank) / 1e3 for rank in (500, 990))
+            figures = f"p50 {p50:.2f} p99 {p99:.2f} ms, batch {last.batch_cpu_s:.1f} CPU s"
+            print(f"round {number + 1}: {way} took {took_s:.0f} s: {figures}", file=sys.stderr, flush=True)
+    low, high = asked.load
+    print(
+        f"{rounds} rounds of {asked.seconds:.0f} s on {CPUS} CPUs, {asked.rate_hz} requests/s of 1 ms ({asked.work}),"
+        f" the online load steps between {low:.0%} and {high:.0%} every {asked.step_s:.0f} s"
+    )
     for way in ways:
         print(row(way, runs[way], runs["alone"]))
+
+
+def share(text: str) -> float:
+    """A share of a CPU."""
+    found = float(text)
+    if not 0 <= found <= 1:
+        raise argparse.ArgumentTypeError(f"a share between 0 and 1, not {text}")
+    return found
 
 
 if __name__ == "__main__":
@@ -205,8 +271,28 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--step", type=float, default=5.0, help="seconds between two steps of the online load")
-    parser.add_argument("--ways", default=",".join((*WAYS, *NO_IDLE)), help="alone must be among them")
+    parser.add_argument(
+        "--ways", default=",".join((*WAYS, *NO_IDLE)), help="alone must be among them; own-cpus is another one"
+    )
     parser.add_argument("--work", choices=tuple(BATCH), default="count", help="what a request does")
+    parser.add_argument("--load", type=share, nargs=2, default=(0.2, 0.7), help="the two shares of the online load")
+    parser.add_argument("--rate", type=int, default=RATE_HZ, help="requests a second")
+    parser.add_argument("--period", type=int, default=20, help="ms between two readings of the reflex")
+    parser.add_argument("--zone", type=int, help="the NUMA zone in which all online work runs (default: all)")
     args = parser.parse_args()
-    chosen = tuple(way for way in (*WAYS, *NO_IDLE) if way in args.ways.split(","))
-    asyncio.run(main(chosen, args.rounds, args.seconds, args.step, args.work))
+    chosen = tuple(way for way in (*WAYS, "own-cpus", *NO_IDLE) if way in args.ways.split(","))
+    zones = zones_of("/sys", online_cpus("/sys"))
+    if args.zone is not None and args.zone not in zones:
+        parser.error(f"--zone: there is no zone {args.zone} here, only {', '.join(map(str, zones))}")
+    if "own-cpus" in chosen and args.zone is None:
+        parser.error("--ways: own-cpus needs a --zone, whose CPUs are online work's own")
+    asked = Asked(
+        seconds=args.seconds,
+        step_s=args.step,
+        work=args.work,
+        load=tuple(args.load),
+        rate_hz=args.rate,
+        period_ms=args.period,
+        cpus=zones[args.zone] if args.zone is not None else None,
+    )
+    asyncio.run(main(chosen, args.rounds, asked))

@@ -10,10 +10,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
+from colo_common.model.cpuset import CpuSet
 from colo_executor.cgroup import CgroupTree
+from colo_executor.knob_table import Knob
+from colo_executor.order import KnobWrite
 from colo_executor.process.stall_reader import unified_root
 
-__all__ = ["COPY", "CPUS", "ROOT", "SPIN", "Work", "online_service", "per_mille", "rounds_of_1_ms"]
+__all__ = ["COPY", "CPUS", "RATE_HZ", "ROOT", "SPIN", "Work", "online_service", "per_mille", "rounds_of_1_ms"]
 
 ROOT: Final = "/sys/fs/cgroup"
 CPUS: Final = len(os.sched_getaffinity(0))
@@ -80,11 +83,17 @@ while True:
 
 
 class Online:
-    """The control group of the online service, under the CPU controller and where the kernel counts pressure."""
+    """The control group of the online service, under the CPU controller and where the kernel counts pressure.
 
-    def __init__(self, name: str) -> None:
-        self._tree = CgroupTree(ROOT, name, controllers={1: ("cpu", "cpuacct"), 2: ("cpu",)})
+    With `cpus` it has these alone, for which it needs cgroup v2.
+    """
+
+    def __init__(self, name: str, cpus: CpuSet | None = None) -> None:
+        second = ("cpu",) if cpus is None else ("cpu", "cpuset")
+        self._tree = CgroupTree(ROOT, name, controllers={1: ("cpu", "cpuacct"), 2: second})
         self._tree.make("")
+        if cpus is not None:
+            self._tree.write(KnobWrite(path="", knob=Knob.CPUSET_CPUS, value=cpus.format()))
         root = unified_root(ROOT)
         self._pressure = None if root is None or self._tree.version == 2 else Path(root, name)
         if self._pressure is not None:
@@ -118,19 +127,22 @@ def online_service(
     step_s: float = 5.0,
     work: Work = "count",
     rounds: int = 0,
+    rate_hz: int = RATE_HZ,
+    cpus: CpuSet | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
     """The probe, and a load on each CPU that steps between two shares, in a group of their own; ended and removed at the end.
 
-    A request is so many rounds of work; without a number, what 1 ms of CPU time holds now.
+    A request is so many rounds of work; without a number, what 1 ms of CPU time holds now. The group runs on `cpus` alone, or on
+    all.
     """
     rounds = rounds or rounds_of_1_ms(work)
-    online = Online(name)
+    online = Online(name, cpus)
     started: list[subprocess.Popen[str]] = []
     try:
-        for _ in range(CPUS):
+        for _ in range(CPUS if cpus is None else len(cpus)):
             started.append(subprocess.Popen([sys.executable, "-c", LOAD, str(low), str(high), str(step_s)], text=True))
             online.attach(started[-1].pid)
-        words = [sys.executable, "-c", WORK[work] + PROBE, str(RATE_HZ), str(seconds), str(rounds)]
+        words = [sys.executable, "-c", WORK[work] + PROBE, str(rate_hz), str(seconds), str(rounds)]
         started.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True))
         online.attach(started[-1].pid)
         yield started[-1]
