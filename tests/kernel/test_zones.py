@@ -186,13 +186,13 @@ class Filled(ProcessRuntime):
         if reading is None:
             return None
         self.known = tuple(zone.online_used_mcpu is not None for zone in reading.zones)
-        told = []
+        changed = []
         for zone in reading.zones:
             half = zone.capacity_mcpu // 2 if zone.zone == 0 and self.is_filled else 0
             runs_on = len(shown("batch") & _zone_cpus(zone.zone)) * 1_000
-            told.append(replace(zone, online_used_mcpu=half, batch_used_mcpu=min(half, runs_on)))
-        used = sum(zone.batch_used_mcpu for zone in told)
-        return replace(reading, online_used_mcpu=used, batch_used_mcpu=used, system_used_mcpu=0, zones=tuple(told))
+            changed.append(replace(zone, online_used_mcpu=half, batch_used_mcpu=min(half, runs_on)))
+        used = sum(zone.batch_used_mcpu for zone in changed)
+        return replace(reading, online_used_mcpu=used, batch_used_mcpu=used, system_used_mcpu=0, zones=tuple(changed))
 
 
 def _zone_cpus(zone: int) -> CpuSet:
