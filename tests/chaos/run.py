@@ -36,10 +36,15 @@ class ChaosFailed(Exception):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What is asked of a run. A run ends early after `minutes`, with the faults that there were."""
+    """What is asked of a run, which ends early after `minutes`, as on a slow machine.
+
+    With fewer faults than `faults_least` it is no good, and without the `demanded` kinds, which were asked for by name.
+    """
 
     seed: int
     faults: int
+    faults_least: int
+    demanded: tuple[str, ...] = ()
     nodes: int
     kinds: tuple[str, ...]
     hold_most_s: float
@@ -58,8 +63,9 @@ class Happened(Struct, frozen=True, kw_only=True):
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What came of a run."""
+    """What came of a run of this plan."""
 
+    plan: Plan
     happened: tuple[Happened, ...]
     left_out: dict[str, str]
     findings: Findings
@@ -71,10 +77,22 @@ class Outcome(Struct, frozen=True, kw_only=True):
     drains: int
 
     @property
+    def unproved(self) -> list[str]:
+        """What was asked of the run and did not happen in it, so that it proves nothing of that."""
+        plan, count = self.plan, len(self.happened)
+        found = [f"{kind}: {why}" for kind, why in self.left_out.items() if kind in plan.demanded]
+        if count < plan.faults_least:
+            found.append(
+                f"{count} of {plan.faults} faults in {plan.minutes:g} minutes, of which at least {plan.faults_least} are needed"
+            )
+        return found
+
+    @property
     def is_good(self) -> bool:
-        """Whether every promise held."""
+        """Whether enough happened, and every promise held."""
         late = [one for one in self.happened if one.late]
-        return not (self.findings.violations or late or self.unfinished or self.refused or self.ended_by_themselves)
+        broken = self.findings.violations or late or self.unfinished or self.refused or self.ended_by_themselves
+        return not (broken or self.unproved)
 
 
 async def run(plan: Plan, cluster: ChaosCluster, say: Callable[[str], None]) -> Outcome:
@@ -106,6 +124,7 @@ async def run(plan: Plan, cluster: ChaosCluster, say: Callable[[str], None]) -> 
             raise ChaosFailed(f"the load ended: {submitting.exception()}")
     found = judge(record for path in (recording, accepted) for record in read(path))
     return Outcome(
+        plan=plan,
         happened=tuple(happened),
         left_out=left_out,
         findings=found,
