@@ -13,6 +13,7 @@ from colo_common.events.enforcement import (
     EnforcementChanged,
     KnobValue,
     NodeRecovered,
+    OwnCpusOpened,
     ReplicaEnded,
     ReplicaStarted,
     ZoneCeiling,
@@ -23,6 +24,7 @@ from colo_common.events.node import LeaseRenewed
 from colo_common.events.placement import ApplyPlacements
 from colo_common.events.restriction import RestrictionsChanged
 from colo_common.events.wire import decode
+from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import EndCause, Reason
@@ -34,6 +36,7 @@ from colo_executor.cgroup import CgroupError
 from colo_executor.freeze import FreezePolicy
 from colo_executor.local import Attempt, CeilingRefused, CeilingWritten, Drift, FastReading
 from colo_executor.main import executor_service
+from colo_executor.open_cpus import OpenCpus
 from colo_executor.settings import ExecutorSettings
 from colo_executor.simulated import SimulatedRuntime
 from colo_executor.stall import OnlineStalls
@@ -457,6 +460,34 @@ def test_on_a_node_that_an_operator_paused_what_he_changes_is_named_once_and_sta
         await asyncio.sleep(3)
         assert not looks[-1]
         assert not node.reported(DriftCorrected)[-1].observed
+        await node.leave()
+
+    run_virtual(story())
+
+
+class OpenCpusRuntime(SimulatedRuntime):
+    """A machine on whose own CPUs processes of others may run."""
+
+    found = OpenCpus()
+
+    @property
+    def open_cpus(self) -> OpenCpus:
+        return self.found
+
+
+def test_own_cpus_that_others_may_use_are_counted_and_told_until_it_is_over() -> None:
+    async def story() -> None:
+        node = Node(ExecutorSettings(period_ms=100, reconcile_ms=2_000))
+        node.runtime = OpenCpusRuntime(node.machine, capacity_mcpu=16_000)
+        await node.start()
+        node.runtime.found = OpenCpus(cpus=CpuSet.parse("2-3"), groups=("user.slice",))
+        await asyncio.sleep(7)
+        assert [(fact.cpus, fact.groups) for fact in node.reported(OwnCpusOpened)] == [("2-3", ("user.slice",))]
+        assert node.metrics.registry.get_sample_value("colo_executor_open_own_cpus_count") == 2
+        node.runtime.found = OpenCpus()
+        await asyncio.sleep(7)
+        assert [fact.cpus for fact in node.reported(OwnCpusOpened)] == ["2-3", ""]
+        assert node.metrics.registry.get_sample_value("colo_executor_open_own_cpus_count") == 0
         await node.leave()
 
     run_virtual(story())

@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -26,8 +27,13 @@ import yaml
 from msgspec.structs import replace
 
 from colo_cli.server_process import tied_command
+from colo_common.events.placement import ApplyPlacements
+from colo_common.events.registry import subject_of
 from colo_common.events.wire import encode
-from tests.support.builders import a_sample
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.workload import RunSpec
+from colo_executor.process.machine import online_cpus
+from tests.support.builders import a_placement, a_sample
 from tests.support.ports import free_ports
 from tests.support.running import RunningColo, running_colo
 from tests.support.waiting import eventually, eventually_blocking
@@ -189,7 +195,45 @@ async def test_every_alert_fires_when_its_cause_is_there(tmp_path: Path) -> None
             for rule in group["rules"]
             if "alert" in rule
         }
-        assert fired == CAUSED
+        assert fired == CAUSED | CAUSED_BY_A_KERNEL
+
+
+@pytest.mark.kernel
+@pytest.mark.skipif(len(online_cpus("/sys")) < 2, reason="two CPUs are needed")
+async def test_own_cpus_that_others_use_are_alerted(tmp_path: Path) -> None:
+    """The executor of this machine, whose processes are all others, starts work of class LSE."""
+    first = online_cpus("/sys").first(1)
+    settings = {
+        "COLO_EXECUTOR_NODE": "this",
+        # By a clock that is sixty times as fast.
+        "COLO_EXECUTOR_RECONCILE_MS": "30000",
+        "COLO_EXECUTOR_ON_EXIT": "restore",
+        "COLO_EXECUTOR_PROCESS_SUBTREE": f"colo-alerts-{os.getpid()}",
+        "COLO_EXECUTOR_PROCESS_STATE_DIR": str(tmp_path / "state"),
+    }
+    run = RunSpec(command=("sleep", "600"))
+    work = replace(
+        a_placement("web/main/0", node="this"), qos=QosClass.LSE, band=PriorityBand.PROD, cpus=first.format(), run=run
+    )
+    with running_prometheus(tmp_path) as prometheus:
+        async with running_colo(tmp_path, nodes=1) as colo:
+            # It would order the stop of work that it does not know.
+            await colo.processes.stop(["jobs"])
+            executor = await colo.processes.start("executor", "colo_executor", settings)
+            await colo.processes.wait_ready(["executor"])
+            prometheus.ask(executor=executor.address or "")
+            client = await nats.connect(colo.nats_url)
+            try:
+                order = ApplyPlacements(
+                    at_ms=time.time_ns() // 1_000_000, node="this", generation=1, placements=(work,)
+                )
+                await client.publish(subject_of(order), encode(order))
+                await prometheus.fires(*CAUSED_BY_A_KERNEL)
+            finally:
+                await client.close()
+                await colo.processes.stop(["executor"])
+    left = f"{settings['COLO_EXECUTOR_PROCESS_SUBTREE']}*"
+    assert not [*Path("/sys/fs/cgroup").glob(left), *Path("/sys/fs/cgroup").glob(f"*/{left}")]
 
 
 #: What the test above causes; a new alert needs a cause there.
@@ -198,6 +242,10 @@ CAUSED: Final = {
     "ColoOnlineHarmFast", "ColoOnlineHarmSlow", "ColoPromiseBrokenFast", "ColoPromiseBrokenSlow", "ColoServiceAbsent",
     "ColoServiceLag", "ColoServiceNotReady",
 }  # fmt: skip
+
+
+#: What needs a kernel to be caused.
+CAUSED_BY_A_KERNEL: Final = {"ColoOwnCpusOpen"}
 
 
 async def nothing_fires(prometheus: Prometheus, colo: RunningColo) -> None:

@@ -142,6 +142,9 @@ async def test_own_cpus_are_its_own_and_other_work_gets_them_back(
         replace(placed(QosClass.LSE, cpus=FIRST.format(), mcpu=1_000), replica="web/main/1"), 1
     )
     assert isinstance(again, LaunchFailed)
+    await runtime.reconcile()
+    assert runtime.open_cpus.groups, "processes of this test run everywhere"
+    assert TOP not in runtime.open_cpus.groups, "it is no other's"
     await stop(runtime)
     await next_exit(runtime)
     assert [_allowed(pid) for pid in (process.pid, inner.pid, other.pid)] == [ALL, ALL, ALL]

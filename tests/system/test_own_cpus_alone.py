@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from colo_cli.doctor import own_cpus_row
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.qos import QosClass
 from colo_executor.cgroup import CgroupTree
 from colo_executor.knob_table import Knob
+from colo_executor.open_cpus import OpenCpus
 from colo_executor.order import KnobWrite
 from colo_executor.process.machine import online_cpus
 from colo_executor.process.runtime import ProcessRuntime
@@ -141,11 +143,15 @@ async def test_own_cpus_that_others_have_too_are_counted(policy, others):
     async with adopted(replace(policy, unmanaged=())) as runtime:
         await start(runtime, placed(0, QosClass.LSE, FIRST.format()))
         await runtime.reconcile()
-        assert runtime.open_own_cpus() == 1
-        assert POLICY.group in runtime._unmanaged.open.groups
+        assert (runtime.open_cpus.cpus, POLICY.group in runtime.open_cpus.groups) == (FIRST, True)
+        row = own_cpus_row(policy)
+        assert not row["present"]
+        assert f"may run on CPUs {FIRST}, which LSE or LSR work has as its own" in row["detail"]
+        assert "process_unmanaged, with clear_of_own_cpus: true" in row["means"]
         await end(runtime, 0)
         await runtime.reconcile()
-        assert runtime.open_own_cpus() == 0
+        assert runtime.open_cpus == OpenCpus()
+        assert own_cpus_row(policy)["detail"] == "no LSE or LSR replica runs here"
 
 
 @pytest.mark.skipif(not Path(ROOT, "cpuset", "cgroup.procs").exists(), reason="cgroup v1 has a hierarchy of its own")

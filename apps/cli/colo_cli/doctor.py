@@ -3,14 +3,17 @@
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
 from colo_cli.output import Format, SettingWords, print_data, print_table, print_text
 from colo_common.adapters import core_scheduling
 
-__all__ = ["diagnose", "doctor", "summary"]
+if TYPE_CHECKING:
+    from colo_executor.process.settings import ProcessPolicy
+
+__all__ = ["diagnose", "doctor", "own_cpus_row", "summary"]
 
 # The meaning of a missing capability, by its name.
 _MEANING: Final[dict[str, str]] = {
@@ -53,6 +56,7 @@ _MEANING: Final[dict[str, str]] = {
     "root": "`colo lab --real` and the executor need root",
     "cgroup-write": "the executor cannot enforce anything here; simulated nodes work",
 }
+_OWN_CPUS: Final = "own-cpus"
 #: What people come for, and the capabilities without which it does not work.
 _NEEDED: Final = (
     ("runs batch work", ("cgroup-cpu", "cgroup-memory", "cgroup-write", "root")),
@@ -67,6 +71,7 @@ def diagnose() -> list[dict[str, Any]]:
     from colo_cli.servers import ServerMissing, find_nats_server, find_redis_server
     from colo_collector.files import FileReader
     from colo_collector.kernel_probe import probe_kernel
+    from colo_executor.process.settings import ProcessPolicy
 
     rows: list[dict[str, Any]] = [{"name": "python", "present": True, "detail": platform.python_version(), "means": ""}]
     with FileReader() as reader:
@@ -82,6 +87,7 @@ def diagnose() -> list[dict[str, Any]]:
                 "means": "" if capability.present else _MEANING.get(capability.name, ""),
             }
         )
+    rows.append(own_cpus_row(ProcessPolicy()))
     for name, find in (("nats-server", find_nats_server), ("redis-server", find_redis_server)):
         try:
             rows.append({"name": name, "present": True, "detail": str(find()), "means": ""})
@@ -89,6 +95,24 @@ def diagnose() -> list[dict[str, Any]]:
             means = "the lab needs one: install the lab extra or give its URL"
             rows.append({"name": name, "present": False, "detail": error.rule, "means": means})
     return rows
+
+
+def own_cpus_row(policy: "ProcessPolicy") -> dict[str, Any]:
+    """Whether CPUs of LSE and LSR replicas in the executor's groups are theirs alone, by all control groups of the machine."""
+    from colo_common.model.open_cpus import close_cpus_text, open_cpus_text
+    from colo_executor.cgroup import CgroupError, CgroupTree
+    from colo_executor.process.open_cpus import open_cpus, own_cpus_of
+
+    try:
+        own = own_cpus_of(CgroupTree(policy.cgroup_root, f"{policy.subtree}-online"))
+        found = open_cpus(CgroupTree(policy.cgroup_root, policy.subtree), own, policy.proc_root)
+    except (CgroupError, OSError) as error:
+        return {"name": _OWN_CPUS, "present": False, "detail": str(error), "means": _MEANING["cgroup-cpuset"]}
+    if not found.cpus:
+        detail = f"CPUs {own} are LSE or LSR work's alone" if own else "no LSE or LSR replica runs here"
+        return {"name": _OWN_CPUS, "present": True, "detail": detail, "means": ""}
+    detail = open_cpus_text(found.cpus.format(), found.groups)
+    return {"name": _OWN_CPUS, "present": False, "detail": detail, "means": close_cpus_text(found.groups)}
 
 
 def doctor(

@@ -157,6 +157,7 @@ def _show_node(answer: Any, output: ListOutput, clock_speed: float) -> int:
     _print_measured(reply, is_wide=output == "wide")
     _print_ceiling(reply)
     _print_withheld(reply, is_wide=output == "wide")
+    _print_open_cpus(reply)
     _print_replicas(reply, is_wide=output == "wide")
     _print_changes(reply.changes)
     for sentence in reply.missing:
@@ -293,6 +294,20 @@ def _print_withheld(reply: "NodeReply", *, is_wide: bool) -> None:
     more = withheld.count - len(shown) - len(withheld.failed)
     if more > 0:
         print(f"  and {more} more; {'--output json' if is_wide else '--output wide'} lists up to 100")
+
+
+def _print_open_cpus(reply: "NodeReply") -> None:
+    """Whose processes may run on CPUs that are LSE or LSR work's own, and what to do about it."""
+    found = reply.open_cpus
+    if found is None:
+        return
+    # Imported here, because few nodes have any.
+    from colo_common.model.open_cpus import close_cpus_text, open_cpus_text
+
+    print()
+    age = ago(found.at_ms, reply.node.now_ms)
+    print_text(f"{open_cpus_text(found.cpus, found.groups)} (seen {age} ago)", colour="yellow")
+    print_text(f"  {close_cpus_text(found.groups)}")
 
 
 def _print_replicas(reply: "NodeReply", *, is_wide: bool) -> None:

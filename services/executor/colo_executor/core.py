@@ -49,6 +49,7 @@ from colo_executor.local import (
 )
 from colo_executor.located_devices import DeviceAddress, located_devices
 from colo_executor.online import is_online, not_admitted
+from colo_executor.open_cpus import OpenCpus, OpenCpusPublisher
 from colo_executor.suspension import Suspension
 from colo_executor.unconfirmed import Unconfirmed
 
@@ -66,6 +67,7 @@ ExecutorEvent = (
     | CeilingMoved
     | FrozenMoved
     | Drift
+    | OpenCpus
     | Adopted
     | RestrictionsChanged
     | NodeTopologyReported
@@ -125,6 +127,7 @@ class Executor:
         self._unconfirmed = Unconfirmed(policy.unconfirmed_ms)
         self._attached = AttachedGroups(node)
         self._drifts = DriftReporter(node)
+        self._open_cpus = OpenCpusPublisher(node)
         self._publisher = CeilingPublisher(
             node, band_pct=policy.publish_band_pct, interval_ms=policy.publish_interval_ms
         )
@@ -165,6 +168,8 @@ class Executor:
                 return [*self._publisher.frozen(event, now_ms)]
             case Drift():
                 return [*self._drifts.report(event, now_ms)]
+            case OpenCpus():
+                return [*self._open_cpus.follow(event, now_ms)]
             case Adopted():
                 return self._adopt(event, now_ms)
             case RestrictionsChanged():

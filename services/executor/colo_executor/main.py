@@ -114,7 +114,6 @@ async def build(process: ServiceProcess, settings: ExecutorSettings) -> None:
     for name, says, read in (
         ("colo_executor_stuck_replicas_count", "attempts that SIGKILL has not ended after ten seconds", runtime.stuck),
         ("colo_executor_journal_behind_count", "1 while the disk takes nothing of the journal", runtime.journal_behind),
-        ("colo_executor_open_own_cpus_count", "own CPUs on which groups of others run, too", runtime.open_own_cpus),
     ):
         process.metrics.gauge(name, says).set_function(read)
     cookies = process.metrics.gauge(

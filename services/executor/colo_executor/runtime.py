@@ -25,6 +25,7 @@ from colo_executor.local import (
     SuspendReplicas,
 )
 from colo_executor.located_devices import DeviceAddress
+from colo_executor.open_cpus import OpenCpus
 
 __all__ = ["Runtime"]
 
@@ -45,6 +46,11 @@ class Runtime(Protocol):
     @property
     def zone_ceilings(self) -> tuple[ZoneCeiling, ...]:
         """The ceilings of NUMA zones below their capacity on the machine; known after `adopt`."""
+        ...
+
+    @property
+    def open_cpus(self) -> OpenCpus:
+        """The own CPUs of LSE and LSR work on which others may run, too, as the last `reconcile` found them."""
         ...
 
     @property

@@ -126,7 +126,7 @@ class ExecutorShell:
         self._ready = asyncio.Event()
         self._log = structlog.get_logger("executor")
         self._is_blind = False
-        self._has_drift = False
+        self._has_drift = self._has_open_cpus = False
         self._seen: Drift | None = None
         self._reading: FastReading | None = None
         self._shown_zones: set[int] = set()
@@ -183,6 +183,9 @@ class ExecutorShell:
             "colo_executor_run_queue_groups_count",
             "groups of online work without a pressure file whose waits for a CPU are read from their threads",
         ).set_function(self._by_threads)
+        metrics.gauge("colo_executor_open_own_cpus_count", "own CPUs on which groups of others run, too").set_function(
+            lambda: float(len(self._runtime.open_cpus.cpus))
+        )
         metrics.gauge("colo_executor_batch_frozen_count", "1 while all batch work is frozen").set_function(self._frozen)
         ways = metrics.gauge(
             "colo_executor_batch_low_priority_count",
@@ -413,6 +416,9 @@ class ExecutorShell:
         drift = await self._runtime.reconcile(
             observes=is_held or OBSERVE_DRIFT in self._observes, paused=self._paused()
         )
+        if (found := self._runtime.open_cpus).cpus or self._has_open_cpus:
+            await inject(found)
+        self._has_open_cpus = bool(found.cpus)
         # An empty drift tells the core that a failed correction is over.
         if drift is not None or self._has_drift:
             await inject(drift or Drift())

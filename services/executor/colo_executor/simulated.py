@@ -40,6 +40,7 @@ from colo_executor.local import (
 )
 from colo_executor.located_devices import DeviceAddress
 from colo_executor.online import is_online
+from colo_executor.open_cpus import OpenCpus
 from colo_executor.suppress_cpus import left_by_zones, zones_left
 from colo_executor.zone_ceilings import ZoneReading
 
@@ -190,6 +191,11 @@ class SimulatedRuntime:
         """The zones in which the machine's batch work has fewer CPUs than there are for it."""
         pool = self._pool()
         return zones_left(CpuSet.parse(self._machine.batch_cpus) & pool, pool, self._rows)
+
+    @property
+    def open_cpus(self) -> OpenCpus:
+        """None: nobody else's processes run on a simulated machine."""
+        return OpenCpus()
 
     @property
     def has_batch(self) -> bool:

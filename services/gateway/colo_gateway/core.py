@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from colo_common.events.audit import RequestAudited
 from colo_common.events.effects import Effect, Publish, Wake
-from colo_common.events.enforcement import DriftCorrected, EnforcementChanged, NodeRecovered
+from colo_common.events.enforcement import DriftCorrected, EnforcementChanged, NodeRecovered, OwnCpusOpened
 from colo_common.events.fact import Fact
 from colo_common.events.node import NodeUsageSampled
 from colo_common.events.registry import Stream, event_of, subject_of
@@ -29,6 +29,7 @@ _F = TypeVar("_F", bound=Fact)
 _CHECKED_AT_ONCE = 10_000
 _NODES_MOST = 50_000
 _LATE_MS = 60_000
+_OPEN_CPUS_KEPT_MS = 7_200_000
 #: The streams of which the gateway reads at its start what happened before; their facts are the history.
 _READ_AGAIN = (Stream.EVT, Stream.RUN)
 
@@ -56,7 +57,7 @@ Event = Fact | Wake | Audited | Advised
 
 class GatewayCore:
     """Keeps the event log, the traces, the newest evictions, the restrictions in force, recent counts, and of each node the newest
-    ceiling and what would be written there and is not.
+    ceiling, what would be written there and is not, and which own CPUs are open to others.
     """
 
     def __init__(self, *, event_log_size: int, trace_size: int, start: int = 0) -> None:
@@ -69,6 +70,7 @@ class GatewayCore:
         self.recent = Recent()
         self.ceilings: dict[str, EnforcementChanged] = {}
         self.withheld: dict[str, DriftCorrected] = {}
+        self.open_cpus: dict[str, OwnCpusOpened] = {}
         self.received: Counter[str] = Counter()
         self.restrictions = Restrictions()
         self._since_ms: int | None = None
@@ -98,8 +100,12 @@ class GatewayCore:
             self.harm.shrunk(event)
         elif isinstance(event, DriftCorrected | NodeRecovered):
             self.withheld.pop(event.node, None)
+            if isinstance(event, NodeRecovered):
+                self.open_cpus.pop(event.node, None)
             if isinstance(event, DriftCorrected) and event.observed and event.count:
                 _keep(self.withheld, event.node, event)
+        elif isinstance(event, OwnCpusOpened):
+            _keep(self.open_cpus, event.node, event)
         name = type(event).__name__
         self.received[name] += 1
         if isinstance(event, SpansFinished):
@@ -107,6 +113,14 @@ class GatewayCore:
             return []
         self.evictions.note(event)
         return [Shown(entry=self.event_log.append(name, subject_of(event), event, at_ms))]
+
+    def open_cpus_at(self, now_ms: int) -> dict[str, OwnCpusOpened]:
+        """By node, on which own CPUs others may run, as executors said in the last two hours: they repeat it each hour."""
+        return {
+            node: fact
+            for node, fact in self.open_cpus.items()
+            if fact.cpus and now_ms - fact.at_ms <= _OPEN_CPUS_KEPT_MS
+        }
 
     def _arrived(self, fact: Fact, now_ms: int) -> int:
         """When the fact arrived: now, or when it happened, if that is more than a minute ago and its stream is read from then on.

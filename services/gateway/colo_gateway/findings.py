@@ -1,11 +1,13 @@
 """What is wrong, and which command shows more or puts it right: one finding for each condition, the gravest first."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from colo_common.events.enforcement import OwnCpusOpened
 from colo_common.events.fleet import FleetTotals
 from colo_common.events.requests import QueueSummary
 from colo_common.model.freshness import Freshness
+from colo_common.model.open_cpus import open_cpus_text
 from colo_common.model.slo import VIOLATION_HARD_PCT
 from colo_gateway.harm_reply import LatencySummary
 from colo_gateway.recent import RecentCounts
@@ -37,8 +39,9 @@ def findings_of(
     queues: Sequence[QueueSummary] | None,
     recent: RecentCounts,
     latency: LatencySummary,
+    open_cpus: Mapping[str, OwnCpusOpened],
 ) -> tuple[Finding, ...]:
-    """The findings about services, nodes, promises, online latency, queues, the bus and dead letters, in this order."""
+    """The findings about services, nodes, promises, online latency, own CPUs, queues, the bus and dead letters, in this order."""
     found = [finding for entry in services for finding in _of_service(entry)]
     if fleet is not None:
         found += _of_nodes(fleet)
@@ -48,6 +51,12 @@ def findings_of(
         what = f"{worst.workload} on {worst.node} broke its latency SLO in {worst.violation_pct}% of {worst.samples} values"
         more = f" (and {len(broken) - 1} more nodes)" if len(broken) > 1 else ""
         found.append(Finding(what=what + more, do=f"colo get node {worst.node}"))
+    if open_cpus:
+        nodes = sorted(open_cpus)
+        worst_open = open_cpus[nodes[0]]
+        what = f"{nodes[0]}: {open_cpus_text(worst_open.cpus, worst_open.groups)}"
+        more = f" (and {len(nodes) - 1} more nodes)" if len(nodes) > 1 else ""
+        found.append(Finding(what=what + more, do=f"colo get node {nodes[0]}"))
     for queue in queues or ():
         if queue.waiting * 100 >= queue.capacity * _FULL_PCT:
             what = f"queue {queue.queue} is nearly full: {queue.waiting} of {queue.capacity} replicas may wait"

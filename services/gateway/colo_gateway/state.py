@@ -104,7 +104,7 @@ class StateRoutes:
             missing.append("queues: jobs does not answer")
         listed = None if queues is None else queues.queues
         latency = latency_summary(self._core.harm, now_ms)
-        findings = findings_of(services, fleet, listed, recent, latency)
+        findings = findings_of(services, fleet, listed, recent, latency, self._core.open_cpus_at(now_ms))
         return json_of(
             StatusReply(
                 is_well=not findings,
@@ -181,6 +181,7 @@ class StateRoutes:
                 ceiling=self._core.ceilings.get(node),
                 changes=history.lines,
                 withheld=self._core.withheld.get(node),
+                open_cpus=self._core.open_cpus_at(self._now_ms()).get(node),
                 restrictions=self._core.restrictions.on_node(node),
                 missing=() if replicas is not None else ("replicas: jobs does not answer",),
             )

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from colo_common.events.enforcement import DriftCorrected, EnforcementChanged
+from colo_common.events.enforcement import DriftCorrected, EnforcementChanged, OwnCpusOpened
 from colo_common.events.fleet import FleetTotals, NodeDetail, NodeReplicas, TenantSummary
 from colo_common.events.placement import NearestMiss, ReasonCount
 from colo_common.events.requests import QueueSummary
@@ -87,7 +87,7 @@ class NodeReply(Struct, frozen=True, kw_only=True):
 
     `replicas` is None when the jobs service does not answer; `missing` then says so. `ceiling` is None before the gateway has heard
     of one. `withheld`: what the executor would write there and does not, because the node or a rule only observes, or an operator
-    holds the node.
+    holds the node. `open_cpus`: CPUs that LSE or LSR work has as its own, and that processes of others may use, too.
     """
 
     node: NodeDetail
@@ -97,6 +97,7 @@ class NodeReply(Struct, frozen=True, kw_only=True):
     restrictions: tuple[Restriction, ...] = ()
     missing: tuple[str, ...] = ()
     withheld: DriftCorrected | None = None
+    open_cpus: OwnCpusOpened | None = None
 
 
 class TenantsReply(Struct, frozen=True, kw_only=True):

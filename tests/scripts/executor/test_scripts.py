@@ -14,6 +14,7 @@ from colo_common.events.enforcement import (
     EnforcementChanged,
     KnobValue,
     NodeRecovered,
+    OwnCpusOpened,
     PlacementRefused,
     ReplicaEnded,
     ReplicaStarted,
@@ -25,6 +26,7 @@ from colo_common.events.node import LeaseRenewed, NodeTopologyReported, NodeUsag
 from colo_common.events.placement import ApplyPlacements
 from colo_common.events.restriction import RestrictionsApplied
 from colo_common.model.constraints import CpuPolicy
+from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.qos import PriorityBand, QosClass
@@ -61,6 +63,7 @@ from colo_executor.local import (
     StopIntent,
     SuspendReplicas,
 )
+from colo_executor.open_cpus import OpenCpus
 from colo_executor.reflex import ReflexPolicy
 from colo_executor.stall import OnlineStalls
 from colo_executor.suppress import SuppressPolicy
@@ -139,6 +142,7 @@ class Conversation:
             "thaw-refused": lambda args: FreezeRefused(is_frozen=False, detail="EBUSY"),
             "found": lambda args: FrozenFound(is_frozen=args.word(0) == "frozen"),
             "drift": self._drift,
+            "open": self._open,
             "report": self._report,
             "restrict": lambda args: restrictions_changed(args, self.now_ms),
             "suspended": lambda args: self._suspended(args, is_suspended=True),
@@ -188,6 +192,10 @@ class Conversation:
             knobs=tuple(KnobValue(path=path, value="1", before="0") for path in back),
             failed=tuple(part for part in args.text("failed", "").split(",") if part),
         )
+
+    def _open(self, args: Args) -> OpenCpus:
+        """The own CPUs on which others may run, and the groups that these are in."""
+        return OpenCpus(cpus=CpuSet.parse(args.words[0] if args.words else ""), groups=args.words[1:])
 
     def _apply(self, args: Args) -> ApplyPlacements:
         args.only("attempt", "node", "mcpu", "qos", "band", "cpus", "queue", "policy")
@@ -479,6 +487,8 @@ def _fact(fact) -> str:
         case DriftCorrected():
             back = ",".join(f"{knob.path}={knob.before}->{knob.value}" for knob in fact.knobs[:2])
             return f"drift count={fact.count} named={len(fact.knobs)} {back} failed={','.join(fact.failed)}"
+        case OwnCpusOpened():
+            return f"opened {fact.cpus} {','.join(fact.groups)}".rstrip()
         case RestrictionsApplied():
             failed = f" failed={','.join(fact.failed)}" if fact.failed else ""
             return f"restrictions {fact.revision} applied, {fact.suspended} suspended{failed}"

@@ -12,6 +12,7 @@ from colo_common.events.enforcement import (
     EnforcementChanged,
     KnobValue,
     NodeRecovered,
+    OwnCpusOpened,
     PlacementRefused,
     ReplicaEnded,
     ReplicaStarted,
@@ -205,6 +206,10 @@ def _moves(*moves: tuple[str, str, str]) -> ReplicasChanged:
             ),
             "n1: batch may use 6 CPU, before 8, in zone 0 3 of 4, in zone 1 2 of 4 (online uses 3.4 there, so at most 0.7 of the"
             " node): online load rose, batch CPU was shrunk (online uses 5 CPU)",
+        ),
+        (
+            OwnCpusOpened(node="n1", cpus="2", groups=("/",)),
+            "n1: processes of no group may run on CPUs 2, which LSE or LSR work has as its own: start those of no group in one",
         ),
         (
             DriftCorrected(node="n1", count=1, knobs=(KnobValue(path="b/cpu.max", value="1", before="2"),)),

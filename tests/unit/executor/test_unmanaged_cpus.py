@@ -15,8 +15,9 @@ from colo_executor.journal import JournalFile
 from colo_executor.kept_cpus import KeptCpus
 from colo_executor.old_sets import in_put_back_order, sets_of, union_of
 from colo_executor.online import CpuHold
+from colo_executor.open_cpus import OpenCpus
 from colo_executor.process.online import OnlineTier
-from colo_executor.process.open_cpus import OpenCpus, open_cpus
+from colo_executor.process.open_cpus import open_cpus, own_cpus_of
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.systemd_units import SystemdUnits
 from colo_executor.process.tier import Tier
@@ -374,11 +375,16 @@ def test_own_cpus_on_which_others_run_are_told(bench: Bench) -> None:
     for pid, command in (("2", b""), ("3", b"")):
         (proc / pid).mkdir(parents=True)
         (proc / pid / "cmdline").write_bytes(command)
+    (root / "colo-online" / "lse.web.main.0@1").mkdir()
+    (root / "colo-online" / "lse.web.main.0@1" / "cpuset.cpus").write_text("0-1\n")
+    assert own_cpus_of(bench.tier.online_tree) == own, "without what colo gives to nobody, and that of others"
     found = open_cpus(bench.tier.tree, own, bench.policy.proc_root)
     assert found == OpenCpus(cpus=own, groups=("kubepods.slice/kubepods-burstable.slice", "system.slice"))
     assert open_cpus(bench.tier.tree, CpuSet.parse("0"), bench.policy.proc_root).groups == (
         "kubepods.slice/kubepods-burstable.slice",
     )
+    attached = {"kubepods.slice/kubepods-burstable.slice/pod": CpuSet.parse("0")}
+    assert open_cpus(bench.tier.tree, CpuSet.parse("0"), bench.policy.proc_root, attached) == OpenCpus()
     (proc / "3" / "cmdline").write_bytes(b"sshd\0")
     assert "/" in open_cpus(bench.tier.tree, own, bench.policy.proc_root).groups
 

@@ -109,24 +109,26 @@ def test_the_gateway_is_not_blamed_for_a_service_that_speaks_for_itself() -> Non
 
 def test_work_that_nobody_holds_is_a_finding() -> None:
     holder, standing_by = structs.replace(STATUS, held=(0,), partitions=1), structs.replace(STATUS, partitions=1)
-    assert findings_of([service_entry("jobs", [holder, standing_by], [], 0)], FLEET, [], NOTHING, UNMEASURED) == ()
-    (found,) = findings_of([service_entry("jobs", [standing_by, standing_by], [], 0)], FLEET, [], NOTHING, UNMEASURED)
+    assert findings_of([service_entry("jobs", [holder, standing_by], [], 0)], FLEET, [], NOTHING, UNMEASURED, {}) == ()
+    (found,) = findings_of(
+        [service_entry("jobs", [standing_by, standing_by], [], 0)], FLEET, [], NOTHING, UNMEASURED, {}
+    )
     assert (found.what, found.do) == ("no instance of jobs serves: 2 stand by", "colo get services")
     half = structs.replace(STATUS, service="scheduler", held=tuple(range(8)), partitions=16)
-    (found,) = findings_of([service_entry("scheduler", [half], [], 0)], FLEET, [], NOTHING, UNMEASURED)
+    (found,) = findings_of([service_entry("scheduler", [half], [], 0)], FLEET, [], NOTHING, UNMEASURED, {})
     assert found.what == "8 of 16 partitions of scheduler have no owner"
 
 
 def test_two_numbers_of_partitions_are_one_finding_and_no_partition_without_an_owner() -> None:
     old, new = structs.replace(STATUS, held=(0,), partitions=1), structs.replace(STATUS, partitions=4)
-    (found,) = findings_of([service_entry("jobs", [old, new], [], 0)], FLEET, [], NOTHING, UNMEASURED)
+    (found,) = findings_of([service_entry("jobs", [old, new], [], 0)], FLEET, [], NOTHING, UNMEASURED, {})
     assert found.what == (
         "instances of jobs are set to 1 and 4 partitions: those that hold none wait until the others leave"
     )
 
 
 def test_each_condition_is_one_finding_with_a_command() -> None:
-    assert findings_of([service_entry("jobs", [STATUS], [], 0)], FLEET, [], NOTHING, UNMEASURED) == ()
+    assert findings_of([service_entry("jobs", [STATUS], [], 0)], FLEET, [], NOTHING, UNMEASURED, {}) == ()
     recent = Recent()
     recent.add(DeadLettered(service="jobs", subject="s", reason="r"), 10)
     lagging = Backlog(stream="COLO_RUN", consumer="colo-jobs-run", pending=9_000, unacknowledged=0)
@@ -139,7 +141,7 @@ def test_each_condition_is_one_finding_with_a_command() -> None:
         overdrawn=(OverdrawnNode(node="n2", cpu_mcpu=1_500, memory_bytes=0),),
     )
     full = QueueSummary(queue="night", waiting=95, running=0, capacity=100)
-    found = findings_of([service_entry("jobs", [], [lagging], 0)], fleet, [full], recent.counts(10), UNMEASURED)
+    found = findings_of([service_entry("jobs", [], [lagging], 0)], fleet, [full], recent.counts(10), UNMEASURED, {})
     assert [finding.do for finding in found] == [
         "colo get services",
         "colo get services -o wide",
@@ -152,7 +154,7 @@ def test_each_condition_is_one_finding_with_a_command() -> None:
     assert found[1].what == "jobs is 9000 messages behind"
     assert found[4].what == "batch work holds 1.5 CPU more than could be promised now, on 1 nodes"
     small = structs.replace(fleet, nodes={"fresh": 3}, late=(), overdrawn_cpu_mcpu=900)
-    assert findings_of([], small, [], NOTHING, UNMEASURED) == ()
+    assert findings_of([], small, [], NOTHING, UNMEASURED, {}) == ()
 
 
 def test_what_the_bus_says_by_itself_and_what_a_service_missed_are_findings() -> None:
@@ -165,7 +167,7 @@ def test_what_the_bus_says_by_itself_and_what_a_service_missed_are_findings() ->
         recent.advised(Advisory(kind=kind, stream="COLO_EVT", consumer=consumer), 10)
     recent.advised(Advisory(kind="stream-quorum-lost", stream="COLO_EVT"), 20)
     missed = structs.replace(STATUS, facts_missed=2)
-    found = findings_of([service_entry("jobs", [missed], [], 0)], FLEET, [], recent.counts(30), UNMEASURED)
+    found = findings_of([service_entry("jobs", [missed], [], 0)], FLEET, [], recent.counts(30), UNMEASURED, {})
     assert [finding.what for finding in found] == [
         "jobs missed facts that a stream discarded before it received them, 2 times since its start",
         "NATS says: COLO_EVT has lost the servers that keep it and takes nothing, 2 times",

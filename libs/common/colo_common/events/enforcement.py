@@ -16,6 +16,7 @@ __all__ = [
     "EnforcementChanged",
     "KnobValue",
     "NodeRecovered",
+    "OwnCpusOpened",
     "PlacementRefused",
     "ReplicaEnded",
     "ReplicaStarted",
@@ -194,3 +195,16 @@ class AttachedGroupsChanged(Fact, frozen=True, kw_only=True):
 
     node: NodeName
     groups: tuple[AttachedGroup, ...] = ()
+
+
+class OwnCpusOpened(Fact, frozen=True, kw_only=True):
+    """On these CPUs, which LSE or LSR work has as its own, processes may run that colo did not start.
+
+    `groups` are the control groups at the top that such processes are in ("/": in none), for the pods of a kubelet by class, ten at
+    most. Both are empty when the CPUs are the work's alone again. The last one of a node counts; it is published again each hour
+    while there are any.
+    """
+
+    node: NodeName
+    cpus: str = ""
+    groups: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from colo_common.events.enforcement import (
     DriftCorrected,
     EnforcementChanged,
     NodeRecovered,
+    OwnCpusOpened,
     PlacementRefused,
     ReplicaEnded,
     ReplicaStarted,
@@ -49,6 +50,7 @@ from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import RestrictionChange, RestrictionsApplied, RestrictionsChanged
 from colo_common.events.service import DeadLettered
 from colo_common.model.duration import span_text
+from colo_common.model.open_cpus import close_cpus_text, open_cpus_text
 from colo_common.model.quantity import bytes_text, cpu_text
 from colo_common.model.reasons import SENTENCES, EndCause, Reason
 from colo_common.model.restriction import restriction_text
@@ -294,6 +296,12 @@ def _attached(fact: AttachedGroupsChanged) -> str:
     return f"{fact.node}: attached: {several(groups)}" if groups else f"{fact.node}: nothing is attached"
 
 
+def _opened(fact: OwnCpusOpened) -> str:
+    if not fact.cpus:
+        return f"{fact.node}: the CPUs of LSE and LSR work are its alone"
+    return f"{fact.node}: {open_cpus_text(fact.cpus, fact.groups)}: {close_cpus_text(fact.groups)}"
+
+
 def _topology(fact: NodeTopologyReported) -> str:
     topology = fact.topology
     size = f"{cpu_text(topology.cpu_capacity_mcpu)} CPU, {bytes_text(topology.memory_capacity_bytes)}"
@@ -433,6 +441,7 @@ _TEXTS: Final[dict[type[Fact], Callable[..., str]]] = {
     NodeDrained: _drained,
     NodeRecovered: _recovered,
     AttachedGroupsChanged: _attached,
+    OwnCpusOpened: _opened,
     NodeTopologyReported: _topology,
     PlacementRefused: _refused,
     PlacementRejected: _rejected,

@@ -13,6 +13,7 @@ from colo_common.events.enforcement import (
     DriftCorrected,
     EnforcementChanged,
     NodeRecovered,
+    OwnCpusOpened,
     PlacementRefused,
     ReplicaEnded,
     ReplicaStarted,
@@ -348,6 +349,13 @@ EVENTS: Final[tuple[Event, ...]] = (
         "executor",
         Stream.RUN,
         "the control groups of others that replicas are attached to",
+    ),
+    _event(
+        "evt.enforcement.{node}.opened",
+        OwnCpusOpened,
+        "executor",
+        Stream.RUN,
+        "processes of others may run on CPUs that LSE or LSR work has as its own",
     ),
     _event(
         "evt.policy.restrictions",

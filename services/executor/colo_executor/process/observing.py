@@ -43,6 +43,7 @@ from colo_executor.online import (
     online_top_knobs,
     pools_of,
 )
+from colo_executor.open_cpus import OpenCpus
 from colo_executor.order import KnobWrite
 from colo_executor.process.attach_group import checked_path
 from colo_executor.process.device_files import device_knobs
@@ -127,6 +128,11 @@ class ObservingRuntime:
     def zone_ceilings(self) -> tuple[ZoneCeiling, ...]:
         """No zone has one."""
         return ()
+
+    @property
+    def open_cpus(self) -> OpenCpus:
+        """No work has CPUs of its own here."""
+        return OpenCpus()
 
     @property
     def has_batch(self) -> bool:

@@ -2,32 +2,42 @@
 
 import contextlib
 import os
+from collections.abc import Mapping
 from typing import Final
-
-from msgspec import Struct
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_executor.cgroup import CgroupTree
 from colo_executor.group_dirs import DIR_FLAGS, groups_in, read_at
+from colo_executor.knob_table import Knob
+from colo_executor.open_cpus import OpenCpus
+from colo_executor.process.found import class_of
 
-__all__ = ["OpenCpus", "open_cpus"]
+__all__ = ["open_cpus", "own_cpus_of"]
 
 _EFFECTIVE: Final = {1: "cpuset.effective_cpus", 2: "cpuset.cpus.effective"}
 _NAMED_MOST: Final = 10
 _DEPTH_MOST: Final = 16
 _KUBELET: Final = "kubepods"
+_NOBODY: Final[Mapping[str, CpuSet]] = {}
 
 
-class OpenCpus(Struct, frozen=True, kw_only=True):
-    """Own CPUs that are open to others, and the top groups that these are in ("/": in none), for a kubelet's pods by class."""
+def own_cpus_of(online: CgroupTree) -> CpuSet:
+    """The CPUs that the groups of LSE and LSR replicas in the online tier have, for who knows no placements."""
+    cpus = CpuSet()
+    for group in online.children(""):
+        found = class_of(group)
+        if found is not None and found[0].has_own_cpus:
+            with contextlib.suppress(OSError, InvalidInput):
+                cpus = cpus | CpuSet.parse(online.value(Knob.CPUSET_CPUS, group).strip())
+    return cpus
 
-    cpus: CpuSet = CpuSet()
-    groups: tuple[str, ...] = ()
 
+def open_cpus(tree: CgroupTree, own: CpuSet, proc_root: str, attached: Mapping[str, CpuSet] = _NOBODY) -> OpenCpus:
+    """The CPUs of `own` on which processes may run that are in no group of the executor, whose subtree is `tree`.
 
-def open_cpus(tree: CgroupTree, own: CpuSet, proc_root: str) -> OpenCpus:
-    """The CPUs of `own` on which processes may run that are in no group of the executor, whose subtree is `tree`."""
+    `attached` are groups of others whose own CPUs these are, because LSE or LSR work is attached to them.
+    """
     mount = tree.hierarchy.mounts.get("cpuset")
     if mount is None:
         return OpenCpus()
@@ -35,7 +45,7 @@ def open_cpus(tree: CgroupTree, own: CpuSet, proc_root: str) -> OpenCpus:
     with contextlib.suppress(OSError, InvalidInput):
         root = os.open(mount, DIR_FLAGS & ~os.O_NOFOLLOW)
         try:
-            _Look(_EFFECTIVE[tree.version], tree.name, proc_root, found).at(root, (), own)
+            _Look(_EFFECTIVE[tree.version], tree.name, proc_root, attached, found).at(root, (), own)
         finally:
             os.close(root)
     cpus = CpuSet()
@@ -45,18 +55,21 @@ def open_cpus(tree: CgroupTree, own: CpuSet, proc_root: str) -> OpenCpus:
 
 
 class _Look:
-    def __init__(self, file: str, ours: str, proc_root: str, found: dict[str, CpuSet]) -> None:
+    def __init__(
+        self, file: str, ours: str, proc_root: str, attached: Mapping[str, CpuSet], found: dict[str, CpuSet]
+    ) -> None:
         self._file = file
         self._ours = ours
         self._proc_root = proc_root
+        self._attached = attached
         self._found = found
 
     def at(self, dir_fd: int, path: tuple[str, ...], above: CpuSet) -> None:
         """Note the CPUs of `above` that the group has, if it has processes, and those of the groups in it."""
-        here = above
+        here = above - self._attached.get("/".join(path), CpuSet())
         with contextlib.suppress(FileNotFoundError):
             # A group without the controller has what the one has that it is in.
-            here = above & CpuSet.parse(read_at(self._file, dir_fd).strip())
+            here = here & CpuSet.parse(read_at(self._file, dir_fd).strip())
         if not here:
             return
         if self._has_processes(dir_fd, is_root=not path):

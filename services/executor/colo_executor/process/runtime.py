@@ -54,6 +54,7 @@ from colo_executor.local import (
 )
 from colo_executor.located_devices import DeviceAddress
 from colo_executor.online import CpusRefused, is_online, online_group
+from colo_executor.open_cpus import OpenCpus
 from colo_executor.process.attached import AttachedTier
 from colo_executor.process.boot_time import by_this_clock, with_boot_time
 from colo_executor.process.core_cookies import CoreCookies
@@ -184,6 +185,11 @@ class ProcessRuntime:
         return self._tier.sets.zones
 
     @property
+    def open_cpus(self) -> OpenCpus:
+        """The own CPUs of LSE and LSR work on which others may run, too, as the last `reconcile` found them."""
+        return self._unmanaged.open
+
+    @property
     def has_batch(self) -> bool:
         """Whether a batch replica runs on this node."""
         return bool(self._batch)
@@ -195,10 +201,6 @@ class ProcessRuntime:
     def journal_behind(self) -> float:
         """1 while the disk takes nothing of the journal, else 0."""
         return float(self._journal.is_behind)
-
-    def open_own_cpus(self) -> float:
-        """The number of CPUs of LSE and LSR work on which groups of others run, too."""
-        return float(len(self._unmanaged.open.cpus))
 
     def cookies(self) -> tuple[int, int]:
         """The numbers of batch replicas with a core-scheduling cookie, and of those that should have one and have none."""

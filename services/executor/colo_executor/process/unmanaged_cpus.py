@@ -13,9 +13,10 @@ from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.kept_cpus import OwnCpus
 from colo_executor.knob_table import Knob
 from colo_executor.local import Drift
+from colo_executor.open_cpus import OpenCpus
 from colo_executor.order import KnobWrite, cpuset_writes
 from colo_executor.process.machine import online_cpus
-from colo_executor.process.open_cpus import OpenCpus, open_cpus
+from colo_executor.process.open_cpus import open_cpus
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.tier import Tier
 from colo_executor.process.unmanaged import UnmanagedTier
@@ -131,7 +132,10 @@ class UnmanagedCpus:
     def _look(self) -> None:
         """Say once of which own CPUs groups of others run on, too: nobody is promised more than there is."""
         cpus = self._own().cpus
-        found = open_cpus(self._tier.tree, cpus, self._policy.proc_root) if cpus else OpenCpus()
+        found = OpenCpus()
+        if cpus:
+            attached = {each.group: CpuSet.parse(each.cpus) for each, _ in self.attached()}
+            found = open_cpus(self._tier.tree, cpus, self._policy.proc_root, attached)
         if found != self.open and found.cpus:
             self._log.warning("own-cpus-open", cpus=found.cpus.format(), groups=list(found.groups))
         self.open = found
