@@ -57,8 +57,8 @@ class OtherService:
     def values(self) -> dict[str, bytes]:
         """Every file of the group that an executor might write, byte by byte."""
         names = (
-            "cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.weight", "cpu.max", "cpu.idle", "cpuset.cpus",
-            "cpuset.mems", "memory.limit_in_bytes", "memory.max", "memory.min", "memory.low", "pids.max",
+            "cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.weight", "cpu.max", "cpu.idle", "cpu.bvt_warp_ns",
+            "cpuset.cpus", "cpuset.mems", "memory.limit_in_bytes", "memory.max", "memory.min", "memory.low", "pids.max",
             "memory.memsw.limit_in_bytes", "memory.swap.max",
         )  # fmt: skip
         mounts = sorted(set(self.tree.hierarchy.mounts.values()))

@@ -1,22 +1,22 @@
 """Which control groups of others a job may be attached to on this node, and what is kept there then. Pure rules.
 
 The operator lists them; by default there is none, because who submits a job must not get hold of any group of the node. Attached
-work has what online work has: at least the weight of its request, protected memory, the CPUs of its class, and limits where the job
-has some. A value of the group that is better already stays.
+work has what online work has: at least the weight of its request, the identity of online work, protected memory, the CPUs of its
+class, and limits where the job has some. A value of the group that is better already stays.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import Reason
-from colo_executor.desired import DesiredPolicy, most_mcpu
+from colo_executor.desired import ONLINE_IDENTITY, DesiredPolicy, has_identities, most_mcpu
 from colo_executor.group_pattern import check_group_pattern, is_match, is_pattern
-from colo_executor.knob_table import WEIGHT_LEAST
+from colo_executor.knob_table import WEIGHT_LEAST, Knob
 from colo_executor.knobs import weight_v1
 from colo_executor.online import hold_of, protected_bytes
-from colo_executor.unmanaged import UnmanagedGroup
+from colo_executor.unmanaged import AttachedGroupValues, UnmanagedGroup
 
 __all__ = ["AttachRefused", "attach_refusal", "attached_values", "check_attachable", "is_cleared_above", "is_own_group"]
 
@@ -75,17 +75,22 @@ def is_cleared_above(path: str, kept: Iterable[UnmanagedGroup]) -> str:
     return next(found, "")
 
 
-def attached_values(policy: DesiredPolicy, placement: Placement, path: str, version: int) -> UnmanagedGroup:
-    """What is kept in the group: by the request at least its weight and its protected memory, which cgroup v1 does not have."""
+def attached_values(
+    policy: DesiredPolicy, placement: Placement, path: str, version: int, has: Collection[Knob]
+) -> AttachedGroupValues:
+    """What is kept in the group: by the request at least its weight and its protected memory, which cgroup v1 does not have; its
+    limits, and the identity of online work where the kernel, whose knobs are `has`, tells groups apart by it.
+    """
     limits = placement.run.limits
     least, low = protected_bytes(policy, hold_of(placement, placement.replica)) if version == 2 else (0, 0)
-    return UnmanagedGroup(
+    return AttachedGroupValues(
         group=path,
         weight_least=max(WEIGHT_LEAST + 1, weight_v1(placement.cpu_mcpu)),
         cpu_most_mcpu=0 if placement.qos.has_own_cpus else most_mcpu(policy, placement) or 0,
         memory_most_bytes=0 if limits is None else limits.memory_bytes,
         memory_low_bytes=low,
         memory_min_bytes=least,
+        identity_least=ONLINE_IDENTITY if has_identities(policy, has) else 0,
     )
 
 

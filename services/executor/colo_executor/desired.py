@@ -1,6 +1,6 @@
 """The desired value of every knob of the batch tier and of a replica."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -24,6 +24,7 @@ __all__ = [
     "check_desired",
     "exclusive_batch_cpus",
     "given_batch_cpus",
+    "has_identities",
     "huge_page_knobs",
     "huge_page_zones",
     "identity_knobs",
@@ -119,13 +120,19 @@ def tier_knobs(policy: DesiredPolicy, machine: MachineFacts, ceiling_mcpu: int |
     return tuple(write for write in writes if write.knob in machine.has)
 
 
-def identity_knobs(policy: DesiredPolicy, machine: MachineFacts, path: str, identity: int) -> tuple[KnobWrite, ...]:
-    """The group's identity (cpu.bvt_warp_ns), where batch work is to give way and the kernel has no cpu.idle.
+def has_identities(policy: DesiredPolicy, has: Collection[Knob]) -> bool:
+    """Whether batch work gives way by group identities (cpu.bvt_warp_ns): it is to, and the kernel has them and no cpu.idle.
 
-    One of the two is enough, and cpu.idle is the one whose effect is known. With group identities online work is given the one that
-    goes before all others, as Koordinator does, and groups and those in them are given the same.
+    One of the two is enough, and cpu.idle is the one whose effect is known.
     """
-    if not policy.idle or Knob.CPU_IDLE in machine.has or Knob.CPU_BVT not in machine.has:
+    return policy.idle and Knob.CPU_IDLE not in has and Knob.CPU_BVT in has
+
+
+def identity_knobs(policy: DesiredPolicy, machine: MachineFacts, path: str, identity: int) -> tuple[KnobWrite, ...]:
+    """The group's identity, where groups have one. Online work is given the one that goes before all others, as Koordinator does,
+    and groups of the tiers and those in them are given the same.
+    """
+    if not has_identities(policy, machine.has):
         return ()
     return (KnobWrite(path=path, knob=Knob.CPU_BVT, value=identity),)
 

@@ -14,6 +14,7 @@ from colo_executor.knobs import quota_us
 
 __all__ = [
     "PROTECTION",
+    "AttachedGroupValues",
     "UnmanagedGroup",
     "check_unmanaged",
     "unmanaged_knobs",
@@ -52,6 +53,15 @@ class UnmanagedGroup(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def protects(self, knob: Knob) -> int:
         """The bytes of that knob of PROTECTION that are kept."""
         return self.memory_min_bytes if knob is Knob.MEMORY_MIN else self.memory_low_bytes
+
+
+class AttachedGroupValues(UnmanagedGroup, frozen=True, kw_only=True):
+    """What is kept in a group that a replica is attached to.
+
+    `identity_least` is a floor of its group identity, where the kernel has such; 0 leaves it as it is.
+    """
+
+    identity_least: int = 0
 
 
 def check_unmanaged(groups: Iterable[UnmanagedGroup], own: str, field: str) -> None:
@@ -159,19 +169,28 @@ def unmanaged_knobs(each: UnmanagedGroup) -> frozenset[Knob]:
         found.add(Knob.MEMORY_LIMIT)
     if each.cpus and not each.clear_of_own_cpus:
         found.add(Knob.CPUSET_CPUS)
+    if _identity_least(each):
+        found.add(Knob.CPU_BVT)
     found |= {knob for knob in PROTECTION if each.protects(knob)}
     return frozenset(found)
 
 
 def unmanaged_values(
-    each: UnmanagedGroup, weight: int | None, period_us: int | None, protected: Mapping[Knob, int]
+    each: UnmanagedGroup,
+    weight: int | None,
+    period_us: int | None,
+    protected: Mapping[Knob, int],
+    identity: int | None = None,
 ) -> dict[Knob, int | str]:
     """The values that the group is to have. `weight` is what it has now, in the v1 scale; None: the kernel shows none, as of
-    `period_us`, the period of its quota. `protected` is the memory that was protected before colo changed it.
+    `period_us`, the period of its quota, and of its `identity`. `protected` is the memory that was protected before colo changed
+    it.
     """
     values: dict[Knob, int | str] = {}
     if each.weight_least and weight is not None and weight < each.weight_least:
         values[Knob.CPU_WEIGHT] = each.weight_least
+    if identity is not None and identity < (least := _identity_least(each)):
+        values[Knob.CPU_BVT] = least
     if each.cpu_most_mcpu:
         if period_us is not None:
             values[Knob.CPU_PERIOD] = PERIOD_US
@@ -185,3 +204,7 @@ def unmanaged_values(
             before = protected.get(knob, 0)
             values[knob] = before if before == UNLIMITED else max(before, asked)
     return values
+
+
+def _identity_least(each: UnmanagedGroup) -> int:
+    return each.identity_least if isinstance(each, AttachedGroupValues) else 0

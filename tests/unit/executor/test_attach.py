@@ -13,9 +13,10 @@ from colo_common.model.workload import AttachSpec, ResourceLimits, RunSpec
 from colo_executor.attach import AttachRefused, attach_refusal, attached_values, check_attachable
 from colo_executor.cgroup import CgroupError
 from colo_executor.desired import DesiredPolicy
+from colo_executor.knob_table import Knob
 from colo_executor.process.attach_group import path_of
 from colo_executor.process.systemd_units import SystemdUnits
-from colo_executor.unmanaged import UnmanagedGroup
+from colo_executor.unmanaged import AttachedGroupValues, UnmanagedGroup
 from tests.support.builders import a_placement
 
 ALLOWED = ("system.slice/*.service", "kubepods.slice/*/*pod*", "web")
@@ -80,12 +81,15 @@ def test_values_are_those_of_online_work_and_limits_only_where_the_job_has_some(
         a_placement(mcpu=2_000), qos=QosClass.LS, band=PriorityBand.PROD, memory_bytes=4 << 30, run=RunSpec()
     )
     own = replace(shared, qos=QosClass.LSE, cpus="0-1", run=RunSpec(limits=replace(limits, cpu_mcpu=2_000)))
-    low = UnmanagedGroup(group="web", weight_least=2_048, memory_low_bytes=2 << 30)
-    assert attached_values(policy, shared, "web", 2) == low
-    assert attached_values(policy, shared, "web", 1) == replace(low, memory_low_bytes=0)
-    limited = attached_values(policy, replace(shared, run=RunSpec(limits=limits)), "web", 2)
+    low = AttachedGroupValues(group="web", weight_least=2_048, memory_low_bytes=2 << 30)
+    assert attached_values(policy, shared, "web", 2, ()) == low
+    assert attached_values(policy, shared, "web", 1, ()) == replace(low, memory_low_bytes=0)
+    assert attached_values(policy, shared, "web", 2, (Knob.CPU_BVT,)) == replace(low, identity_least=2)
+    assert attached_values(policy, shared, "web", 2, (Knob.CPU_BVT, Knob.CPU_IDLE)) == low
+    limited = attached_values(policy, replace(shared, run=RunSpec(limits=limits)), "web", 2, ())
     assert limited == replace(low, cpu_most_mcpu=3_000, memory_most_bytes=8 << 30)
-    assert attached_values(policy, own, "web", 2) == replace(low, memory_most_bytes=8 << 30, memory_min_bytes=1 << 30)
+    owned = replace(low, memory_most_bytes=8 << 30, memory_min_bytes=1 << 30)
+    assert attached_values(policy, own, "web", 2, ()) == owned
 
 
 def test_a_unit_is_the_one_group_of_its_name_where_no_systemd_runs(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from colo_executor.process.attach_group import checked_path
 from colo_executor.process.attached_use import AttachedUse, attached_to
 from colo_executor.process.ending import RunningAttempt
 from colo_executor.process.found import first_process
+from colo_executor.process.group_identity import heeded_knobs
 from colo_executor.process.online import OnlineTier
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.tier import Tier
@@ -168,8 +169,10 @@ class AttachedTier:
         if running.attached is None:
             return
         self._runs[running.token] = running
-        path, version = running.attached.to.group, running.tree.version
-        self._unmanaged.attached[running.token] = attached_values(self._desired, running.placement, path, version)
+        path, version, machine = running.attached.to.group, running.tree.version, self._tier.machine
+        # That of an earlier executor is kept before the machine is prepared.
+        has = machine.has if machine is not None else heeded_knobs(self._tier.tree.has(), self._policy.proc_root)
+        self._unmanaged.attached[running.token] = attached_values(self._desired, running.placement, path, version, has)
 
     def _write(self, path: str) -> list[KnobValue]:
         """Write what is to be kept there. Raises CgroupError, CpusRefused or OSError when it cannot be had."""

@@ -294,7 +294,7 @@ class ObservingRuntime:
         top, _, group = path.partition("/")
         if not self._open(top).exists(group):
             raise AttachRefused(f"there is no control group {path} under the cpu controller of this node")
-        values = attached_values(self._policy.desired, placement, path, self._tree.version)
+        values = attached_values(self._policy.desired, placement, path, self._tree.version, self._machine().has)
         would = UnmanagedTier((values,), self._open).keep(observes=True)
         if would.failed:
             raise CgroupError("; ".join(would.failed))

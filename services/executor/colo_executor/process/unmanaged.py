@@ -30,6 +30,7 @@ __all__ = ["UnmanagedTier"]
 
 _READ: Final = (
     Knob.CPU_WEIGHT,
+    Knob.CPU_BVT,
     Knob.CPU_QUOTA,
     Knob.CPU_PERIOD,
     Knob.CPU_BURST,
@@ -191,13 +192,14 @@ class UnmanagedTier:
     ) -> tuple[tuple[KnobWrite, ...], dict[Knob, int | str], list[str]]:
         """The writes to the group's files, the values that systemd has to hand a controller down for, and what cannot be had."""
         have = values_of(tree, group, _READ)
-        weight, period_us = have.get(Knob.CPU_WEIGHT), have.get(Knob.CPU_PERIOD)
-        target = unmanaged_values(
-            each,
-            None if weight is None else int(weight),
-            None if period_us is None else int(period_us),
-            {knob: self._before(tree, group, knob, have[knob]) for knob in PROTECTION if knob in have},
+        weight, period_us, identity = (
+            None if (value := have.get(knob)) is None else int(value)
+            for knob in (Knob.CPU_WEIGHT, Knob.CPU_PERIOD, Knob.CPU_BVT)
         )
+        protected: dict[Knob, int] = {
+            knob: self._before(tree, group, knob, have[knob]) for knob in PROTECTION if knob in have
+        }
+        target = unmanaged_values(each, weight, period_us, protected, identity)
         lacking: list[str] = []
         only_unit: dict[Knob, int | str] = {}
         for knob, value in list(target.items()):
