@@ -170,6 +170,24 @@ async def test_shared_work_keeps_off_cpus_that_become_somebody_elses(
     assert service.values() == before
 
 
+async def test_a_tenant_whom_the_operator_does_not_name_gets_no_group_and_changes_nothing(
+    policy: ProcessPolicy, service: OtherService
+) -> None:
+    service.start()
+    before = service.values()
+    async with adopted(replace(policy, attach=(f"{TOP}/*=red|blue",))) as runtime:
+        refused = await runtime.launch(replace(placed(), tenant="green"), 1)
+        assert isinstance(refused, LaunchFailed)
+        assert refused.reason is Reason.RUNTIME_ABSENT
+        assert refused.detail == (
+            f"{service.path} may not be attached by tenant green: the operator of this node names others for it"
+            " (process_attach)"
+        )
+        assert service.values() == before
+        await start(runtime, replace(placed(), tenant="blue"))
+        assert service.values() != before
+
+
 async def test_a_stop_ends_the_processes_where_the_job_says_so(runtime: ProcessRuntime, service: OtherService) -> None:
     stubborn = service.start("trap '' TERM; while :; do sleep 0.05; done")
     await start(runtime, placed(kill_on_stop=True))

@@ -1,14 +1,15 @@
 """Which control groups of others a job may be attached to on this node, and what is kept there then. Pure rules.
 
-The operator lists them; by default there is none, because who submits a job must not get hold of any group of the node. Attached
-work has what online work has: at least the weight of its request, the identity of online work, protected memory, the CPUs of its
-class, and limits where the job has some. A value of the group that is better already stays.
+The operator lists them, and whose jobs may; by default there is none, because who submits a job must not get hold of any group of
+the node. Attached work has what online work has: at least the weight of its request, the identity of online work, protected memory,
+the CPUs of its class, and limits where the job has some. A value of the group that is better already stays.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.job_rules import check_name
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import Reason
 from colo_executor.desired import ONLINE_IDENTITY, DesiredPolicy, has_identities, most_mcpu
@@ -21,6 +22,7 @@ from colo_executor.unmanaged import AttachedGroupValues, UnmanagedGroup
 __all__ = ["AttachRefused", "attach_refusal", "attached_values", "check_attachable", "is_cleared_above", "is_own_group"]
 
 _PATTERNS_MOST: Final = 256
+_DEFAULT_TENANT: Final = "default"
 
 
 class AttachRefused(Exception):
@@ -29,14 +31,36 @@ class AttachRefused(Exception):
     reason: Final = Reason.RUNTIME_ABSENT
 
 
-def check_attachable(patterns: Sequence[str], own: str, field: str) -> None:
-    """Raise InvalidInput for the first pattern that breaks a rule. `own` begins the names of the executor's own groups."""
-    if len(patterns) > _PATTERNS_MOST:
-        raise InvalidInput(field, f"must be at most {_PATTERNS_MOST} groups or patterns", len(patterns))
-    for number, pattern in enumerate(patterns):
-        parts = check_group_pattern(pattern, f"{field}[{number}]")
+class _AttachRule(NamedTuple):
+    """An entry of the operator's list: which groups, by name or pattern, which tenants may attach; () stands for every tenant."""
+
+    pattern: str
+    tenants: tuple[str, ...]
+
+    def admits(self, tenant: str) -> bool:
+        """Whether jobs of the tenant may be attached to what the pattern stands for."""
+        return not self.tenants or (tenant or _DEFAULT_TENANT) in self.tenants
+
+
+def _rule_of(entry: str) -> _AttachRule:
+    """The rule of an entry: "GROUP", or "GROUP=TENANT|TENANT" for jobs of these tenants alone."""
+    pattern, equals, tenants = entry.partition("=")
+    return _AttachRule(pattern, tuple(each.strip() for each in tenants.split("|")) if equals else ())
+
+
+def check_attachable(entries: Sequence[str], own: str, field: str) -> None:
+    """Raise InvalidInput for the first entry that breaks a rule. `own` begins the names of the executor's own groups."""
+    if len(entries) > _PATTERNS_MOST:
+        raise InvalidInput(field, f"must be at most {_PATTERNS_MOST} groups or patterns", len(entries))
+    for number, entry in enumerate(entries):
+        where, rule = f"{field}[{number}]", _rule_of(entry)
+        parts = check_group_pattern(rule.pattern, where)
         if is_own_group(parts[0], own):
-            raise InvalidInput(f"{field}[{number}]", "must not be a group of the executor's own", pattern)
+            raise InvalidInput(where, "must not be a group of the executor's own", entry)
+        if "" in rule.tenants:
+            raise InvalidInput(where, 'must name a tenant behind "=" and each "|"; without "=" every tenant may', entry)
+        for tenant in rule.tenants:
+            check_name(tenant, where)
 
 
 def is_own_group(top: str, own: str) -> bool:
@@ -45,19 +69,30 @@ def is_own_group(top: str, own: str) -> bool:
 
 
 def attach_refusal(
-    path: str, allowed: Iterable[str], own: str, here: str, attached: Iterable[str], kept: Iterable[UnmanagedGroup]
+    path: str,
+    tenant: str,
+    allowed: Iterable[str],
+    own: str,
+    here: str,
+    attached: Iterable[str],
+    kept: Iterable[UnmanagedGroup],
 ) -> str:
-    """Why the group may not be attached, in one sentence; "" when it may.
+    """Why a job of the tenant may not be attached to the group, in one sentence; "" when it may.
 
-    `here` is the executor's own group ("" when it is the root), `attached` are the groups that others are attached to, `kept` those
-    whose CPUs the operator's policy keeps: fixed, or clear of own ones.
+    `allowed` are the entries of the operator's list, of which one that admits the tenant is enough. `here` is the executor's own
+    group ("" when it is the root), `attached` are the groups that others are attached to, `kept` those whose CPUs the operator's
+    policy keeps: fixed, or clear of own ones.
     """
     if is_own_group(path.partition("/")[0], own):
         return f"{path} is a group of the executor's own"
     if here and (_is_within(here, path) or _is_within(path, here)):
         return f"{path} contains the executor's own group, or lies in it"
-    if not any(_is_allowed(path, pattern) for pattern in allowed):
+    rules = [rule for rule in map(_rule_of, allowed) if _is_allowed(path, rule.pattern)]
+    if not rules:
         return f"{path} is none of the groups that the operator of this node lets jobs attach to (process_attach)"
+    if not any(rule.admits(tenant) for rule in rules):
+        who = tenant or _DEFAULT_TENANT
+        return f"{path} may not be attached by tenant {who}: the operator of this node names others for it (process_attach)"
     for other in attached:
         if _is_within(path, other) or _is_within(other, path):
             return f"{path} is the group {other}, which is attached already, or one within the other"

@@ -10,16 +10,25 @@ from msgspec.structs import replace
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.workload import AttachSpec, ResourceLimits, RunSpec
+from colo_common.runtime.settings import BadSettings, load
 from colo_executor.attach import AttachRefused, attach_refusal, attached_values, check_attachable
 from colo_executor.cgroup import CgroupError
 from colo_executor.desired import DesiredPolicy
 from colo_executor.knob_table import Knob
 from colo_executor.process.attach_group import path_of
 from colo_executor.process.systemd_units import SystemdUnits
+from colo_executor.settings import ExecutorSettings
 from colo_executor.unmanaged import AttachedGroupValues, UnmanagedGroup
 from tests.support.builders import a_placement
 
-ALLOWED = ("system.slice/*.service", "kubepods.slice/*/*pod*", "web")
+ALLOWED = (
+    "system.slice/*.service",
+    "kubepods.slice/*/*pod*",
+    "web",
+    "shared/*=red|blue",
+    "shared/one=green",
+    "lone=default",
+)
 KEPT = (
     UnmanagedGroup(group="system.slice/fixed.service", cpus="0-1"),
     UnmanagedGroup(group="system.slice/some*.service", cpus="0-1"),
@@ -50,9 +59,26 @@ REFUSALS = (
 @pytest.mark.parametrize(("path", "says"), REFUSALS, ids=[path or "the root" for path, _ in REFUSALS])
 def test_only_what_the_operator_lists_may_be_attached(path: str, says: str) -> None:
     here = "system.slice/colo-executor.service"
-    refusal = attach_refusal(path, ALLOWED, "colo", here, ("system.slice/db.service",), KEPT)
+    refusal = attach_refusal(path, "red", ALLOWED, "colo", here, ("system.slice/db.service",), KEPT)
     assert says in refusal
     assert bool(refusal) == bool(says)
+
+
+@pytest.mark.parametrize(
+    ("path", "tenants"),
+    [
+        ("web", {"red", "blue", "green", "default", ""}),
+        ("shared/two", {"red", "blue"}),
+        ("shared/one", {"red", "blue", "green"}),
+        ("lone", {"default", ""}),
+    ],
+)
+def test_a_group_is_for_every_tenant_or_for_those_that_its_entries_name(path: str, tenants: set[str]) -> None:
+    for tenant in ("red", "blue", "green", "default", ""):
+        refusal = attach_refusal(path, tenant, ALLOWED, "colo", "", (), ())
+        says = f"{path} may not be attached by tenant {tenant or 'default'}: "
+        assert bool(refusal) is (tenant not in tenants)
+        assert not refusal or (refusal.startswith(says) and "(process_attach)" in refusal)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +91,10 @@ def test_only_what_the_operator_lists_may_be_attached(path: str, says: str) -> N
         ("colo/batch", "must not be a group of the executor's own"),
         ("colo-online/*", "must not be a group of the executor's own"),
         ("", "must be names of letters"),
+        ("web=", 'must name a tenant behind "="'),
+        ("web=red|", 'must name a tenant behind "="'),
+        ("web=Red Team", "DNS-1123 label"),
+        ("=red", "must be names of letters"),
     ],
 )
 def test_a_bad_entry_of_the_list_is_named(pattern: str, rule: str) -> None:
@@ -72,6 +102,17 @@ def test_a_bad_entry_of_the_list_is_named(pattern: str, rule: str) -> None:
         check_attachable(("web", pattern), "colo", "process_attach")
     assert rule in str(error.value)
     check_attachable(ALLOWED, "colo", "process_attach")
+
+
+def test_the_list_is_given_in_one_variable_or_as_a_list(tmp_path: Path) -> None:
+    listed = ("system.slice/shop.service=red|blue", "web/*")
+    variable = {"COLO_EXECUTOR_PROCESS_ATTACH": ",".join(listed)}
+    assert load(ExecutorSettings, "executor", (), variable).process.attach == listed
+    file = tmp_path / "colo.yaml"
+    file.write_text("executor:\n  process_attach: [system.slice/shop.service=red|blue, web/*]\n")
+    assert load(ExecutorSettings, "executor", (), {}, file).process.attach == listed
+    with pytest.raises(BadSettings, match=r"process_attach\[0\]: must name a tenant"):
+        load(ExecutorSettings, "executor", (), {"COLO_EXECUTOR_PROCESS_ATTACH": "web="})
 
 
 def test_values_are_those_of_online_work_and_limits_only_where_the_job_has_some() -> None:

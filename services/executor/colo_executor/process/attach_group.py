@@ -36,7 +36,7 @@ def checked_path(
     path = path_of(attach, tree.hierarchy.mounts["cpu"], units, skips)
     here = group_of_this_process(policy.proc_root, "cpu" if tree.version == 1 else "")
     kept = [each for each in policy.unmanaged if each.cpus or each.clear_of_own_cpus]
-    if refusal := attach_refusal(path, policy.attach, own, here, attached, kept):
+    if refusal := attach_refusal(path, placement.tenant, policy.attach, own, here, attached, kept):
         raise AttachRefused(refusal)
     if placement.qos.has_own_cpus and (above := is_cleared_above(path, kept)):
         raise AttachRefused(f"{path} is in {above}, which process_unmanaged keeps off the CPUs of such work")

@@ -24,8 +24,8 @@ class ProcessPolicy(Struct, frozen=True, kw_only=True):
     `devices` "given": where the kernel can say so, a batch replica opens the devices that every program expects, those of the
     kinds that it was given, and `device_files` (patterns below /dev).
     `unmanaged` are groups that colo did not make and what the operator wants kept there, `attach` the groups, or patterns of them,
-    that jobs may be attached to. A launch that the kernel keeps waiting for
-    `launch_most_s` has failed.
+    that jobs may be attached to, each for every tenant or, as "GROUP=TENANT|TENANT", for these. A launch that the kernel keeps
+    waiting for `launch_most_s` has failed.
     """
 
     state_dir: str = "/var/lib/colo/executor"
