@@ -96,8 +96,8 @@ class GatewayCore:
         at_ms = self._arrived(event, now_ms)
         self.recent.add(event, at_ms)
         if isinstance(event, EnforcementChanged):
+            self.harm.shrunk(event, self.ceilings.get(event.node))
             _keep(self.ceilings, event.node, event)
-            self.harm.shrunk(event)
         elif isinstance(event, DriftCorrected | NodeRecovered):
             self.withheld.pop(event.node, None)
             if isinstance(event, NodeRecovered):

@@ -1,16 +1,18 @@
 """What online work felt in the last ten minutes, from the samples of the collectors: per node, and in spells."""
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from colo_common.events.enforcement import EnforcementChanged
+from colo_common.events.enforcement import EnforcementChanged, ZoneCeiling
 from colo_common.events.node import NodeUsageSampled
 from colo_common.model.online_harm import is_harmed
 from colo_common.model.slo import OnlineViolation, worst_online_violation
 
-__all__ = ["WINDOW_MS", "Harm", "NodeHarm", "NodeLatency", "Spell"]
+__all__ = ["WINDOW_MS", "Harm", "NodeHarm", "NodeLatency", "Spell", "ZoneFall"]
 
 WINDOW_MS: Final = 600_000
 _BUCKET_MS: Final = 30_000
@@ -28,11 +30,28 @@ class _Bucket(Struct, gc=False):
     unmeasured_ms: int = 0
 
 
-class Spell(Struct, kw_only=True, gc=False):
+class ZoneFall(Struct, frozen=True, kw_only=True, gc=False):
+    """How far the ceiling of batch work fell in one NUMA zone."""
+
+    zone: int
+    ceiling_before_mcpu: int
+    ceiling_mcpu: int
+
+
+class _Fall(Struct, frozen=True, kw_only=True):
+    """A fall of the ceiling of batch work: that of the node, those of zones, which may leave the node's as it is, or both."""
+
+    at_ms: int
+    ceiling_before_mcpu: int
+    ceiling_mcpu: int
+    zones: tuple[ZoneFall, ...]
+
+
+class Spell(Struct, kw_only=True):
     """An uninterrupted time in which online work of a node was harmed; `worst_pct` is the worst share of a sample that it waited.
 
-    `shrunk_at_ms` is when batch work was first shrunk because of it, from `ceiling_before_mcpu` to `ceiling_mcpu`, the lowest
-    ceiling within the spell; None: it was not shrunk.
+    `shrunk_at_ms` is when batch work was first shrunk because of it, on the node from `ceiling_before_mcpu` to `ceiling_mcpu`, the
+    lowest ceiling within the spell, which is no lower where its CPUs in `zones` alone became fewer; None: it was not shrunk.
     """
 
     node: str
@@ -42,6 +61,7 @@ class Spell(Struct, kw_only=True, gc=False):
     shrunk_at_ms: int | None = None
     ceiling_before_mcpu: int = 0
     ceiling_mcpu: int = 0
+    zones: tuple[ZoneFall, ...] = ()
 
     @property
     def length_ms(self) -> int:
@@ -70,8 +90,8 @@ class NodeLatency(Struct, frozen=True, kw_only=True, gc=False):
 class _Node(Struct, kw_only=True):
     buckets: deque[_Bucket] = field(default_factory=lambda: deque(maxlen=WINDOW_MS // _BUCKET_MS + 1))
     spell: Spell | None = None
-    # The newest fall of the ceiling, which may come before the sample that shows the harm.
-    fall: EnforcementChanged | None = None
+    # The newest fall of a ceiling, which may come before the sample that shows the harm.
+    fall: _Fall | None = None
     latency: NodeLatency | None = None
     boot_id: str = ""
     sample_seq: int = 0
@@ -120,14 +140,25 @@ class Harm:
             return
         node.spell = None
 
-    def shrunk(self, fact: EnforcementChanged) -> None:
-        """Take a change of a node's batch ceiling; only a fall belongs to a spell."""
+    def shrunk(self, fact: EnforcementChanged, before: EnforcementChanged | None) -> None:
+        """Take a change of a node's batch ceiling, or of its zones; only a fall belongs to a spell.
+
+        `before` is the fact before it, which says what the zones had; without one they had all of their CPUs.
+        """
         node = self._nodes.get(fact.node)
-        if node is None or fact.observed or fact.ceiling_mcpu >= fact.ceiling_before_mcpu:
+        if node is None or fact.observed:
             return
-        node.fall = fact
+        zones = _fallen(fact.zones, () if before is None else before.zones)
+        if fact.ceiling_mcpu >= fact.ceiling_before_mcpu and not zones:
+            return
+        node.fall = _Fall(
+            at_ms=fact.at_ms,
+            ceiling_before_mcpu=fact.ceiling_before_mcpu,
+            ceiling_mcpu=fact.ceiling_mcpu,
+            zones=zones,
+        )
         if node.spell is not None:
-            _note_fall(node.spell, fact)
+            _note_fall(node.spell, node.fall)
 
     def of_nodes(self, now_ms: int, node: str = "") -> list[NodeHarm]:
         """The nodes with samples in the window (or one of them), the most harmed first."""
@@ -177,8 +208,24 @@ class Harm:
         node.spell.worst_pct = max(node.spell.worst_pct, stall_us // (sample.interval_ms * 10))
 
 
-def _note_fall(spell: Spell, fact: EnforcementChanged) -> None:
+def _fallen(now: Sequence[ZoneCeiling], before: Sequence[ZoneCeiling]) -> tuple[ZoneFall, ...]:
+    """The zones with a lower ceiling than before; one that was not named then had all of its CPUs."""
+    was = {each.zone: each.ceiling_mcpu for each in before}
+    return tuple(
+        ZoneFall(zone=each.zone, ceiling_before_mcpu=before_mcpu, ceiling_mcpu=each.ceiling_mcpu)
+        for each in now
+        if each.ceiling_mcpu < (before_mcpu := was.get(each.zone, each.capacity_mcpu))
+    )
+
+
+def _note_fall(spell: Spell, fall: _Fall) -> None:
+    """Let the spell begin its fall with the first one, and reach as low as the lowest."""
     if spell.shrunk_at_ms is None:
-        spell.shrunk_at_ms, spell.ceiling_before_mcpu = fact.at_ms, fact.ceiling_before_mcpu
-        spell.ceiling_mcpu = fact.ceiling_mcpu
-    spell.ceiling_mcpu = min(spell.ceiling_mcpu, fact.ceiling_mcpu)
+        spell.shrunk_at_ms, spell.ceiling_before_mcpu = fall.at_ms, fall.ceiling_before_mcpu
+        spell.ceiling_mcpu = fall.ceiling_mcpu
+    spell.ceiling_mcpu = min(spell.ceiling_mcpu, fall.ceiling_mcpu)
+    zones = {each.zone: each for each in spell.zones}
+    for each in fall.zones:
+        first = zones.setdefault(each.zone, each)
+        zones[each.zone] = replace(first, ceiling_mcpu=min(first.ceiling_mcpu, each.ceiling_mcpu))
+    spell.zones = tuple(zones[zone] for zone in sorted(zones))

@@ -5,7 +5,7 @@ from msgspec import Struct
 from colo_common.model.duration import span_text
 from colo_common.model.online_harm import HARM_SENTENCE, STALL_BOUND_PCT
 from colo_common.model.quantity import cpu_text
-from colo_gateway.harm import WINDOW_MS, Harm, NodeHarm, NodeLatency, Spell
+from colo_gateway.harm import WINDOW_MS, Harm, NodeHarm, NodeLatency, Spell, ZoneFall
 
 __all__ = [
     "HarmOfNode",
@@ -33,7 +33,10 @@ class HarmOfNode(Struct, frozen=True, kw_only=True):
 
 
 class HarmSpell(Struct, frozen=True, kw_only=True):
-    """An uninterrupted time of harm on a node, and what batch work did then; `shrunk_in_ms` None: it was not shrunk."""
+    """An uninterrupted time of harm on a node, and what batch work did then; `shrunk_in_ms` None: it was not shrunk.
+
+    `zones` are the NUMA zones in which it was; the ceiling of the node may then be no lower than before.
+    """
 
     node: str
     from_ms: int
@@ -44,6 +47,7 @@ class HarmSpell(Struct, frozen=True, kw_only=True):
     ceiling_before_mcpu: int
     ceiling_mcpu: int
     sentence: str
+    zones: tuple[ZoneFall, ...] = ()
 
 
 class LatencyOfNode(Struct, frozen=True, kw_only=True):
@@ -217,7 +221,7 @@ def _spell(spell: Spell) -> HarmSpell:
     if shrunk_ms is None:
         batch = "batch work was not shrunk"
     else:
-        way = f"from {cpu_text(spell.ceiling_before_mcpu)} to {cpu_text(spell.ceiling_mcpu)} CPU"
+        way = _way(spell)
         when = f"{shrunk_ms} ms after its begin" if shrunk_ms >= 0 else f"{-shrunk_ms} ms before its sample began"
         batch = f"batch work was shrunk {way} {when}"
     return HarmSpell(
@@ -229,6 +233,17 @@ def _spell(spell: Spell) -> HarmSpell:
         shrunk_in_ms=shrunk_ms,
         ceiling_before_mcpu=spell.ceiling_before_mcpu,
         ceiling_mcpu=spell.ceiling_mcpu,
+        zones=spell.zones,
         sentence=f"{spell.node}: online work waited for up to {spell.worst_pct}% of the time, "
         f"for {span_text(spell.length_ms)}; {batch}",
     )
+
+
+def _way(spell: Spell) -> str:
+    """ "from 8 to 5 CPU, in zone 0 from 4 to 1 CPU"; "in zone 0 from 4 to 1 CPU" where the ceiling of the node did not fall."""
+    falls: list[Spell | ZoneFall] = [spell] if spell.ceiling_mcpu < spell.ceiling_before_mcpu else []
+    parts = []
+    for each in (*falls, *spell.zones):
+        where = f"in zone {each.zone} " if isinstance(each, ZoneFall) else ""
+        parts.append(f"{where}from {cpu_text(each.ceiling_before_mcpu)} to {cpu_text(each.ceiling_mcpu)} CPU")
+    return ", ".join(parts)
