@@ -238,8 +238,10 @@ class Conversation:
         )
 
     def _lease(self, args: Args) -> LeaseRenewed:
-        args.only("ms")
-        return LeaseRenewed(node=NODE, sample_seq=1, batch_cpu_mcpu=0, lease_ms=args.number("ms", 15_000))
+        args.only("ms", "fence")
+        return LeaseRenewed(
+            node=NODE, sample_seq=1, batch_cpu_mcpu=0, lease_ms=args.number("ms", 15_000), fence=args.number("fence", 0)
+        )
 
     def _launched(self, args: Args) -> ReplicaLaunched:
         args.only("attempt", "pid", "group")

@@ -26,6 +26,26 @@ def test_a_lower_fence_of_the_same_node_is_refused_whenever_it_comes() -> None:
     assert not fences.admits("n1", 7, 4)
 
 
+def test_a_fence_of_the_future_silences_nobody_whichever_comes_first() -> None:
+    now_ms, day_ms = 1_800_000_000_000, 24 * 60 * MINUTE_MS
+    true, forged = now_ms - 30 * day_ms, now_ms + day_ms + 1
+    fences = ReceivedFences()
+    assert fences.admits("n1", forged, now_ms)
+    assert fences.admits("n1", true, now_ms)
+    assert not fences.admits("n1", forged, now_ms)
+    assert fences.admits("n1", true, now_ms + 1_000)
+    # Within a day it may be true: the clocks of two machines differ.
+    assert fences.admits("n1", forged, now_ms + 2_000)
+    assert not fences.admits("n1", true, now_ms + 3_000)
+
+
+def test_on_a_machine_whose_clock_is_years_behind_fences_count_as_ever() -> None:
+    fences = ReceivedFences()
+    assert fences.admits("n1", 1_800_000_000_000, 1)
+    assert fences.admits("n1", 1_800_000_000_500, 2)
+    assert not fences.admits("n1", 1_800_000_000_000, 3)
+
+
 def test_who_is_alone_by_its_settings_is_heard_and_outranks_nobody() -> None:
     fences = ReceivedFences()
     assert fences.admits("n1", 7, 0)
