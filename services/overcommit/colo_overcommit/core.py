@@ -268,7 +268,7 @@ class OvercommitCore:
         """A sample of the node arrived: nobody's silence is counted from before."""
         known.watched_ms = self.guard.watched_ms(now_ms)
         self._watch.sampled(node, known.watched_ms)
-        self.guard.withheld.discard(node)
+        self.guard.received(node)
 
     def _compute(self, known: KnownNode, sample: NodeUsageSampled, now_ms: int) -> tuple[ZoneInputs, ...]:
         """Learn from the sample, which arrived at `now_ms`, and return the terms that follow from it."""
@@ -419,15 +419,18 @@ class OvercommitCore:
         return None
 
     def _take_freshness(self, event: FreshnessChanged, now_ms: int) -> None:
-        """Take over the state of a node that another instance, or an earlier start, published."""
-        known = self._published_of(event, now_ms)
+        """Take over the state of a node that another instance, or an earlier start, published; of an own node that it was lost."""
+        is_lost = event.freshness is Freshness.LOST
+        known = self._known(event.node) if is_lost and not self.partitions.count else self._published_of(event, now_ms)
         if known is None or (self.partitions.owns(event.node) and known.sample is not None):
             return
+        if is_lost and known.freshness not in (Freshness.UNKNOWN, Freshness.LOST):
+            self.guard.lost_elsewhere(event.node, now_ms)
         known.freshness = event.freshness
         if event.freshness is Freshness.FRESH:
             # It warmed up already, whoever received its samples then.
             known.samples = max(known.samples, self.policy.freshness.warm_samples)
-        elif event.freshness is Freshness.LOST:
+        elif is_lost:
             known.samples = 0
             self._watch.departed(event.node, self.guard.watched_ms(now_ms))
         if event.freshness in (Freshness.STALE, Freshness.LOST) and known.promises is not None:
@@ -621,15 +624,19 @@ class OvercommitCore:
             and self.partitions.owns(node)
             and self.nodes[node].freshness is not Freshness.LOST
         ]
-        silent_ms = {node: known.watched_ms for node, known in self.nodes.items()} if losing else {}
-        waiting = self.guard.given_more_time(losing, silent_ms, self.policy.freshness, watched_ms)
+        if not losing:
+            return due
+        last_ms = {
+            node: known.watched_ms
+            for node, known in self.nodes.items()
+            if known.watched_ms is not None and known.freshness is not Freshness.LOST
+        }
+        waiting = self.guard.given_more_time(losing, last_ms, self.policy.freshness, watched_ms)
+        losing = [node for node in losing if node not in waiting]
+        if losing and not self.guard.may_lose(losing, last_ms, self.policy.freshness.stale_after_ms, now_ms):
+            waiting.update(losing)
         for node in waiting:
             self._watch.withhold(node, watched_ms)
-        losing = [node for node in losing if node not in waiting]
-        if losing and not self.guard.may_lose(losing, len(self.own_nodes()), now_ms):
-            for node in losing:
-                self._watch.withhold(node, watched_ms)
-            waiting |= self.guard.withheld
         return [node for node in due if node not in waiting]
 
     def _listed(self, event: HoldsListed, now_ms: int) -> None:

@@ -41,6 +41,8 @@ HEARS: Final = (
     Subscription(type=RestrictionsChanged, durable=False, replay=True),
     Subscription(type=PolicyChanged, durable=False, replay=True),
     Subscription(type=ExternalCapacityChanged, durable=False, replay=True),
+    # A node that was lost before this start is not one more that falls silent.
+    Subscription(type=FreshnessChanged, durable=False, replay=True, may_wait_ms=_WAIT_MS),
 )
 #: With risk control also how long evictions take, and the margins that the instance before this one published last.
 HEARS_RISK: Final = (
@@ -53,7 +55,6 @@ HEARS_RISK: Final = (
 HEARS_SHARED: Final = (
     Subscription(type=NodeUsageSampled, may_wait_ms=_WAIT_MS, undecoded=True),
     Subscription(type=AllocatableChanged, durable=False, replay=True, may_wait_ms=_WAIT_MS),
-    Subscription(type=FreshnessChanged, durable=False, replay=True, may_wait_ms=_WAIT_MS),
 )
 ANSWERS: Final = (
     ListNodes,

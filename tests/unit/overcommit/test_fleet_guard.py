@@ -10,6 +10,7 @@ from colo_common.events.effects import Effect, Publish, Wake
 from colo_common.events.node import AllocatableChanged, FreshnessChanged
 from colo_common.events.requests import HoldEntry, HoldsListed
 from colo_common.model.freshness import Freshness
+from colo_common.model.partition import PartitionsHeld
 from colo_common.model.placement import ZoneShare
 from colo_overcommit.core import Event, OvercommitCore
 from colo_overcommit.fleet_guard import BusReachable, GuardPolicy
@@ -22,13 +23,18 @@ HOUR_MS = 3_600_000
 class Fleet:
     """Nodes that send a sample a second, and a core that is woken when it asked for it."""
 
-    def __init__(self, count: int, *, needs_holds: bool = False) -> None:
-        self.core = OvercommitCore(OvercommitPolicy(), guard=GuardPolicy(needs_holds=needs_holds))
+    def __init__(self, count: int, *, needs_holds: bool = False, partitions: int = 0) -> None:
+        self.core = OvercommitCore(
+            OvercommitPolicy(), guard=GuardPolicy(needs_holds=needs_holds), partitions=partitions
+        )
         self.names = [f"n{number}" for number in range(count)]
         self.now_ms = 1_000_000
         self.seq = 0
         self.effects: list[Effect] = []
-        for name in self.names:
+        self.join(self.names)
+
+    def join(self, names: Sequence[str]) -> None:
+        for name in names:
             self.handle(a_node(name))
 
     def handle(self, event: Event) -> None:
@@ -90,7 +96,7 @@ def test_many_nodes_that_fall_silent_together_are_one_alarm_and_none_is_lost() -
     fleet.live(300, silent=fleet.names[:8])
     assert fleet.lost() == []
     assert fleet.states() == {Freshness.FRESH, Freshness.STALE}
-    assert fleet.core.guard.problem().startswith("8 nodes fell silent together, more than 33 % of the fleet")
+    assert fleet.core.guard.problem().startswith("8 of 12 nodes are silent, too many at once: none is declared lost")
     fleet.live(5)
     assert fleet.core.guard.problem() == ""
     assert fleet.states() == {Freshness.FRESH}
@@ -99,6 +105,92 @@ def test_many_nodes_that_fall_silent_together_are_one_alarm_and_none_is_lost() -
     fleet.live(30, silent=fleet.names[:2])
     assert sorted(fleet.lost()) == ["n0", "n1"]
     assert fleet.core.guard.problem() == ""
+
+
+@pytest.mark.parametrize(
+    ("count", "silent", "lost"),
+    [
+        (1, 1, 0),
+        (2, 1, 1),
+        (2, 2, 0),
+        (3, 1, 1),
+        (3, 2, 0),
+        (3, 3, 0),
+        (4, 2, 2),
+        (4, 4, 0),
+        (5, 2, 2),
+        (5, 3, 0),
+        (5, 5, 0),
+        (9, 5, 0),
+        (10, 5, 5),
+        (10, 6, 0),
+        (12, 8, 0),
+        (30, 9, 9),
+        (30, 10, 0),
+    ],
+)
+def test_of_few_nodes_half_may_be_lost_at_once_and_of_many_a_third(count: int, silent: int, lost: int) -> None:
+    fleet = Fleet(count)
+    fleet.live(5)
+    # Not at one moment: what silences a fleet may take some seconds.
+    for number in range(silent):
+        fleet.live(4, silent=fleet.names[: number + 1])
+    fleet.live(300, silent=fleet.names[:silent])
+    assert sorted(fleet.lost()) == sorted(fleet.names[:lost])
+    is_alarm = fleet.core.guard.problem().startswith(f"{silent} of {count} nodes are silent")
+    assert is_alarm is (lost < silent)
+
+
+def test_two_instances_with_half_of_the_nodes_each_count_all_of_them() -> None:
+    fleets = [Fleet(10, partitions=2) for _ in range(2)]
+    for partition, fleet in enumerate(fleets):
+        fleet.handle(PartitionsHeld(fences=((partition, 1),)))
+        fleet.live(5)
+        fleet.live(300, silent=fleet.names)
+        assert 0 < len(fleet.core.own_nodes()) < 10
+        assert fleet.lost() == []
+        assert fleet.core.guard.problem().startswith("10 of 10 nodes are silent")
+    # What one instance declares lost is no more to be lost by the other within the minute.
+    first, second = fleets
+    first.live(70, silent=[*first.core.own_nodes()][:3])
+    own = [*second.core.own_nodes()][:3]
+    second.live(40, silent=first.lost())
+    second.live(30, silent=[*first.lost(), *own])
+    for effect in first.effects:
+        if isinstance(effect, Publish) and isinstance(effect.fact, FreshnessChanged):
+            second.handle(effect.fact)
+    second.live(40, silent=[*first.lost(), *own])
+    assert (len(first.lost()), second.lost()) == (3, [])
+    second.live(60, silent=[*first.lost(), *own])
+    assert sorted(second.lost()) == sorted(own)
+
+
+def test_an_only_node_is_lost_when_another_one_came_in_its_place() -> None:
+    fleet = Fleet(1)
+    fleet.live(5)
+    fleet.live(120, silent=["n0"])
+    assert fleet.lost() == []
+    fleet.names.append("n1")
+    fleet.join(["n1"])
+    fleet.live(20, silent=["n0"])
+    assert fleet.lost() == ["n0"]
+    assert fleet.core.guard.problem() == ""
+
+
+def test_nodes_that_were_lost_before_the_start_do_not_fall_silent_again() -> None:
+    fleet = Fleet(3)
+    for name in ("n0", "n1"):
+        fleet.handle(
+            FreshnessChanged(node=name, freshness=Freshness.LOST, previous=Freshness.STALE, sample_seq=1, age_ms=1)
+        )
+    fleet.live(300, silent=["n0", "n1"])
+    assert fleet.core.guard.problem() == ""
+    assert fleet.states() == {Freshness.LOST, Freshness.FRESH}
+    # Of what is left none goes, because it is all.
+    fleet.live(120, silent=fleet.names)
+    assert fleet.lost() == []
+    fleet.live(5)
+    assert fleet.states() == {Freshness.FRESH}
 
 
 def test_nodes_that_fall_silent_at_one_moment_have_twice_the_time() -> None:
