@@ -43,6 +43,12 @@ class Client:
         self.api = (api or os.environ.get("COLO_API") or DEFAULT_API).rstrip("/")
         if not self.api.startswith(("http://", "https://")):
             raise Failure(f"api: must begin with http:// or https:// (got {json.dumps(self.api)})", 2)
+        try:
+            is_address = bool(urllib.parse.urlsplit(self.api).hostname) and urllib.parse.urlsplit(self.api).port != 0
+        except ValueError:
+            is_address = False
+        if not is_address:
+            raise Failure(f"api: must be an address such as {DEFAULT_API} (got {json.dumps(self.api)})", 2)
         self._retry_for_s = retry_for_s
         self._headers = {"Authorization": f"Bearer {token}"} if (token := own_token()) else {}
         self._tls = _tls_of(os.environ.get("COLO_CA", "")) if self.api.startswith("https://") else None

@@ -22,9 +22,15 @@ def cluster_checks(settings: Sequence[str], monitors: Sequence[str], output: For
     common = admin_settings(settings)
 
     async def look() -> list[ServerCheck]:
+        # All that may be refused comes before the first of the two is made, which nobody would await.
+        nats, wish, redis, replicas = (
+            nats_access_of(common),
+            stream_wish_of(common),
+            redis_access_of(common),
+            redis_replicas_of(common),
+        )
         of_nats, of_redis = await asyncio.gather(
-            check_nats(nats_access_of(common), stream_wish_of(common), monitors),
-            check_redis(redis_access_of(common), min_replicas=redis_replicas_of(common)),
+            check_nats(nats, wish, monitors), check_redis(redis, min_replicas=replicas)
         )
         return [*of_nats, *of_redis]
 

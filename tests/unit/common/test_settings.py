@@ -94,7 +94,7 @@ def test_a_word_that_yaml_takes_for_a_truth_is_the_word(tmp_path: Path, word: st
     path.write_text(f"guard: {word}\n")
     assert loaded(file=path).guard == "off"
     path.write_text("guard: on\n")
-    with pytest.raises(BadSettings, match="guard: Expected `str`, got `bool`"):
+    with pytest.raises(BadSettings, match="guard: must be one of off, some"):
         loaded(file=path)
 
 
@@ -145,7 +145,7 @@ def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
         '--ratio: Expected `float`, got `str` (got "much")',
         "--nats: there is no such setting",
         "word: flags look like",
-        "--mode: Invalid enum value 'z'",
+        "--mode: must be one of ",
         "--limit: needs a value",
         "COLO_HTTP_PORT: Expected `int`, got `str`",
         "COLO_SCHEDULER_MARGIN: there is no such setting",

@@ -42,8 +42,8 @@ class NatsAccess(TlsFiles, frozen=True, kw_only=True):
         for part in filter(None, (each.strip() for each in self.url.split(","))):
             scheme = found[0].partition("://")[0] if found else "nats"
             address = part if "://" in part else f"{scheme}://{part}"
-            split = urlsplit(address)
             try:
+                split = urlsplit(address)
                 is_address = (
                     split.scheme in _SCHEMES and bool(split.hostname) and (split.port is None or split.port > 0)
                 )

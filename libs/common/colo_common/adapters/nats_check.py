@@ -1,6 +1,7 @@
 """Whether a NATS keeps what it acknowledges: JetStream, streams and their replicas, room, message limit, syncs to disk, clocks."""
 
 import asyncio
+import http.client
 import json
 import time
 import urllib.request
@@ -22,6 +23,7 @@ _MESSAGE_BYTES: Final = 1 << 20
 _CLOCK_MOST_S: Final = 1.0
 _MONITOR_S: Final = 10.0
 _SYNC_MOST_NS: Final = 10 * 1_000_000_000
+_NO_MONITOR_PORT: Final = "is no monitoring port of a NATS server, such as http://host:8222"
 _NO_MONITOR: Final = "nobody was asked: --monitor http://host:8222 names the monitoring ports"
 
 
@@ -81,13 +83,16 @@ def _monitored(url: str, replicas: int) -> list[ServerCheck]:
         found = _read(f"{url}/varz")
         middle_s = (before_s + time.time()) / 2
         config = _read(f"{url}/jsz?config=true").get("config") or {}
-    except (OSError, ValueError) as error:
+        name = str(found.get("server_name", url))
+        offset_s = datetime.fromisoformat(str(found["now"])[:26].rstrip("Z") + "+00:00").timestamp() - middle_s
+        sync = _sync(name, config, replicas)
+    except OSError as error:
         return [ServerCheck(name="nats-sync", ok=None, detail=f"{url}: {error}")]
-    name = str(found.get("server_name", url))
-    offset_s = datetime.fromisoformat(str(found["now"])[:26].rstrip("Z") + "+00:00").timestamp() - middle_s
+    except (ValueError, KeyError, AttributeError, TypeError, http.client.HTTPException):
+        return [ServerCheck(name="nats-sync", ok=None, detail=f"{url} {_NO_MONITOR_PORT}")]
     is_near = abs(offset_s) <= _CLOCK_MOST_S
     return [
-        _sync(name, config, replicas),
+        sync,
         ServerCheck(
             name="nats-clock",
             ok=is_near,

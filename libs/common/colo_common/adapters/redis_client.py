@@ -104,7 +104,9 @@ def _sentinel_pool(access: RedisAccess, address: SentinelAddress, options: dict[
 
 def redis_error(error: BaseException, doing: str) -> PortError:
     """Refused where the server said no (out of memory, no rights, a failed snapshot), else Unavailable."""
-    sentence = f"{doing}: {str(error) or type(error).__name__}"
+    # What each sentinel answered follows as the library's own text of objects.
+    first, _, _ = str(error).partition(" : <")
+    sentence = f"{doing}: {first or type(error).__name__}"
     if isinstance(error, redis.exceptions.ReadOnlyError) or str(error).startswith(_NOT_NOW):
         return Unavailable(sentence)
     if isinstance(error, redis.exceptions.ResponseError) and not isinstance(error, redis.exceptions.BusyLoadingError):

@@ -281,7 +281,7 @@ class _Reader:
         try:
             self._values[key] = msgspec.convert(_as_word(value, kind), kind, strict=strict)
         except msgspec.ValidationError as error:
-            self.problems.append(f"{where}: {error} (got {shown(value)})")
+            self.problems.append(f"{where}: {_rule_of(kind) or error} (got {shown(value)})")
 
     def _is_ours(self, key: str) -> bool:
         name = key.replace("-", "_")
@@ -290,6 +290,12 @@ class _Reader:
     def _hint(self, key: str) -> str:
         near = nearest(key, self._fields)
         return f"; did you mean {near}?" if near else ""
+
+
+def _rule_of(kind: Any) -> str:
+    """What a value of a kind with few values must be; "" of any other kind."""
+    values = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
+    return f"must be one of {', '.join(str(value) for value in values)}" if values else ""
 
 
 def _construct(settings: type[Settings], values: Mapping[str, Any]) -> Settings:
