@@ -46,7 +46,8 @@ class RowGateway(ABC, Generic[CoreT, FactT, ReplyT]):
         self.store = store
         self.sent: list[FactT] = []
         self.replies: list[Struct] = []
-        self.now_ms = 1_000
+        # So early that the revisions, which are times, count from 1.
+        self.now_ms = 1
         self._fact, self._reply, self._reads = fact, reply, reads
         for event in known:
             self.tell(event)

@@ -11,6 +11,8 @@ from colo_common.events.requests import Refusal
 from colo_common.model.colocation_policy import ColocationPolicy, PolicyValues
 from colo_gateway.policy.core import ROW_ID, ROW_KIND, PolicyCore, ReadPolicy
 from colo_gateway.policy.shell import read_policy
+from colo_overcommit.followed_policy import FollowedPolicy
+from colo_overcommit.policy import OvercommitPolicy
 from tests.support.row_gateways import RowGateway
 
 
@@ -85,13 +87,13 @@ def test_a_document_that_the_store_may_refuse_is_not_published_behind_an_older_o
     one.ask(pct(70))
     # The second gateway has two changes under way to the store, which has the first one's row by now and will refuse them.
     for value in (60, 50):
-        assert two.core.handle(RequestReceived(request="r", body=pct(value)), 1_000)
+        assert two.core.handle(RequestReceived(request="r", body=pct(value)), 1)
     assert two.core.row.current.revision == 2
     two.tell(one.sent[0])
     assert two.sent == []
     # Both are decided again on top of it, and every revision that a reader gets is of one document.
     for expected in (0, 1):
-        two.core.handle(Conflict(kind=ROW_KIND, id=ROW_ID, expected=expected, found=1), 1_000)
+        two.core.handle(Conflict(kind=ROW_KIND, id=ROW_ID, expected=expected, found=1), 1)
     two.load()
     assert [(fact.revision, fact.policy.defaults.cpu_reclaim_pct) for fact in two.sent] == [(2, 60), (3, 50)]
     assert in_force(two.ask(GetPolicy())) == (3, 50, False)
@@ -105,3 +107,17 @@ def test_a_store_that_lost_the_document_gets_it_back_from_the_bus() -> None:
     after.tell(before.sent[0])
     assert in_force(after.ask(GetPolicy())) == (1, 70, False)
     assert in_force(Gateway(empty).ask(GetPolicy())) == (1, 70, False)
+
+
+def test_who_follows_the_document_of_an_installation_that_is_gone_follows_the_first_one_of_the_new() -> None:
+    followed = FollowedPolicy(OvercommitPolicy())
+    assert followed.take(PolicyChanged(revision=57, policy=ColocationPolicy()))
+    gateway = Gateway(MemoryStore())
+    gateway.now_ms = 1_000
+    gateway.ask(pct(70))
+    assert followed.take(gateway.sent[-1])
+    # The one before is taken back by default, whatever its number was.
+    gateway.now_ms = 2_000
+    gateway.ask(pct(60))
+    assert in_force(gateway.ask(RollbackPolicy())) == (2_001, 70, True)
+    assert [(fact.revision, fact.rolled_back_to) for fact in gateway.sent] == [(1_000, 0), (2_000, 0), (2_001, 1_000)]

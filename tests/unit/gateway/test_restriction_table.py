@@ -37,6 +37,7 @@ from tests.support.builders import a_node
 from tests.support.row_gateways import RowGateway
 
 NODES = ("n1", "n2", "n3")
+QUIESCE = Restriction(kind=RestrictionKind.QUIESCE, scope=RestrictionScope.FLEET, by="ana")
 
 
 class Gateway(RowGateway[RestrictionCore, RestrictionsChanged, RestrictionList]):
@@ -60,6 +61,11 @@ class Gateway(RowGateway[RestrictionCore, RestrictionsChanged, RestrictionList])
 def a_cordon(node: str, by: str = "ana", for_ms: int | None = None) -> SetRestriction:
     restriction = Restriction(kind=RestrictionKind.CORDON, scope=RestrictionScope.NODE, target=node, by=by)
     return SetRestriction(restriction=restriction, for_ms=for_ms)
+
+
+def lift_of(kind: RestrictionKind, node: str = "") -> LiftRestrictions:
+    scope = RestrictionScope.NODE if node else RestrictionScope.FLEET
+    return LiftRestrictions(kinds=(kind,), scope=scope, target=node)
 
 
 def targets(reply: RestrictionList | Refusal) -> list[str]:
@@ -89,9 +95,8 @@ def test_the_same_again_changes_nothing() -> None:
     gateway.now_ms = 5_000
     again = gateway.ask(a_cordon("n1"))
     assert isinstance(again, RestrictionList)
-    assert (again.revision, again.changes, again.restrictions[0].since_ms) == (1, (), 1_000)
-    lift = LiftRestrictions(kinds=(RestrictionKind.CORDON,), scope=RestrictionScope.NODE, target="n2")
-    assert gateway.ask(lift).changes == ()  # type: ignore[union-attr]
+    assert (again.revision, again.changes, again.restrictions[0].since_ms) == (1, (), 1)
+    assert gateway.ask(lift_of(RestrictionKind.CORDON, "n2")).changes == ()  # type: ignore[union-attr]
     assert len(gateway.sent) == 1
 
 
@@ -113,13 +118,13 @@ def test_a_table_that_the_store_may_refuse_is_not_published_behind_an_older_one(
     one.ask(a_cordon("n1"))
     # The second gateway has two changes under way to the store, which has the first one's row by now and will refuse them.
     for node in ("n2", "n3"):
-        assert two.core.handle(RequestReceived(request="r", body=a_cordon(node)), 1_000)
+        assert two.core.handle(RequestReceived(request="r", body=a_cordon(node)), 1)
     assert two.core.row.revision == 2
     two.tell(one.sent[0])
     assert two.sent == []
     # Both are decided again on top of it, and every revision that a reader gets is of one table.
     for expected in (0, 1):
-        two.core.handle(Conflict(kind=ROW_KIND, id=ROW_ID, expected=expected, found=1), 1_000)
+        two.core.handle(Conflict(kind=ROW_KIND, id=ROW_ID, expected=expected, found=1), 1)
     two.load()
     assert [(fact.revision, len(fact.restrictions)) for fact in two.sent] == [(2, 2), (3, 3)]
     assert targets(two.ask(ListRestrictions())) == ["n1", "n2", "n3"]
@@ -131,7 +136,7 @@ def test_after_any_order_of_arrival_the_last_table_on_the_bus_is_the_newest() ->
         gateways = [Gateway(store), Gateway(store)]
         for number, node in enumerate(("n1", "n2", "n3")):
             gateways[number % 2].ask(a_cordon(node))
-        gateways[0].ask(LiftRestrictions(kinds=(RestrictionKind.CORDON,), scope=RestrictionScope.NODE, target="n1"))
+        gateways[0].ask(lift_of(RestrictionKind.CORDON, "n1"))
         by_revision = {fact.revision: fact for gateway in gateways for fact in gateway.sent}
         assert sorted(by_revision) == [1, 2, 3, 4]
         bus = [by_revision[number + 1] for number in order]
@@ -160,11 +165,30 @@ def test_a_store_that_lost_the_table_gets_it_back_from_the_bus() -> None:
     assert targets(Gateway(after.store).ask(a_cordon("n3"))) == ["n1", "n2", "n3"]
 
 
+@pytest.mark.parametrize("asked", [SetRestriction(restriction=QUIESCE), lift_of(RestrictionKind.QUIESCE)])
+@pytest.mark.parametrize("kept", [(), (QUIESCE,)], ids=["nothing", "quiesced"])
+def test_a_node_that_has_the_table_of_an_installation_that_is_gone_follows_the_new_one(
+    kept: tuple[Restriction, ...], asked: SetRestriction | LiftRestrictions
+) -> None:
+    node = Restrictions()
+    node.take(57, kept, 0)
+    gateway = Gateway(MemoryStore())
+    gateway.now_ms = 1_000
+    gateway.ask(asked)
+    (table,) = gateway.sent
+    assert node.take(table.revision, table.restrictions, 1_000)
+    assert (node.quiesce is not None) == isinstance(asked, SetRestriction)
+    # The clock of a gateway that was set back does not bring the numbers down.
+    gateway.now_ms = 500
+    gateway.ask(a_cordon("n1"))
+    assert gateway.sent[-1].revision == table.revision + 1
+
+
 def test_a_restriction_with_an_end_is_over_by_itself_and_leaves_a_line() -> None:
     gateway = Gateway(MemoryStore())
     gateway.ask(a_cordon("n1", for_ms=500))
-    assert gateway.core.deadline_ms() == 1_500
-    gateway.now_ms = 1_500
+    assert gateway.core.deadline_ms() == 501
+    gateway.now_ms = 501
     gateway.tell(Wake())
     listed = gateway.ask(ListRestrictions())
     assert isinstance(listed, RestrictionList)
@@ -208,12 +232,11 @@ def test_a_table_never_becomes_too_long_for_a_message() -> None:
 
 def test_a_quiesce_counts_who_has_followed_it() -> None:
     gateway = Gateway(MemoryStore())
-    quiesce = Restriction(kind=RestrictionKind.QUIESCE, scope=RestrictionScope.FLEET, by="ana")
-    answer = gateway.ask(SetRestriction(restriction=quiesce))
+    answer = gateway.ask(SetRestriction(restriction=QUIESCE))
     assert isinstance(answer, RestrictionList)
     assert answer.quiesce is not None
     assert (answer.quiesce.nodes, answer.quiesce.confirmed, answer.quiesce.missing) == (3, 0, NODES)
-    gateway.tell(RestrictionsChanged(revision=1, restrictions=(quiesce,), sent_us=10_000))
+    gateway.tell(RestrictionsChanged(revision=1, restrictions=(QUIESCE,), sent_us=10_000))
     for name, sent_us in (("n1", 15_000), ("n2", 52_000)):
         gateway.tell(RestrictionsApplied(node=name, revision=1, suspended=2, sent_us=sent_us))
     listed = gateway.ask(ListRestrictions())
@@ -256,8 +279,7 @@ def test_who_is_asked_to_follow_a_quiesce_is_said_by_the_newest_holder_of_the_no
             node="n1", freshness=freshness, previous=previous, sample_seq=1, age_ms=0, fence=fence, boot_id="x", at_ms=1
         )
 
-    quiesce = Restriction(kind=RestrictionKind.QUIESCE, scope=RestrictionScope.FLEET, by="ana")
-    gateway.ask(SetRestriction(restriction=quiesce))
+    gateway.ask(SetRestriction(restriction=QUIESCE))
     asked = []
     for published in (
         freshness_published(Freshness.FRESH, 7),

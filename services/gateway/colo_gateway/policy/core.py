@@ -16,6 +16,7 @@ from colo_common.model.colocation_policy import ColocationPolicy
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.restriction import BY_MOST, REASON_MOST
 from colo_gateway.pending_requests import PendingRequests
+from colo_gateway.revisions import next_revision
 
 __all__ = ["ROW_ID", "ROW_KIND", "ReadPolicy", "PolicyCore", "PolicyLoaded", "PolicyRow"]
 
@@ -131,7 +132,7 @@ class PolicyCore:
         if asked.policy == current.policy:
             return None
         return PolicyRevision(
-            revision=current.revision + 1,
+            revision=next_revision(current.revision, now_ms),
             at_ms=now_ms,
             policy=asked.policy,
             form=asked.form,
@@ -144,10 +145,9 @@ class PolicyCore:
         current = self.row.current
         if current.revision == 0:
             raise InvalidInput("revision", "no policy was applied yet", asked.revision)
-        wanted = current.revision - 1 if asked.revision is None else asked.revision
-        kept = {each.revision: each for each in self.row.history}
-        if len(self.row.history) < HISTORY_MOST:
-            kept[0] = _NONE
+        history = (*self.row.history, _NONE) if len(self.row.history) < HISTORY_MOST else self.row.history
+        wanted = history[1].revision if asked.revision is None else asked.revision
+        kept = {each.revision: each for each in history}
         if wanted not in kept:
             rule = f"is not kept; kept are {', '.join(map(str, sorted(kept)))}"
             raise InvalidInput("revision", rule, wanted)
@@ -155,7 +155,7 @@ class PolicyCore:
         if old.policy == current.policy:
             return None
         return PolicyRevision(
-            revision=current.revision + 1,
+            revision=next_revision(current.revision, now_ms),
             at_ms=now_ms,
             policy=old.policy,
             form=old.form,

@@ -36,6 +36,7 @@ from colo_common.model.restriction import (
 from colo_gateway.pending_requests import PendingRequests
 from colo_gateway.restrictions.progress import QuiesceFollower
 from colo_gateway.restrictions.rules import check_target, check_text, restriction_asked
+from colo_gateway.revisions import next_revision
 
 __all__ = ["ROW_ID", "ROW_KIND", "LoadRestrictions", "RestrictionCore", "RestrictionRow", "RestrictionsLoaded"]
 
@@ -155,7 +156,9 @@ class RestrictionCore:
         except _RefusedError as error:
             return [Reply(request=request.request, body=error.refusal)]
         effects: list[Effect] = []
-        if changes:
+        # Nodes may follow the table of an installation that is gone: to lift what the first table lacks is to publish it.
+        is_first = not self._version and isinstance(request.body, LiftRestrictions)
+        if changes or is_first:
             self._pending.writing(self._version, request)
             effects = self._change(changes, now_ms)
         return [*effects, Reply(request=request.request, body=self._list(now_ms, tuple(changes)))]
@@ -216,7 +219,8 @@ class RestrictionCore:
 
     def _change(self, changes: list[RestrictionChange], now_ms: int) -> list[Effect]:
         """Apply these changes: the effects that record the new table and publish it."""
-        changes = [structs.replace(change, revision=self.row.revision + 1) for change in changes]
+        revision = next_revision(self.row.revision, now_ms)
+        changes = [structs.replace(change, revision=revision) for change in changes]
         by_key = dict(self._by_key)
         for change in changes:
             if change.action in ("set", "changed"):
@@ -224,7 +228,7 @@ class RestrictionCore:
             else:
                 by_key.pop(change.restriction.key, None)
         row = RestrictionRow(
-            revision=self.row.revision + 1,
+            revision=revision,
             restrictions=tuple([by_key[key] for key in sorted(by_key)]),
             audit=(*reversed(changes), *self.row.audit)[:_AUDIT_MOST],
         )
