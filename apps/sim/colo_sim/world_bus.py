@@ -243,6 +243,9 @@ class WorldBus:
         if source.durable:
             self.durables[source.durable] = consumer
             first = list(stream.messages)
+        elif source.since_s:
+            ages_ms = {seq: stream.age_ms(seq, self.event_queue.now_ms) for seq in stream.messages}
+            first = [seq for seq, age_ms in ages_ms.items() if age_ms <= source.since_s * 1_000][-source.since_most :]
         else:
             first = sorted(stream.newest.values()) if source.last_per_subject else []
         consumer.attach(reader)

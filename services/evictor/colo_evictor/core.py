@@ -393,13 +393,15 @@ class EvictorCore:
         ]
 
     def _ended(self, event: ReplicaEnded, now_ms: int) -> list[Effect]:
-        node = self.nodes.get(event.node)
+        is_own = self._owns(event.node)
+        # What has ended is read before anything else may be known of the node, whose victims may come here.
+        node = self.nodes.get(event.node) if is_own else self._node(event.node)
         if node is None:
             return []
         key = attempt_key(event.replica, event.attempt)
         node.placed.drop(key)
         node.seen.pop(key, None)
-        if not self._owns(event.node):
+        if not is_own:
             node.note_end(key, event.cause)
             return []
         victim = node.terminating.pop(key, None)

@@ -49,11 +49,15 @@ HEARS: Final = (
     Subscription(type=RestrictionsChanged, durable=False, replay=True),
     Subscription(type=PolicyChanged, durable=False, replay=True),
 )
-#: Where several instances share the work each hears every end: it may get the node whose victim ended. Samples are decoded by one.
+#: Of what ended while nobody listened: longer than a victim that has ended counts as terminating, and a bound on the start.
+_ENDS_SINCE_S: Final = 120
+_ENDS_MOST: Final = 100_000
+#: Where several instances share the work each hears every end: it may get the node whose victim ended, also one that ended shortly
+#: before the instance began. Samples are decoded by one.
 HEARS_SHARED: Final = (
     *(subscription for subscription in HEARS if subscription.type not in (ReplicaEnded, NodeUsageSampled)),
     Subscription(type=NodeUsageSampled, undecoded=True),
-    Subscription(type=ReplicaEnded, durable=False),
+    Subscription(type=ReplicaEnded, durable=False, since_s=_ENDS_SINCE_S, since_most=_ENDS_MOST),
     Subscription(type=EvictionRequested, durable=False),
 )
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from colo_common.adapters.store_memory import MemoryStore
-from colo_common.events.effects import Conflict, Publish, Record
+from colo_common.events.effects import Conflict, Publish, Record, Wake
 from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.eviction import EvictionFinished, EvictionRequested
 from colo_common.events.node import NodeUsageSampled
@@ -20,9 +20,10 @@ from colo_common.events.wire import encode
 from colo_common.model.partition import PartitionsHeld, partition_of
 from colo_common.model.reasons import EndCause
 from colo_common.ports import StoreConflict
+from colo_common.runtime.sources import sources_of
 from colo_evictor.core import Event, EvictorCore
 from colo_evictor.policy import EvictorPolicy
-from colo_evictor.shell import read_again
+from colo_evictor.shell import HEARS_SHARED, read_again
 from colo_evictor.stored import BudgetLoaded, BudgetRow, EvictorRowsLoaded
 from tests.support.builders import a_batch_workload, a_node, a_placement, a_sample, decided
 
@@ -33,19 +34,21 @@ VICTIM = a_batch_workload("low/main/0", mcpu=2000, gib=4)
 class Instance:
     """An evictor on a store that others write to as well. `late`: its records reach the store when `write` is called."""
 
-    def __init__(self, store: MemoryStore, *partitions: int, per_minute: int = 1) -> None:
+    def __init__(
+        self, store: MemoryStore, *partitions: int, per_minute: int = 1, known: Sequence[str] = tuple(NODES.values())
+    ) -> None:
         self._store = store
         self.core = EvictorCore(EvictorPolicy(cluster_per_minute=per_minute), partitions=2)
         self.published: list[Struct] = []
         self._waiting: list[Struct] = []
-        for name in NODES.values():
+        for name in known:
             self.tell(a_node(name), 0)
             self.tell(decided(replace(a_placement(f"{name}/main/0"), node=name)), 0)
         self.holds(*partitions)
 
-    def holds(self, *partitions: int) -> None:
-        self.tell(PartitionsHeld(fences=tuple((one, 1) for one in partitions)), 0)
-        self.write(0)
+    def holds(self, *partitions: int, now_ms: int = 0) -> None:
+        self.tell(PartitionsHeld(fences=tuple((one, 1) for one in partitions)), now_ms)
+        self.write(now_ms)
 
     def full(self, node: str, now_ms: int) -> None:
         """A sample of a node whose memory is full."""
@@ -170,6 +173,33 @@ def test_a_victim_comes_with_its_node_and_is_finished_by_whoever_has_it_then() -
     first.write(7_000)
     assert [type(fact) for fact in first.published].count(EvictionFinished) == 0
     assert first.core.conflicts == 1
+
+
+def test_a_victim_that_ended_while_no_evictor_lived_is_finished_by_its_end() -> None:
+    store = MemoryStore()
+    node = NODES[0]
+    before = Instance(store, 0)
+    pressed([before], 5)
+    (victim,) = before.core.nodes[node].terminating.values()
+    # The one that starts reads what has ended in the last minutes, before it knows the node and has its victims.
+    (ends,) = [source for source in sources_of("evictor", HEARS_SHARED) if source.since_s]
+    assert ends.subject == event_of(ReplicaEnded).subject.wildcard()
+    assert ends.since_s * 1_000 >= victim.due_ms - victim.requested_at_ms
+    assert ends.since_most > 0
+    after = Instance(store, known=())
+    after.tell(
+        ReplicaEnded(
+            node=node, replica=victim.replica, job=node, attempt=1, cause=EndCause.EVICTED, exit_code=143, at_ms=7_000
+        ),
+        30_000,
+    )
+    after.holds(0, 1, now_ms=30_001)
+    for at_ms in (60_000, 120_000):
+        after.tell(Wake(), at_ms)
+        after.write(at_ms)
+    (finished,) = [fact for fact in after.published if isinstance(fact, EvictionFinished)]
+    assert (finished.node, finished.cause) == (node, EndCause.EVICTED)
+    assert after.core.nodes[node].terminating == {}
 
 
 def test_the_hold_of_a_node_that_comes_begins_with_the_last_sample_before_it_came() -> None:
