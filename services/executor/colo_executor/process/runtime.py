@@ -11,18 +11,14 @@ from typing import Final
 import structlog
 from msgspec.structs import replace
 
-from colo_common.events.enforcement import KnobValue, ZoneCeiling
+from colo_common.events.enforcement import ZoneCeiling
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement, replica_token
-from colo_common.model.reasons import Reason
-from colo_executor.attach import AttachRefused
 from colo_executor.cgroup import CgroupError
 from colo_executor.desired import BATCH
-from colo_executor.inventory import ShareRefused, check_shares
 from colo_executor.journal import JournalFile
 from colo_executor.journal_lines import (
-    AttachedTo,
     Booted,
     KeptCpusEntry,
     Launched,
@@ -53,36 +49,31 @@ from colo_executor.local import (
     SuspendReplicas,
 )
 from colo_executor.located_devices import DeviceAddress
-from colo_executor.online import CpusRefused, is_online, online_group
+from colo_executor.online import is_online
 from colo_executor.open_cpus import OpenCpus
 from colo_executor.process.attached import AttachedTier
 from colo_executor.process.boot_time import by_this_clock, with_boot_time
-from colo_executor.process.core_cookies import CoreCookies
 from colo_executor.process.ended_dirs import EndedDirs
 from colo_executor.process.ending import Ending, RunningAttempt
 from colo_executor.process.exit_watch import ExitWatch
 from colo_executor.process.fast import FastReader
-from colo_executor.process.hygiene import settle
+from colo_executor.process.homes import Homes
 from colo_executor.process.launch import (
     attempt_dir,
-    check_run,
-    launch,
-    make_attempt_dir,
     reaped,
 )
+from colo_executor.process.launching import Launching
 from colo_executor.process.lease_file import LeaseFile
-from colo_executor.process.machine import boot_id, online_cpus, start_ticks
-from colo_executor.process.namespaces import namespaces_prefix
+from colo_executor.process.machine import boot_id, online_cpus
 from colo_executor.process.online import OnlineTier
 from colo_executor.process.output import keep_bounded
 from colo_executor.process.readers import reader_of
 from colo_executor.process.reconcile import changed_values
-from colo_executor.process.run_prefix import run_prefix
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.strangers import strangers
 from colo_executor.process.suspending import suspended
-from colo_executor.process.terminating import Terminating, command_of
-from colo_executor.process.tier import Tier, group_of
+from colo_executor.process.terminating import Terminating
+from colo_executor.process.tier import Tier
 from colo_executor.process.unmanaged import UnmanagedTier
 from colo_executor.process.unmanaged_cpus import UnmanagedCpus
 
@@ -90,8 +81,6 @@ __all__ = ["ProcessRuntime"]
 
 _REMARKS_MOST: Final = 20
 _LOOK_S: Final = 1.0
-_BLOCKED_MOST: Final = 2
-"""So many launches may keep a thread waiting for the kernel: kills, stops and the journal need the others."""
 _NO_CPUS: Final = CpuSet()
 
 
@@ -126,7 +115,6 @@ class ProcessRuntime:
         except BaseException:
             self._journal.close()
             raise
-        self._namespaces = self._allowed_namespaces()
         unmanaged = UnmanagedTier(policy.unmanaged, self._tier.open, self._tier.units, self._tier.old_value)
         self._unmanaged = UnmanagedCpus(self._tier, unmanaged, self._online.own, policy)
         self._online.own_changed = self._unmanaged.follow
@@ -141,33 +129,34 @@ class ProcessRuntime:
                 kept_as=self._journal.put_aside,
                 refusal=self._journal.refusal,
             )
-        self._cookies = CoreCookies(policy.hygiene.core_scheduling)
-        if refusal := self._cookies.refusal:
-            self._log.warning("no-core-scheduling", detail=refusal)
         self._running: dict[str, RunningAttempt] = {}
+        self._homes = Homes(self._tier, self._online, self._attached, policy.proc_root)
         self._batch: set[str] = set()
         # Attempts of batch work that are being ended. A frozen process handles no SIGTERM, and under v1 does not die of SIGKILL.
         self._leaving: set[str] = set()
         self._exits: deque[ReplicaExited] = deque()
-        self._ending = Ending(self._output_dir, self._kill_now, self._drop, self._ended)
-        self._ended_dirs = EndedDirs(self._output_dir, policy.attempts_kept, lambda: frozenset(self._running.copy()))
-        self._terminating = Terminating(policy.proc_root)
-        self._exit_watch = ExitWatch(policy.proc_root, self._collect)
-        self._background: list[asyncio.Task[None]] = []
-        self._given_up: set[asyncio.Task[tuple[RunningAttempt, ReplicaLaunched]]] = set()
-        self._fast: FastReader | None = None
-        self._is_over = False
-
-    def _allowed_namespaces(self) -> tuple[str, ...]:
+        self._ending = Ending(self._output_dir, self._homes.kill_now, self._homes.drop, self._ended)
         try:
-            prefix, refusal = namespaces_prefix(self._policy.hygiene.namespaces, self._policy.path)
+            self._launching = Launching(
+                policy,
+                self._tier,
+                self._attached,
+                self._homes,
+                self._journal,
+                self._output_dir,
+                self._running,
+                self._ending.undo,
+            )
         except InvalidInput:
             self._tier.close()
             self._journal.close()
             raise
-        if refusal:
-            self._log.warning("no-namespaces", detail=refusal)
-        return prefix
+        self._ended_dirs = EndedDirs(self._output_dir, policy.attempts_kept, lambda: frozenset(self._running.copy()))
+        self._terminating = Terminating(policy.proc_root)
+        self._exit_watch = ExitWatch(policy.proc_root, self._collect)
+        self._background: list[asyncio.Task[None]] = []
+        self._fast: FastReader | None = None
+        self._is_over = False
 
     @property
     def capacity_mcpu(self) -> int:
@@ -204,7 +193,7 @@ class ProcessRuntime:
 
     def cookies(self) -> tuple[int, int]:
         """The numbers of batch replicas with a core-scheduling cookie, and of those that should have one and have none."""
-        return self._cookies.counts(one.pid for one in self._batch_started())
+        return self._launching.cookies()
 
     # ------------------------------------------------------------ start and end
 
@@ -215,12 +204,12 @@ class ProcessRuntime:
         """
         state = self._journal.state
         homes = {
-            key: self._home_of(entry.placement, entry.pid, entry.attached) for key, entry in state.launched.items()
+            key: self._homes.of(entry.placement, entry.pid, entry.attached) for key, entry in state.launched.items()
         }
         found_here, remarks = await asyncio.to_thread(strangers, state, self._tier.tree, self._online.tree)
         unknown = [running for running in found_here if running.token not in {home.token for home in homes.values()}]
         for running in (*homes.values(), *unknown):
-            self._reserve(running)
+            self._homes.reserve(running)
         await asyncio.to_thread(self._ended_dirs.begin, frozenset(one.token for one in (*homes.values(), *unknown)))
         self._attached.forget_replaced()
         self._online.kept_before(self._kept_before())
@@ -236,7 +225,7 @@ class ProcessRuntime:
                 pid=running.pid,
                 start_ticks=ticks,
                 at_ms=now_ms,
-                devices=self._devices_of(running),
+                devices=self._homes.devices_of(running),
             )
             await asyncio.to_thread(self._journal.note, entry)
             found.append(self._adopt(running, entry, None))
@@ -271,9 +260,6 @@ class ProcessRuntime:
             return KeptCpus()
         return kept if online_cpus(self._policy.sys_root) - kept.withheld else KeptCpus()
 
-    def _devices_of(self, running: RunningAttempt) -> str:
-        return "" if is_online(running.placement) else self._tier.devices_of(running.token)
-
     def _adopt(self, running: RunningAttempt, entry: Launched, stop: StopIntent | None) -> AdoptedReplica:
         self._note(running)
         is_alive = self._exit_watch.watch_again(running, entry.start_ticks)
@@ -281,10 +267,8 @@ class ProcessRuntime:
             self._leaves(running)
         if not is_alive:
             self._ending.collect(running)
-        elif is_online(running.placement):
-            self._online.adopt(running.token, running.placement)
         else:
-            self._tier.adopt(running.token, running.placement, entry.devices)
+            self._homes.adopt(running, entry.devices)
         return AdoptedReplica(
             placement=running.placement,
             pid=running.pid,
@@ -293,12 +277,6 @@ class ProcessRuntime:
             stop=stop,
             group="" if running.attached is None else running.attached.to.group,
         )
-
-    def _reserve(self, running: RunningAttempt) -> None:
-        if running.attached is not None:
-            self._attached.reserve_adopted(running)
-        else:
-            self._tier_of(running.placement).reserve_adopted(running.token, running.placement)
 
     async def _look(self) -> None:
         """Collect what has ended and could not be watched, as attached groups, and undo failed launches whose group stayed."""
@@ -373,32 +351,10 @@ class ProcessRuntime:
         A kernel that does not answer within `launch_most_s` fails the launch, so that the kills and stops that come after it are
         not kept waiting; whatever it does later is undone, and the command never runs.
         """
-        token = replica_token(placement.replica, placement.attempt)
-        decision = threading.Lock()
-        try:
-            if token in self._running:
-                raise CgroupError(f"another attempt already has the name {token}")
-            if len(self._given_up) >= _BLOCKED_MOST:
-                raise CgroupError(f"{_BLOCKED_MOST} earlier launches still wait for the kernel to take their processes")
-            held = tuple(running.placement for running in self._running.values())
-            launching = asyncio.create_task(asyncio.to_thread(self._launch, placement, token, held, now_ms, decision))
-            done, _ = await asyncio.wait((launching,), timeout=self._policy.launch_most_s)
-            if not done and decision.acquire(blocking=False):
-                self._given_up.add(launching)
-                launching.add_done_callback(self._undone)
-                raise CgroupError(
-                    f"the kernel did not take the process within {self._policy.launch_most_s:g} s: "
-                    "a write to a control group is blocked"
-                )
-            running, launched = await launching
-        except (AttachRefused, CpusRefused, ShareRefused) as error:
-            return _failed(placement, error.reason, str(error))
-        except InvalidInput as error:
-            return _failed(placement, Reason.START_FAILED, str(error))
-        except CgroupError as error:
-            return _failed(placement, Reason.CGROUP_REFUSED, str(error))
-        except OSError as error:
-            return _failed(placement, Reason.START_FAILED, str(error))
+        outcome = await self._launching.launch(placement, now_ms)
+        if isinstance(outcome, LaunchFailed):
+            return outcome
+        running, launched = outcome
         self._note(running)
         self._exit_watch.watch(running)
         return launched
@@ -418,7 +374,7 @@ class ProcessRuntime:
         if is_let_go:
             self._collect(running)
             return
-        pids, send_all = partial(running.tree.pids, running.group), partial(self._terminate, running)
+        pids, send_all = partial(running.tree.pids, running.group), partial(self._homes.terminate, running)
         await self._terminating.terminate(running.token, running.pid, pids, send_all)
 
     async def suspend(self, effect: SuspendReplicas) -> ReplicasSuspended:
@@ -565,16 +521,6 @@ class ProcessRuntime:
             self._unmanaged.give_back()
             return self._tier.restore()
 
-    def _home_of(self, placement: Placement, pid: int = 0, attached: AttachedTo | None = None) -> RunningAttempt:
-        token = replica_token(placement.replica, placement.attempt)
-        if attached is not None:
-            return self._attached.home(placement, token, pid, attached)
-        if is_online(placement):
-            tree, group = self._online.tree, online_group(placement.qos, token)
-        else:
-            tree, group = self._tier.tree, group_of(token)
-        return RunningAttempt(placement=placement, token=token, tree=tree, group=group, pid=pid)
-
     def _leaves(self, running: RunningAttempt) -> None:
         if not is_online(running.placement):
             self._leaving.add(running.token)
@@ -583,19 +529,6 @@ class ProcessRuntime:
         self._running[running.token] = running
         if not is_online(running.placement):
             self._batch.add(running.token)
-
-    def _tier_of(self, placement: Placement) -> Tier | OnlineTier:
-        return self._online if is_online(placement) else self._tier
-
-    def _add(self, running: RunningAttempt) -> tuple[KnobValue, ...]:
-        return self._tier_of(running.placement).add(running.token, running.placement)
-
-    def _drop(self, running: RunningAttempt) -> bool:
-        if running.attached is not None:
-            return self._attached.drop(running)
-        if is_online(running.placement):
-            return self._online.drop(running.token, running.placement)
-        return self._tier.drop(running.token)
 
     def _prepare(self) -> list[str]:
         refused = self._tier.prepare(self._online.batch_cpus)
@@ -610,76 +543,6 @@ class ProcessRuntime:
         )
         return refused
 
-    def _terminate(self, running: RunningAttempt) -> bool:
-        """Send SIGTERM to every process; False when the command had not begun, so that none of them was it."""
-        if running.attached is not None:
-            self._attached.terminate(running)
-            return True
-        if not is_online(running.placement):
-            self._tier.boost_weight(running.token)
-        has_begun = command_of(self._policy.proc_root, running.pid, running.tree.pids(running.group)) is not None
-        running.tree.terminate(running.group)
-        return has_begun
-
-    def _kill_now(self, running: RunningAttempt) -> bool:
-        if running.attached is not None:
-            return self._attached.kill_now(running)
-        if is_online(running.placement):
-            return running.tree.kill_now(running.group)
-        return self._tier.kill_now(running.token)
-
-    def _launch(
-        self, placement: Placement, token: str, held: tuple[Placement, ...], now_ms: int, decision: threading.Lock
-    ) -> tuple[RunningAttempt, ReplicaLaunched]:
-        """Start the attempt up to its open gate. The first to take `decision`, this thread or the waiting one, decides."""
-        if placement.run.attach is not None:
-            return self._attached.launch(placement, token, now_ms, decision)
-        account, prefix = run_prefix(self._policy, placement, self._namespaces)
-        command = check_run(placement, prefix, self._policy.path)
-        check_shares(placement, held, self._tier.inventory(placement))
-        running = self._home_of(placement)
-        knobs = self._add(running)
-        gate = None
-        try:
-            directory = make_attempt_dir(self._output_dir, token)
-            gate = launch(placement, command, directory, self._policy.path, prefix, account)
-            settle(self._policy.hygiene, self._policy.proc_root, gate.pid, is_online=is_online(placement))
-            running.tree.attach(running.group, gate.pid)
-            if not is_online(placement):
-                self._give_cookie(placement, gate.pid)
-            if gate.pid not in running.tree.pids(running.group):
-                raise CgroupError(f"process {gate.pid} is not in {running.group} after it was written there")
-            if not decision.acquire(blocking=False):
-                raise CgroupError("the launch was given up before the kernel took the process")
-            ticks = start_ticks(self._policy.proc_root, gate.pid) or 0
-            entry = Launched(
-                placement=placement, pid=gate.pid, start_ticks=ticks, at_ms=now_ms, devices=self._devices_of(running)
-            )
-            self._journal.append(entry)
-        except BaseException:
-            if gate is not None:
-                gate.close()
-            self._ending.undo(running)
-            raise
-        gate.open()
-        running.pid = gate.pid
-        return running, ReplicaLaunched(replica=placement.replica, attempt=placement.attempt, pid=gate.pid, knobs=knobs)
-
-    def _batch_started(self) -> list[RunningAttempt]:
-        return [one for one in self._running.copy().values() if one.pid and not is_online(one.placement)]
-
-    def _give_cookie(self, placement: Placement, pid: int) -> None:
-        """Let batch work share cores with its own only, by the operator's setting; a launch does not fail for it."""
-        alike = (one.pid for one in self._batch_started() if one.placement.tenant == placement.tenant)
-        if refusal := self._cookies.give(pid, alike):
-            self._log.warning("no-core-cookie", replica=placement.replica, attempt=placement.attempt, detail=refusal)
-
-    def _undone(self, launching: asyncio.Task[tuple[RunningAttempt, ReplicaLaunched]]) -> None:
-        """Note how a launch that was given up ended: its thread has undone it."""
-        self._given_up.discard(launching)
-        error = None if launching.cancelled() else launching.exception()
-        self._log.warning("launch-undone", detail="cancelled" if error is None else str(error))
-
     def _collect(self, running: RunningAttempt) -> None:
         self._exit_watch.unwatch(running)
         self._leaves(running)
@@ -691,7 +554,3 @@ class ProcessRuntime:
         self._leaving.discard(running.token)
         self._exits.append(exited)
         self._ended_dirs.ended(running.token)
-
-
-def _failed(placement: Placement, reason: Reason, detail: str) -> LaunchFailed:
-    return LaunchFailed(replica=placement.replica, attempt=placement.attempt, reason=reason, detail=detail)
