@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import time
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ _OUTSTANDING_MOST: Final = 60
 _DRAIN_EVERY_S: Final = 20.0
 _DRAIN_S: Final = 6.0
 # Of a job whose placements do not all fit into one message: 1.8 MiB of them.
+_LONG_EVERY: Final = 20
 _LONG_REPLICAS: Final = 30
 _LONG_ENV: Final = {"CHAOS": "x" * (60 << 10)}
 _TIMES_OUT: Final = (aiohttp.ClientError, OSError, TimeoutError)
@@ -30,7 +32,7 @@ _TIMES_OUT: Final = (aiohttp.ClientError, OSError, TimeoutError)
 class Load:
     """Submits through the gateways as a careful client does: with an idempotency key, again until it is answered.
 
-    One job in twenty has a long environment and many replicas.
+    Every twentieth job has a long environment and many replicas.
 
     `accepted` holds each job that was answered with 201, and when; each is written to `path` for the audit.
     """
@@ -43,6 +45,7 @@ class Load:
         self._path = path
         self._http: aiohttp.ClientSession | None = None
         self._count = 0
+        self._numbers = itertools.count(1)
         self._submitting: set[asyncio.Task[str]] = set()
         self.accepted: dict[str, float] = {}
         self.refused: list[str] = []
@@ -110,10 +113,10 @@ class Load:
 
     async def _one(self) -> str:
         chance = self._random.random()
-        if chance < 0.06:
-            spec = self._spec(replicas=1, cpu_mcpu=1_000 * self._random.randint(1, 2), run_ms=8_000) | {"qos": "LSR"}
-        elif chance < 0.11:
+        if next(self._numbers) % _LONG_EVERY == 0:
             spec = self._spec(replicas=_LONG_REPLICAS, cpu_mcpu=200, run_ms=1_000) | {"env": _LONG_ENV}
+        elif chance < 0.06:
+            spec = self._spec(replicas=1, cpu_mcpu=1_000 * self._random.randint(1, 2), run_ms=8_000) | {"qos": "LSR"}
         else:
             replicas = self._random.choice((1, 1, 1, 2, 3, 6))
             cpu_mcpu = self._random.choice((200, 500, 1_000, 2_000, 4_000))
