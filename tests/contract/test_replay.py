@@ -7,14 +7,14 @@ from msgspec import structs
 from colo_common.adapters.bus_nats import NatsBus
 from colo_common.adapters.clock import SystemClock
 from colo_common.adapters.store_memory import MemoryStore
-from colo_common.events.effects import Publish
+from colo_common.events.effects import Publish, Write
 from colo_common.events.fact import Fact
 from colo_common.events.job import JobStateChanged, JobSubmitted, QueueChanged
 from colo_common.events.placement import NodeRelease, PlacementsDecided, PlacementsReleased
 from colo_common.ports import Outgoing
 from colo_common.runtime.stamp import Stamp
 from colo_jobs.effects import JobsLost
-from colo_jobs.records import MARK_KIND
+from colo_jobs.records import MARK_ID, MARK_KIND, MARK_USED
 from colo_jobs.shell import JobsShell
 from colo_scheduler.ledger.rebuild import REBUILT_FROM, FactsOfHolds
 from tests.support.builders import a_placement
@@ -50,6 +50,49 @@ async def test_an_empty_store_that_was_never_marked_finds_the_unfinished_jobs_of
     assert isinstance(lost, JobsLost)
     assert {job.job for job in lost.jobs if job.spec.name == name} == {job.job for job in many}
     assert (lost.mark_version, await store.load(MARK_KIND)) == (0, ())
+    await bus.close()
+
+
+async def test_only_the_newest_facts_are_read_however_long_ago_they_were_stored(nats_url: str) -> None:
+    await made_streams(nats_url)
+    bus = NatsBus(nats_url, name="contract")
+    bus.start()
+    await bus.connected(LIMIT_S)
+    names = [f"newest-{number}" for number in range(50)]
+    for job in names:
+        await bus.publish(published(job, JobSubmitted(job=job, spec=a_spec())))
+    found: list[Fact] = []
+    count = await bus.replay.facts((JobSubmitted,), found.append, newest_ms=0)
+    jobs = [fact.job for fact in found if isinstance(fact, JobSubmitted)]
+    assert jobs == names[-count:]
+    assert 0 < count < len(names)
+    del found[:]
+    await bus.replay.facts((JobSubmitted, JobStateChanged), found.append, newest_ms=60_000)
+    assert [fact.job for fact in found if isinstance(fact, JobSubmitted)][-len(names) :] == names
+    await bus.close()
+
+
+async def test_a_store_in_use_that_lacks_what_was_accepted_last_finds_it_in_the_stream(nats_url: str) -> None:
+    await made_streams(nats_url)
+    bus = NatsBus(nats_url, name="contract")
+    bus.start()
+    await bus.connected(LIMIT_S)
+    accepted = JobSubmitted(job="in-use-a", spec=a_spec())
+    await bus.publish(published("in-use", accepted))
+    store = MemoryStore()
+    await store.write([Write(kind=MARK_KIND, id=MARK_ID, value=MARK_USED, expect=0)])
+    shell = JobsShell(store, SystemClock(), replay=bus.replay)
+    _, lost = await shell.load()
+    assert isinstance(lost, JobsLost)
+    assert lost.mark_version is None
+    assert "in-use-a" in {job.job for job in lost.jobs}
+    # Its end is heard as well: nothing comes back that has ended, and was forgotten since.
+    ended = JobStateChanged(
+        job="in-use-a", queue="q", state="Completed", previous="Running", transition="J14", version=2
+    )
+    await bus.publish(published("in-use-end", ended))
+    again = [event for event in await shell.load() if isinstance(event, JobsLost)]
+    assert "in-use-a" not in {job.job for event in again for job in event.jobs}
     await bus.close()
 
 

@@ -102,6 +102,26 @@ def test_what_a_restored_store_knows_runs_on_and_what_came_after_it_is_stopped()
         assert no_node_restarted(world)
 
 
+def test_what_was_accepted_in_the_second_that_redis_lost_with_jobs_is_accepted_again() -> None:
+    with a_world() as world:
+        rows, accepted = world.store.rows(), set[str]()
+        while not accepted:
+            rows = world.store.rows()
+            world.run_until(world.elapsed_ms + 1_000)
+            accepted = world.store.rows().get("job", {}).keys() - rows.get("job", {}).keys() if "job" in rows else set()
+        world.jobs.crash()
+        world.store.lose_since(rows)
+        world.invariant_checker.has_lost_jobs = True
+        # However long both are away.
+        world.run_until(world.elapsed_ms + 5 * MINUTE_MS)
+        world.jobs.start()
+        world.run_until(world.elapsed_ms + 3 * MINUTE_MS)
+        assert accepted <= world.jobs_core.index.jobs.keys()
+        assert world.jobs_core.counters.jobs_restored == len(accepted)
+        assert running(world) == known(world)
+        assert no_node_restarted(world)
+
+
 @pytest.mark.parametrize("dies", ["nobody", "scheduler"])
 def test_what_a_living_jobs_service_knows_runs_on(dies: str) -> None:
     with a_world() as world:

@@ -60,6 +60,8 @@ class InvariantChecker:
         self.reported: dict[Attempt, set[str]] = {}
         #: The ledger lost releases, so it may hold places of attempts that are over until they are released again.
         self.has_lost_releases = False
+        #: The newest rows of jobs were lost with its process: jobs and replicas may leave a state once more that they had left.
+        self.has_lost_jobs = False
         #: The wall clock of a machine was set: times that two starts of a service tell do not compare.
         self.has_set_clocks = False
         self.moves = ReplicaMoves()
@@ -150,6 +152,9 @@ class InvariantChecker:
     def _replica(self, fact: ReplicaChange) -> None:
         last = self._replicas.get(fact.replica)
         state = REPLICA.initial if last is None else last.state
+        if self.has_lost_jobs and (last is None or fact.attempt >= last.attempt):
+            self._replicas[fact.replica] = fact
+            return
         if fact.previous != state:
             raise InvariantBroken(
                 "a replica leaves a state that it is not in", replica=fact.replica, is_in=state, leaves=fact.previous
@@ -167,7 +172,7 @@ class InvariantChecker:
 
     def _job(self, fact: JobStateChanged) -> None:
         state = self.job_states.get(fact.job, JOB.initial)
-        if fact.previous != state:
+        if fact.previous != state and not self.has_lost_jobs:
             raise InvariantBroken("a job leaves a state that it is not in", job=fact.job, is_in=state, fact=fact)
         if state in JOB.terminal:
             raise InvariantBroken("an ended job goes on", job=fact.job, fact=fact)
@@ -176,6 +181,8 @@ class InvariantChecker:
         self.reached[f"job transition {fact.transition}"] += 1
 
     def _placement_request(self, attempt: Attempt, what: str) -> None:
+        if self.has_lost_jobs:
+            return
         if attempt[1] > 1 and attempt not in self._queued:
             raise InvariantBroken("an attempt is wanted that was never queued", attempt=attempt)
         if self._wanted.setdefault(attempt, what) != what:

@@ -74,7 +74,7 @@ class SimCluster:
             "evictor": settings.partitions,
         }
         self.jobs = self._process(
-            "jobs", lambda boot, connection, metrics: world_roles.jobs(boot, connection, store, metrics)
+            "jobs", lambda boot, connection, metrics: world_roles.jobs(boot, connection, store, metrics, self.bus)
         )
         self.schedulers = tuple(
             self._process(

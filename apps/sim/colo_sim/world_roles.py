@@ -36,8 +36,10 @@ from colo_overcommit.core import OvercommitCore
 from colo_overcommit.policy import OvercommitPolicy
 from colo_overcommit.shell import overcommit_service
 from colo_sim.world_boot import Boot
+from colo_sim.world_bus import WorldBus
 from colo_sim.world_connection import Connection
 from colo_sim.world_ledger import LeaseConnection
+from colo_sim.world_replay import SimReplay
 from colo_sim.world_store import StoreConnection
 
 __all__ = [
@@ -144,11 +146,13 @@ class JudgedOvercommit(OvercommitCore):
         return effects
 
 
-def jobs(boot: Boot, connection: Connection, store: MemoryStore, metrics: Metrics) -> tuple[JobsCore, Works]:
-    """The jobs service."""
+def jobs(
+    boot: Boot, connection: Connection, store: MemoryStore, metrics: Metrics, bus: WorldBus
+) -> tuple[JobsCore, Works]:
+    """The jobs service. What its store lost it looks for in the streams of `bus`."""
     core = JudgedJobs(JobsPolicy(), boot)
     stored = StoreConnection(boot, store)
-    shell = JobsShell(stored, boot.clock)
+    shell = JobsShell(stored, boot.clock, replay=SimReplay(boot, bus))
     service = jobs_service(
         core,
         bus=connection,

@@ -267,12 +267,16 @@ class Bus(Protocol):
 
 
 class Backlog(Struct, frozen=True, kw_only=True):
-    """How far a durable consumer is behind: messages not delivered yet, and delivered ones that nobody has acknowledged."""
+    """How far a durable consumer is behind: messages not delivered yet, and delivered ones that nobody has acknowledged.
+
+    `is_read`: somebody waits for its next message, or has one in work.
+    """
 
     stream: str
     consumer: str
     pending: int
     unacknowledged: int
+    is_read: bool = True
 
 
 class Advisory(Struct, frozen=True, kw_only=True):
@@ -343,10 +347,13 @@ class DeadLetters(Protocol):
 class Replay(Protocol):
     """What a stream keeps, read once more. Raises as Bus does."""
 
-    async def facts(self, types: Sequence[type[Fact]], take: Callable[[Fact], None]) -> int:
+    async def facts(
+        self, types: Sequence[type[Fact]], take: Callable[[Fact], None], *, newest_ms: int | None = None
+    ) -> int:
         """Hand all kept facts of these types, of one stream, to `take`, oldest first; returns how many messages there were.
 
-        Facts that are published meanwhile are not among them, and what cannot be decoded is left out.
+        With `newest_ms` these are the newest of them and those that were stored at most so long before it, however long ago that
+        was. Facts that are published meanwhile are not among them, and what cannot be decoded is left out.
         """
         ...
 

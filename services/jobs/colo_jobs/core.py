@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TypeVar, assert_never
+from typing import Final, TypeVar, assert_never
 
 from colo_common.events.effects import (
     Conflict,
@@ -83,6 +83,8 @@ Event = (
 Placed = tuple[str, tuple[int, ...]]
 
 _ROW_KINDS = frozenset({"job", "job-spec", "replica-page"})
+# States of an attempt that may have a place, or get one.
+_GOES_ON: Final = frozenset({"Pending", "Assigned", "Starting", "Running", "Unknown"})
 # The grace of an orphan's job is not known any more.
 _ORPHAN_GRACE_MS = 10_000
 # Most facts name one of the same few nodes.
@@ -470,10 +472,17 @@ class JobsCore:
         return [*self._take_in(loaded), *asks]
 
     def _restore(self, event: JobsLost, now_ms: int) -> list[Effect]:
-        """Accept the jobs once more. The store is marked before and after: a crash in between goes on where it was."""
-        effects: list[Effect] = [_mark(MARK_BEGUN, event.mark_version)]
+        """Accept the jobs once more. An emptied store is marked before and after: a crash in between goes on where it was.
+
+        Where the store is in use the ledger may know the newest attempts, which go on, and the other jobs are compared with what it
+        holds, as after a gap in the stream.
+        """
+        mark_version = event.mark_version
+        effects: list[Effect] = [] if mark_version is None else [_mark(MARK_BEGUN, mark_version)]
+        if mark_version is None:
+            self._missed.doubt(self.index.jobs.values())
         for lost in event.jobs:
-            if lost.job in self.index.jobs:
+            if lost.job in self.index.jobs or lost.job in self.index.unreadable:
                 continue
             job = Job.new(lost.job, lost.spec, min(lost.submitted_at_ms, now_ms))
             self.index.attach(job)
@@ -489,13 +498,16 @@ class JobsCore:
                     record.attempt = attempt
                     job.move(index, state)
                 else:
-                    record.attempt = attempt + 1
+                    goes_on = mark_version is None and attempt and state in _GOES_ON
+                    record.attempt = attempt if goes_on else attempt + 1
                     txn.request_place(index)
             if lost.state == "Terminating":
                 cancel(txn)
             self.counters.jobs_restored += 1
             effects += [*self._finish(txn), *self._result(job.id).effects]
-        effects.append(_mark(MARK_USED, event.mark_version + 1))
+        if mark_version is None:
+            return [*effects, AskHolds()]
+        effects.append(_mark(MARK_USED, mark_version + 1))
         return [*effects, AskHolds()] if event.jobs else effects
 
     def _take_in(self, loaded: Loaded) -> list[Effect]:

@@ -28,11 +28,14 @@ class JobRowsLoaded(Struct, frozen=True, kw_only=True):
 
 
 class JobsLost(Struct, frozen=True, kw_only=True):
-    """Event, after JobRowsLoaded: the store is new or was emptied, and these unfinished jobs are in the stream of facts."""
+    """Event, after JobRowsLoaded: the store lost its newest rows, or all of them, or is new; the stream of facts has these jobs.
+
+    They had not ended. `mark_version` is the version of the row that marks the store, above 0 where a restoration was not finished;
+    None: the store is in use, and any of its rows may be older than what was published.
+    """
 
     jobs: tuple[LostJob, ...] = ()
-    #: The version of the row that marks the store; above 0 a restoration was not finished.
-    mark_version: int = 0
+    mark_version: int | None = 0
 
 
 class AskHolds(Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""What the stream of facts still says of jobs whose rows are gone: the store was emptied while no jobs service was alive.
+"""What the stream of facts still says of jobs whose rows are gone: the store lost them while no jobs service was alive.
 
 A job is known from the fact that it was accepted, which has its specification, and from the moves of its replicas. Of a replica
 that had not ended only the number of its newest attempt counts: it is placed again under a higher one, and the old one is stopped.
@@ -28,17 +28,24 @@ class LostJob(Struct, kw_only=True):
 
 
 class FactsOfJobs:
-    """Folds facts in their order. `unknown` are unfinished jobs whose acceptance the stream does not keep any more."""
+    """Folds facts in their order. `unknown` are unfinished jobs whose acceptance the stream does not keep any more.
+
+    `versions` has for each job that moved the version of its row at the newest move.
+    """
 
     def __init__(self) -> None:
+        self.versions: dict[str, int] = {}
         self._jobs: dict[str, LostJob] = {}
         self._unknown: set[str] = set()
 
     def take(self, fact: Fact) -> None:
         """Fold one more fact."""
+        if isinstance(fact, JobStateChanged):
+            self.versions[fact.job] = max(fact.version, self.versions.get(fact.job, 0))
         match fact:
             case JobSubmitted():
                 self._unknown.discard(fact.job)
+                self.versions.pop(fact.job, None)
                 self._jobs[fact.job] = LostJob(job=fact.job, spec=fact.spec, submitted_at_ms=fact.at_ms, replicas={})
             case JobStateChanged() if fact.state in JOB.terminal:
                 self._jobs.pop(fact.job, None)

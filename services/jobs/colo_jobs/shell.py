@@ -1,7 +1,7 @@
 """The shell of the jobs service: its subscriptions, the loading of rows, its own effects and its metrics."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 import structlog
@@ -65,6 +65,8 @@ __all__ = ["ANSWERS", "HEARS", "JobsShell", "jobs_service"]
 _WAIT_MS: Final = 25
 
 _NAMED_MOST: Final = 3
+# Redis loses a second or two at its worst, and what was put back after that before this service ended.
+_NEWEST_MS: Final = 120_000
 
 HEARS: Final = (
     # All with the same wait: a refusal must not overtake its decision, nor a node's recovery the ends that it reported before.
@@ -94,7 +96,7 @@ class JobsShell:
     def __init__(
         self, store: Store, clock: Clock, telemetry: Telemetry | None = None, replay: Replay | None = None
     ) -> None:
-        """`replay`: where jobs are looked for when the store has none and was never used; None: they are not."""
+        """`replay`: where jobs are looked for that the store has lost; None: they are not."""
         self._replay = replay
         self._store = store
         self._clock = clock
@@ -115,11 +117,34 @@ class JobsShell:
             return [loaded]
         mark = await self._store.get(MARK_KIND, MARK_ID)
         if mark is not None and mark.value == MARK_USED:
-            return [loaded]
+            lost = await self._newest_lost(self._replay, {row.id: row.version for row in jobs})
+            return [loaded] if lost is None else [loaded, lost]
         if mark is None and jobs:
             # An earlier version of this service left no mark.
             return [loaded, JobsLost()]
         return [loaded, await self._lost(self._replay, 0 if mark is None else mark.version)]
+
+    async def _newest_lost(self, replay: Replay, versions: Mapping[str, int]) -> JobsLost | None:
+        """What the store lacks of what was published last, given the version of each job's row; None when nothing.
+
+        A Redis that lost its last second together with this service has the row of an earlier one and a mark, and lacks jobs that
+        were accepted. Whether they are lost is asked of the last minutes before the newest fact, however long ago that was.
+        """
+        facts = FactsOfJobs()
+        count = await replay.facts(REBUILT_FROM, facts.take, newest_ms=_NEWEST_MS)
+        lost = tuple(job for job in facts.lost() if job.job not in versions)
+        older = [job for job, version in facts.versions.items() if versions.get(job, version) < version]
+        if not lost and not older:
+            return None
+        self._log.error(
+            "jobs-lost",
+            why="the store lacks rows that had been written, and the stream has what was published of them",
+            facts=count,
+            accepted_again=len(lost),
+            older=len(older),
+            first_older=older[:_NAMED_MOST],
+        )
+        return JobsLost(jobs=lost, mark_version=None)
 
     async def _lost(self, replay: Replay, mark_version: int) -> JobsLost:
         """The jobs that the stream of facts knows and an empty store does not."""

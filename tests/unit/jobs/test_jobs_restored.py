@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from msgspec import structs
+
 from colo_common.events.fact import Fact
 from colo_common.events.requests import HoldEntry, HoldsListed
 from colo_common.model.placement import ZoneShare
@@ -63,6 +65,46 @@ def test_a_job_whose_acceptance_is_not_kept_any_more_is_named() -> None:
     assert (facts.lost(), facts.unknown) == ((), ("j1",))
     again.feed(JobsLost(jobs=facts.lost()))
     assert AskHolds() not in again.own
+
+
+def test_a_store_in_use_gets_back_what_it_lost_last_and_its_other_jobs_are_compared_with_the_ledger() -> None:
+    world = JobsWorld()
+    world.submit(job="kept")
+    world.run("kept/main/0")
+    kept = dict(world.rows)
+    world.submit(job="lost")
+    world.run("lost/main/0")
+    facts = folded(publish.fact for publish in world.published)
+    # Redis starts again as it was a second ago, and jobs too.
+    world.rows, world.own = kept, []
+    world.restart()
+    assert "lost" not in world.core.index.jobs
+    lost = tuple(job for job in facts.lost() if job.job == "lost")
+    for _ in range(2):
+        world.feed(JobsLost(jobs=lost, mark_version=None))
+    assert (world.replica("lost/main/0").state, world.replica("lost/main/0").attempt) == ("Pending", 1)
+    assert world.core.counters.jobs_restored == 1
+    assert world.of_kind(MARK_KIND) == ()
+    assert AskHolds() in world.own
+    # What the ledger holds goes on; of a job whose place is not there any more its node says how it ended.
+    hold = HoldEntry(
+        node="n7", replica="lost/main/0", attempt=1, zones=(ZoneShare(zone=0, cpu_mcpu=1_000, memory_bytes=1),)
+    )
+    stops = stops_of(world.feed(HoldsListed(holds=(hold,), asked_at_ms=5)))
+    assert [replica for _, replica, _ in stops] == ["kept/main/0"]
+    world.run("lost/main/0", node="n7")
+    assert world.replica("lost/main/0").state == "Running"
+
+
+def test_a_job_that_cannot_be_read_is_not_accepted_again() -> None:
+    world = JobsWorld()
+    world.submit()
+    facts = folded(publish.fact for publish in world.published)
+    key = ("job", "j1")
+    world.rows[key] = structs.replace(world.rows[key], value=b"not a job")
+    world.restart()
+    world.feed(JobsLost(jobs=facts.lost(), mark_version=None))
+    assert world.core.index.jobs == {}
 
 
 def test_a_restoration_that_a_crash_cut_off_goes_on() -> None:
