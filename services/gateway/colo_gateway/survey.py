@@ -93,17 +93,23 @@ def pending_of(backlogs: Sequence[Backlog] | None) -> dict[str, int]:
     """Messages that wait for each control service; {} when the bus did not say."""
     if backlogs is None:
         return {}
-    return {
-        service: sum(each.pending for each in backlogs if each.consumer.startswith(f"colo-{service}-"))
-        for service in CONTROL_SERVICES
-    }
+    return {service: sum(each.pending for each in _own(service, backlogs)) for service in CONTROL_SERVICES}
+
+
+def _own(service: str, backlogs: Sequence[Backlog]) -> list[Backlog]:
+    """The consumers of a service, without those that nobody reads any more while others of its are read.
+
+    A service whose number of partitions changed, or of another version, has left them: what waits there waits for nobody.
+    """
+    own = [each for each in backlogs if each.consumer.startswith(f"colo-{service}-")]
+    return [each for each in own if each.is_read] or own
 
 
 def service_entry(
     service: str, instances: Sequence[ServiceStatus], backlogs: Sequence[Backlog] | None, dead_letters: int
 ) -> ServiceEntry:
     """The entry of a service from what its instances and the bus say."""
-    own = [each for each in backlogs or () if each.consumer.startswith(f"colo-{service}-")]
+    own = _own(service, backlogs or ())
     # The gateway is not ready while a service is away that it asks; here that service speaks for itself.
     others = set(CONTROL_SERVICES) - {service}
     problems_of = [{part: why for part, why in one.problems.items() if part not in others} for one in instances]

@@ -322,6 +322,7 @@ def test_a_metric_asked_for_twice_is_the_same_and_of_one_kind() -> None:
                 subject="colo.v1.evt.enforcement.*.started",
                 stream="COLO_RUN",
                 durable="colo-jobs-evt-enforcement-started",
+                forget_s=604_800,
             ),
         ),
         (

@@ -82,9 +82,20 @@ def of_node(body: type, node: str = "n1.example") -> Subscription:
                     also=("colo.v1.evt.replica.changed",),
                     stream="COLO_EVT",
                     durable="colo-jobs-evt",
+                    forget_s=604_800,
                 ),
-                Source(subject=f"{ENFORCED}.started", stream="COLO_RUN", durable="colo-jobs-evt-enforcement-started"),
-                Source(subject=f"{ENFORCED}.ended", stream="COLO_RUN", durable="colo-jobs-evt-enforcement-ended"),
+                Source(
+                    subject=f"{ENFORCED}.started",
+                    stream="COLO_RUN",
+                    durable="colo-jobs-evt-enforcement-started",
+                    forget_s=604_800,
+                ),
+                Source(
+                    subject=f"{ENFORCED}.ended",
+                    stream="COLO_RUN",
+                    durable="colo-jobs-evt-enforcement-ended",
+                    forget_s=604_800,
+                ),
             ],
             id="subjects with many nodes stay by themselves",
         ),
@@ -95,8 +106,10 @@ def of_node(body: type, node: str = "n1.example") -> Subscription:
                 Subscription(type=ReplicasWithdrawn),
             ],
             [
-                Source(subject="colo.v1.evt.replica.>", stream="COLO_ASK", durable="colo-jobs-ask"),
-                Source(subject="colo.v1.evt.job.submitted", stream="COLO_EVT", durable="colo-jobs-evt"),
+                Source(subject="colo.v1.evt.replica.>", stream="COLO_ASK", durable="colo-jobs-ask", forget_s=604_800),
+                Source(
+                    subject="colo.v1.evt.job.submitted", stream="COLO_EVT", durable="colo-jobs-evt", forget_s=604_800
+                ),
             ],
             id="streams have their own sources",
         ),

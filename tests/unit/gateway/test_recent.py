@@ -16,7 +16,7 @@ from colo_gateway.core import GatewayCore
 from colo_gateway.findings import findings_of
 from colo_gateway.harm_reply import LatencySummary
 from colo_gateway.recent import WINDOW_MS, Recent
-from colo_gateway.survey import service_entry
+from colo_gateway.survey import pending_of, service_entry
 from tests.support.builders import a_node, a_status, an_eviction
 
 
@@ -98,6 +98,19 @@ def test_a_service_is_ready_while_one_instance_is_and_consumers_are_its_own() ->
     nobody = service_entry("jobs", [], backlogs, 0)
     assert not nobody.is_ready
     assert nobody.why.startswith("nobody answers")
+
+
+def test_what_waits_at_a_consumer_that_nobody_reads_any_more_waits_for_nobody() -> None:
+    read = Backlog(stream="COLO_EVT", consumer="colo-evictor-p1-evt", pending=3, unacknowledged=1)
+    left = Backlog(stream="COLO_EVT", consumer="colo-evictor-evt", pending=90_000, unacknowledged=0, is_read=False)
+    evictor = structs.replace(STATUS, service="evictor")
+    entry = service_entry("evictor", [evictor], [read, left], 0)
+    assert (entry.pending, entry.consumers) == (3, (read,))
+    assert pending_of([read, left])["evictor"] == 3
+    # While the service is away nobody reads any, and all of it waits.
+    away = structs.replace(read, is_read=False)
+    assert service_entry("evictor", [], [away, left], 0).pending == 90_003
+    assert pending_of([away, left])["evictor"] == 90_003
 
 
 def test_the_gateway_is_not_blamed_for_a_service_that_speaks_for_itself() -> None:

@@ -27,6 +27,7 @@ class _Consumer(Struct, frozen=True):
     config: _Config
     num_pending: int = 0
     num_ack_pending: int = 0
+    num_waiting: int = 0
 
 
 class _Page(Struct, frozen=True):
@@ -55,6 +56,7 @@ async def backlogs_of(client: ColoClient, stream: str, timeout_s: float) -> list
                 consumer=each.config.durable_name,
                 pending=each.num_pending,
                 unacknowledged=each.num_ack_pending,
+                is_read=each.num_waiting > 0 or each.num_ack_pending > 0,
             )
             for each in page.consumers
             if each.config.durable_name

@@ -7,7 +7,7 @@ from msgspec import Struct, field
 
 from colo_common.events.effects import Effect
 from colo_common.events.fact import Fact
-from colo_common.events.registry import event_of
+from colo_common.events.registry import STREAMS, event_of
 from colo_common.events.subjects import encode_node
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Source
@@ -108,8 +108,8 @@ def source_of(service: str, subscription: Subscription) -> Source:
         )
     words = [token for token in row.subject.template.split(".")[_PREFIX_TOKENS:] if not token.startswith("{")]
     durable = "-".join(["colo", service, *parameter_tokens(subscription), *words])
-    # Made again, the consumer of a node that was away finds every order that the stream still keeps.
-    forget_s = _NODE_CONSUMER_KEPT_S if "node" in subscription.parameters else 0
+    # Made again, a consumer finds everything that the stream still keeps: all that one has missed which was away for longer.
+    forget_s = _NODE_CONSUMER_KEPT_S if "node" in subscription.parameters else STREAMS[row.stream].max_age_s
     return Source(subject=subject, stream=stream, durable=durable, may_wait_ms=may_wait_ms, forget_s=forget_s)
 
 
