@@ -204,6 +204,24 @@ async def test_a_redis_that_is_gone_is_unavailable_and_heals() -> None:
     await store.close()
 
 
+async def test_a_redis_without_an_append_only_file_is_one_warning_and_a_state() -> None:
+    with redis_server() as server, capture_logs() as lines:
+        store = RedisStore.of(server.url, name="contract")
+        client = redis_client(server.url, name="contract")
+        assert store.appends is None
+        await client.config_set("appendonly", "no")
+        for _ in range(3):
+            assert await store.ready() == ""
+        assert store.appends is False
+        await client.config_set("appendonly", "yes")
+        assert await store.ready() == ""
+        assert store.appends is True
+        await store.close()
+        await client.aclose()
+        await client.connection_pool.disconnect()
+    assert [line["event"] for line in lines if line["log_level"] == "warning"] == ["redis-appends-nothing"]
+
+
 async def test_a_redis_that_takes_no_writes_says_why_and_whether_that_is_for_now() -> None:
     with redis_server() as server:
         store = RedisStore.of(server.url, name="contract")

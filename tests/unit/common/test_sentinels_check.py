@@ -7,7 +7,14 @@ from __future__ import annotations
 
 import pytest
 
-from colo_common.adapters.redis_check import is_tilted, replicas_check, sentinels_check
+from colo_common.adapters.redis_check import is_tilted, replicas_check, role_check, sentinels_check
+
+
+@pytest.mark.parametrize(("role", "ok"), [("master", True), ("slave", False)])
+def test_a_replica_takes_no_writes(role: str, ok: bool) -> None:
+    found = role_check({"redis_version": "7.2.0", "role": role}, "redis://h:6379")
+    assert (found.ok, found.detail) == (ok, f"7.2.0, {role} at redis://h:6379")
+    assert ("must name the primary" in found.means) is not ok
 
 
 @pytest.mark.parametrize(

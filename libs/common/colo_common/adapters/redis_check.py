@@ -13,7 +13,7 @@ from colo_common.adapters.redis_client import REDIS_ERRORS, redis_client, redis_
 from colo_common.adapters.server_check import ServerCheck
 from colo_common.model.quantity import bytes_text
 
-__all__ = ["check_redis", "is_tilted", "replicas_check", "sentinels_check", "store_weakness"]
+__all__ = ["check_redis", "is_tilted", "replicas_check", "role_check", "sentinels_check", "store_weakness"]
 
 _NO_AOF: Final = "Redis has no append-only file: what it acknowledged is lost when it ends (appendonly yes)"
 _EVICTS: Final = "Redis may evict rows when its memory is full: maxmemory-policy must be noeviction"
@@ -47,7 +47,7 @@ async def check_redis(access: RedisAccess, *, min_replicas: int) -> list[ServerC
         pool = client.connection_pool
         fails_over = isinstance(pool, SentinelConnectionPool)
         checks = [
-            ServerCheck(name="redis", ok=True, detail=f"{info['redis_version']}, {info['role']} at {access.shown}"),
+            role_check(info, access.shown),
             _aof(info, config),
             *await _default_user(client, info),
             _memory(info),
@@ -60,6 +60,15 @@ async def check_redis(access: RedisAccess, *, min_replicas: int) -> list[ServerC
     finally:
         await client.aclose()
         await client.connection_pool.disconnect()
+
+
+def role_check(info: Mapping[str, Any], shown: str) -> ServerCheck:
+    """Whether the server of this INFO, at the address as shown, takes writes: a replica does not."""
+    is_primary = info["role"] == "master"
+    means = "" if is_primary else "a replica takes no write: redis_url must name the primary, or the sentinels"
+    return ServerCheck(
+        name="redis", ok=is_primary, detail=f"{info['redis_version']}, {info['role']} at {shown}", means=means
+    )
 
 
 async def _config(client: redis.asyncio.Redis) -> dict[str, str]:

@@ -103,6 +103,8 @@ class RedisStore:
     def __init__(self, client: redis.asyncio.Redis, *, min_replicas: int = 0, must_append: bool = False) -> None:
         """`min_replicas`: as of ScriptCalls; `must_append`: a server without an append-only file is a reason not to be ready."""
         self._must_append = must_append
+        #: Whether the server has an append-only file, as it was asked last; None before the first answer.
+        self.appends: bool | None = None
         self._client = client
         self._scripts = ScriptCalls(client, min_replicas=min_replicas)
         self._unreadable: set[tuple[str, str]] = set()
@@ -184,6 +186,14 @@ class RedisStore:
             if isinstance(answer, BaseException):
                 return str(redis_error(answer, "Redis"))
         _, memory, persistence = answers
+        appends = bool(int(persistence.get("aof_enabled", 0)))
+        if not appends and self.appends is not appends:
+            self._log.warning(
+                "redis-appends-nothing",
+                why="it has no append-only file: what it acknowledged is lost when it ends",
+                do="appendonly yes; redis_must_append makes it a reason not to be ready",
+            )
+        self.appends = appends
         return store_weakness({**memory, **persistence}, must_append=self._must_append)
 
     async def close(self) -> None:

@@ -122,6 +122,10 @@ class ServiceProcess:
             from colo_common.adapters.store_redis import RedisStore
 
             store = RedisStore(self.redis, min_replicas=self.min_replicas, must_append=self.common.redis_must_append)
+            appends = self.metrics.gauge(
+                "colo_redis_appends", "1: Redis has an append-only file; 0: it has none, or has not answered yet"
+            )
+            appends.set_function(lambda: float(bool(store.appends)))
             self._store = store if self._leases is None else HeldStore(store, self.name, self._leases, self._row_kinds)
             self._closers.append(store.close)
         return self._store
