@@ -1,9 +1,15 @@
 """As which user the jobs of a tenant run, and what an operator may not write."""
 
+from pathlib import Path
+
 import pytest
+from msgspec.structs import replace
 
 from colo_common.model.invalid import InvalidInput
 from colo_executor.process.run_as import EVERY_OTHER, NOBODYS, UserIds, account_of, check_users, prefix_of
+from colo_executor.process.run_prefix import run_prefix
+from colo_executor.process.settings import ProcessPolicy
+from tests.support.builders import a_placement
 
 KNOWN = {"root": UserIds(0, 0), "batch": UserIds(990, 980)}
 RULE = {"red": "200000-200999", "blue": "batch", "system": "root", "*": "65534"}
@@ -73,3 +79,14 @@ def test_a_rule_that_cannot_be_one_is_refused(users: dict[str, str]) -> None:
 def test_the_rule_of_this_page_is_one() -> None:
     assert check_users(RULE, KNOWN.__getitem__) is None
     assert prefix_of(UserIds(7, 8))[:3] == ("setpriv", "--reuid=7", "--regid=8")
+
+
+def test_the_program_that_changes_the_user_is_named_by_its_file(tmp_path: Path) -> None:
+    """A shell may have one of that name built in that knows no user; where there is none on the path, its name is all there is."""
+    (tmp_path / "setpriv").touch(mode=0o755)
+    policy = ProcessPolicy(users={"*": "65534"}, path=str(tmp_path))
+    account, words = run_prefix(policy, a_placement(), ("unshare", "--"))
+    assert account == UserIds(65534, 65534)
+    assert words[:4] == ("unshare", "--", f"{tmp_path}/setpriv", "--reuid=65534")
+    _, words = run_prefix(replace(policy, path="/nowhere"), a_placement(), ())
+    assert words[0] == "setpriv"

@@ -1,6 +1,7 @@
 """What precedes a job's command on this node, and which user it becomes by that."""
 
 import os
+import shutil
 
 from colo_common.model.placement import Placement
 from colo_executor.process.machine import account_of_name
@@ -28,7 +29,12 @@ def run_prefix(
         is_root=os.geteuid() == 0,
     )
     if account is not None:
-        return account, (*namespaces, *prefix_of(account))
+        return account, (*namespaces, *_found(prefix_of(account), policy.path))
     if has_prefix or not policy.hygiene.no_new_privs:
         return None, (*namespaces, *policy.command_prefix)
-    return None, (*namespaces, *NO_NEW_PRIVS)
+    return None, (*namespaces, *_found(NO_NEW_PRIVS, policy.path))
+
+
+def _found(words: tuple[str, ...], path: str) -> tuple[str, ...]:
+    """The words with the program where it is: a shell may have one of that name built in, which changes no user."""
+    return (shutil.which(words[0], path=path) or words[0], *words[1:])
