@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 from msgspec.structs import replace
 
+from colo_collector.policy import CollectorPolicy
 from colo_common.model.placement import Attempt
 from colo_common.ports import Row
 from colo_executor.core import ExecutorPolicy
@@ -26,6 +28,9 @@ SETTINGS = WorldSettings(
 )
 #: Until a replica that nobody orders is said to run, the order to stop it arrives, and its grace is over.
 STOPPED_MS = ExecutorPolicy().unconfirmed_ms + 2 * MINUTE_MS
+
+#: Until a collector that runs on has reported its node once more, and work was placed and started there.
+REPORTED_MS = CollectorPolicy().topology_again_ms + 5 * MINUTE_MS
 
 
 def for_hours(plan: JobPlan) -> JobPlan:
@@ -47,6 +52,29 @@ def a_world() -> Iterator[World]:
 def running(world: World) -> set[Attempt]:
     """What the machines run, whatever anybody believes."""
     return {(one.replica, one.attempt) for node in world.nodes.values() for one in node.advance().replicas}
+
+
+def places(world: World) -> list[tuple[str, str, int]]:
+    """What the machines run, and where."""
+    return sorted(
+        (name, one.replica, one.attempt) for name, node in world.nodes.items() for one in node.advance().replicas
+    )
+
+
+def known_places(world: World) -> list[tuple[str, str, int]]:
+    """What jobs knows to be on a node, and on which."""
+    return sorted(
+        (record.node, job.name(index), record.attempt)
+        for job in world.jobs_core.index.jobs.values()
+        for index, record in job.replicas()
+        if record.node
+    )
+
+
+def ledger_places(world: World) -> list[tuple[str, str, int]]:
+    """What the ledger holds, and on which node."""
+    rows = asyncio.run(world.ledger.truth.rows(sorted(world.nodes)))
+    return sorted((row.node, *hold.attempt) for row in rows for hold in row.holds)
 
 
 def known(world: World) -> set[Attempt]:
@@ -119,6 +147,30 @@ def test_what_was_accepted_in_the_second_that_redis_lost_with_jobs_is_accepted_a
         assert accepted <= world.jobs_core.index.jobs.keys()
         assert world.jobs_core.counters.jobs_restored == len(accepted)
         assert running(world) == known(world)
+        assert no_node_restarted(world)
+
+
+@pytest.mark.parametrize("report_at_once", [True, False], ids=["placed at once", "placed when nodes report"])
+def test_what_is_submitted_again_after_a_total_loss_runs_once_and_in_its_place(*, report_at_once: bool) -> None:
+    """Jobs come back under their ids. Their first attempts are placed while the lost ones of the same numbers run, also on other
+    nodes; or the lost ones are said to run while the new ones still wait, because no collector has reported its node yet.
+    """
+    with a_world() as world:
+        world.run_until(3 * MINUTE_MS)
+        world.invariant_checker.has_two_lives = True
+        lose_all(world, {}, MemoryLedger().state())
+        collectors = [node.collector for node in world.nodes.values()] if report_at_once else []
+        for process in (world.submitter, *collectors):
+            process.crash()
+            process.start()
+        world.run_until(6 * MINUTE_MS)
+        run_twice = len(places(world)) - len({place[1:] for place in places(world)})
+        assert (run_twice > 0) == report_at_once
+        world.run_until(3 * MINUTE_MS + (STOPPED_MS if report_at_once else REPORTED_MS))
+        assert {job.id for job in world.jobs_core.index.jobs.values()} == {plan.job for plan in world.client.plans}
+        names = [replica for _, replica, _ in places(world)]
+        assert len(names) == len(set(names)) > 10
+        assert places(world) == known_places(world) == ledger_places(world)
         assert no_node_restarted(world)
 
 

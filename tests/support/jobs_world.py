@@ -187,10 +187,17 @@ class JobsWorld:
         )
         return PlacementsDecided(placements=(placement,), **self._head())
 
-    def started(self, replica: str = "j1/main/0", node: str = "n1", attempt: int = 1) -> ReplicaStarted:
-        """The node runs this attempt."""
+    def started(
+        self, replica: str = "j1/main/0", node: str = "n1", attempt: int = 1, *, again: bool = False
+    ) -> ReplicaStarted:
+        """The node runs this attempt; `again`: it says so once more."""
         return ReplicaStarted(
-            node=node, replica=replica, job=replica.split("/", maxsplit=1)[0], attempt=attempt, **self._head()
+            node=node,
+            replica=replica,
+            job=replica.split("/", maxsplit=1)[0],
+            attempt=attempt,
+            again=again,
+            **self._head(),
         )
 
     def ended(
@@ -218,14 +225,16 @@ class JobsWorld:
         node: str = "n1",
         attempt: int = 1,
         reason: Reason = Reason.CGROUP_REFUSED,
+        newest_over: int = 0,
     ) -> PlacementRefused:
-        """The node did not start this attempt."""
+        """The node did not start this attempt; it used it and all up to `newest_over` before."""
         return PlacementRefused(
             node=node,
             replica=replica,
             job=replica.split("/", maxsplit=1)[0],
             attempt=attempt,
             reason=reason,
+            newest_over=newest_over,
             **self._head(),
         )
 

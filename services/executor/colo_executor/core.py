@@ -279,7 +279,7 @@ class Executor:
     def _apply(self, placement: Placement, sent_us: int, now_ms: int) -> list[Effect]:
         past_end = self.ended.fact(placement.replica, placement.attempt)
         if past_end is not None:
-            return [self._publish_end(past_end)]
+            return [self._answer_with(past_end, placement, now_ms)]
         active = self.active.get(placement.replica)
         waiting = self.waiting.get(placement.replica)
         # An attempt that is here stays, even when this copy of its order contradicts the first one.
@@ -292,8 +292,9 @@ class Executor:
         refusal = refusal_of(placement, self.node)
         if refusal:
             return self._refuse(placement, Reason.START_FAILED, refusal, now_ms)
-        if placement.attempt < self._highest(placement.replica):
-            return self._refuse(placement, Reason.OLDER_ATTEMPT, "", now_ms)
+        highest = self._highest(placement.replica)
+        if placement.attempt < highest:
+            return self._refuse(placement, Reason.OLDER_ATTEMPT, "", now_ms, newest_over=highest)
         unfit = not_admitted(placement, self._mode)
         if unfit:
             return self._refuse(placement, Reason.QOS_NOT_ADMITTED, unfit, now_ms)
@@ -308,7 +309,7 @@ class Executor:
         effects: list[Effect] = []
         if waiting is not None:
             del self.waiting[placement.replica]
-            effects += self._refuse(waiting, Reason.OLDER_ATTEMPT, "", now_ms)
+            effects += self._refuse(waiting, Reason.OLDER_ATTEMPT, "", now_ms, newest_over=placement.attempt)
         self.waiting[placement.replica] = placement
         effects.append(RememberPlacement(placement=placement))
         intent = self._intent(EndCause.STOPPED, Reason.OLDER_ATTEMPT, active.placement.run.grace_ms, now_ms)
@@ -430,6 +431,7 @@ class Executor:
             detail=event.detail,
             signal=signal_of(event.exit_code),
             memory_peak_bytes=event.memory_peak_bytes,
+            decided_at_ms=active.placement.decided_at_ms,
         )
         attached = self._attached.follow(self.active, now_ms) if active.group else []
         return [*self._end(fact, now_ms), *attached, *self._next(event.replica, now_ms)]
@@ -505,8 +507,15 @@ class Executor:
         attached = self._attached.follow(self.active, now_ms, again=True) if is_due else []
         return [*(self._started(attempt, again=True) for attempt in attempts), *attached]
 
-    def _refuse(self, placement: Placement, reason: Reason, detail: str, now_ms: int) -> list[Effect]:
-        fact = PlacementRefused(
+    def _refuse(
+        self, placement: Placement, reason: Reason, detail: str, now_ms: int, *, newest_over: int = 0
+    ) -> list[Effect]:
+        return self._end(self._refusal(placement, reason, detail, now_ms, newest_over), now_ms)
+
+    def _refusal(
+        self, placement: Placement, reason: Reason, detail: str, now_ms: int, newest_over: int
+    ) -> PlacementRefused:
+        return PlacementRefused(
             at_ms=now_ms,
             node=self.node,
             replica=placement.replica,
@@ -514,8 +523,21 @@ class Executor:
             attempt=placement.attempt,
             reason=reason,
             detail=detail,
+            newest_over=newest_over,
+            decided_at_ms=placement.decided_at_ms,
         )
-        return self._end(fact, now_ms)
+
+    def _answer_with(self, past_end: ReplicaEnded | PlacementRefused, placement: Placement, now_ms: int) -> Publish:
+        """Say again how the attempt ended, or that its number was used before, by a job of this id that is gone.
+
+        What was ended here without an order of it, or by an older executor, may be either, and is said again.
+        """
+        if not past_end.decided_at_ms or past_end.decided_at_ms == placement.decided_at_ms:
+            return self._publish_end(past_end)
+        newest = self._highest(placement.replica)
+        fact = self._refusal(placement, Reason.OLDER_ATTEMPT, "", now_ms, newest)
+        name = f"executor:refused:{self.node}:{attempt_key(fact.replica, fact.attempt)}:{fact.decided_at_ms}"
+        return Publish(fact=fact, id=name)
 
     def _over(self, replica: str, number: int, intent: StopIntent, detail: str) -> ReplicaEnded:
         return ReplicaEnded(

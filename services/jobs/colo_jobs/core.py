@@ -29,6 +29,7 @@ from colo_common.model.reasons import Reason
 from colo_jobs import replicas
 from colo_jobs.admission import UNPUBLISHED
 from colo_jobs.answers import AcceptedRequest, Answers, accepted
+from colo_jobs.claims import Claims
 from colo_jobs.completion import cancel, settle
 from colo_jobs.effects import (
     AskHolds,
@@ -48,7 +49,7 @@ from colo_jobs.missed import MissedFacts
 from colo_jobs.placement_requests import placement_requests_of, publish_requests
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.publish import Result, deletion, put_back, result_of
-from colo_jobs.records import MARK_BEGUN, MARK_ID, MARK_KIND, MARK_USED
+from colo_jobs.records import MARK_BEGUN, MARK_ID, MARK_KIND, MARK_USED, ReplicaRecord
 from colo_jobs.rejection import sentence_of
 from colo_jobs.retention import EndedJobs
 from colo_jobs.stored_times import by_this_clock
@@ -107,6 +108,7 @@ class JobsCore:
         self._waits = Waits()
         self._answers = Answers(policy, self.index, self.counters, self._waits)
         self._missed = MissedFacts()
+        self._claims = Claims()
         # Jobs whose rows the store may have lost.
         self._to_put_back: list[str] = []
         # Attempts that need a place and whose request is not published yet, in order.
@@ -122,7 +124,7 @@ class JobsCore:
             self._now_ms = now_ms
         match event:
             case ReplicaStarted():
-                return self._of_replica(event, now_ms, replicas.on_started)
+                return self._started(event, now_ms)
             case ReplicaEnded():
                 return self._of_replica(event, now_ms, replicas.on_ended)
             case PlacementsDecided():
@@ -186,6 +188,13 @@ class JobsCore:
         result = self._result(job.id)
         reply = Reply(request=request.request, body=accepted(job))
         return [*before, *result.record, *answer.messages, reply, *result.messages, *refused]
+
+    def _started(self, fact: ReplicaStarted, now_ms: int) -> list[Effect]:
+        """Apply a start. One that is told once more of a waiting attempt is a claim, and the ledger says whether it is right."""
+        found = self.index.find(fact.replica) if fact.again else None
+        if found is None or not _waits(found[0].records[found[1]], fact.attempt):
+            return self._of_replica(fact, now_ms, replicas.on_started)
+        return [AskHolds()] if self._claims.note((found[0].id, found[1]), fact) else []
 
     def _of_replica(
         self, fact: _ReplicaFact, now_ms: int, react: Callable[[JobTransaction, int, _ReplicaFact], None]
@@ -293,10 +302,12 @@ class JobsCore:
     def _compare_holds(self, event: HoldsListed, now_ms: int) -> list[Effect]:
         """Take from the ledger what was missed: places of waiting replicas, and ends of those that hold none any more.
 
-        A node that is ordered to stop an attempt that has ended there says again how it ended.
+        Whoever claims to run a waiting attempt that holds no place there is ordered to stop it. A node that is ordered to stop an
+        attempt that has ended there says again how it ended.
         """
         is_complete = event.asked_at_ms > 0
         doubted = self._missed.compare(self.index.unreadable) if is_complete else self._missed.doubted
+        claims = self._claims.take() if is_complete else {}
         if not doubted and not self.index.waiting:
             return []
         held: set[tuple[str, int]] = set()
@@ -307,7 +318,7 @@ class JobsCore:
                 continue
             held.add((hold.replica, hold.attempt))
             record = found[0].replica(found[1])
-            if record.state == "Pending" and record.attempt == hold.attempt:
+            if _waits(record, hold.attempt):
                 keys[found[0].id, found[1]] = hold.node, tuple([share.zone for share in hold.zones])
             elif hold.attempt < record.attempt:
                 older.setdefault((found[0].id, found[1]), []).append((hold.node, hold.attempt))
@@ -317,8 +328,15 @@ class JobsCore:
             record = txn.job.replica(index)
             for node, attempt in older.get((txn.job.id, index), ()):
                 txn.stop(index, node, attempt, Reason.OLDER_ATTEMPT, f"missed:{event.asked_at_ms}")
+            claimed = [fact for fact in claims.get((txn.job.id, index), ()) if _waits(record, fact.attempt)]
             if place is not None:
                 replicas.on_placed(txn, index, record.attempt, *place)
+                for fact in claimed:
+                    replicas.on_started(txn, index, fact)
+            elif claimed:
+                for fact in claimed:
+                    trigger = f"claimed:{fact.boot_id}:{fact.seq}"
+                    txn.stop(index, fact.node, fact.attempt, Reason.LEDGER_DISAGREES, trigger)
             elif (
                 is_complete
                 and record.state in HOLDING
@@ -327,7 +345,7 @@ class JobsCore:
             ):
                 txn.stop(index, record.node, record.attempt, Reason.LEDGER_DISAGREES, f"missed:{event.asked_at_ms}")
 
-        return self._of_keys(sorted({*keys, *older, *doubted}), now_ms, react)
+        return self._of_keys(sorted({*keys, *older, *doubted, *claims}), now_ms, react)
 
     def _of_node(self, node: str, now_ms: int, react: Callable[[JobTransaction, int], None]) -> list[Effect]:
         return self._of_keys(self.index.held_on(node), now_ms, react)
@@ -527,6 +545,11 @@ class JobsCore:
         self.index.unreadable |= loaded.unreadable
         self.counters.unreadable_rows += len(loaded.unreadable)
         return [*(LogUnreadable(why=why) for why in loaded.unreadable.values()), *self._missed.mark(loaded.unreadable)]
+
+
+def _waits(record: ReplicaRecord, attempt: int) -> bool:
+    """Whether this attempt of a replica is the present one and waits for a place."""
+    return record.state == "Pending" and record.attempt == attempt
 
 
 def _mark(value: bytes, version: int) -> Record:

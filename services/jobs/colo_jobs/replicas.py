@@ -41,7 +41,11 @@ def on_outlived(txn: JobTransaction, index: int, newest: int) -> None:
 
 
 def on_placed(txn: JobTransaction, index: int, attempt: int, node: str, zones: tuple[int, ...]) -> None:
-    """Apply a placement of this attempt. A node that got an attempt which is over is ordered to stop it."""
+    """Apply a placement of this attempt. A node that got an attempt which is over, or that is elsewhere, is ordered to stop it.
+
+    The ledger has one place for an attempt: two were decided where it lost the first one. Where that is known from the node alone,
+    it is a leftover that nobody accounts for, perhaps of a job that is gone: the attempt is given up on both nodes.
+    """
     replica = txn.job.records[index]
     if replica.state == "Pending" and attempt == replica.attempt:
         _place(txn, index, node, zones)
@@ -56,26 +60,38 @@ def on_placed(txn: JobTransaction, index: int, attempt: int, node: str, zones: t
             txn.touch(index)
             replica.zones = zones
     else:
-        txn.fire_replica(index, "place")
+        if replica.node:
+            txn.stop(index, node, attempt, Reason.ALREADY_HELD, "placed")
+        if replica.state == "Running" and not replica.zones:
+            txn.fire_replica(index, "node_lost", reason=Reason.LEDGER_DISAGREES)
+            _give_up(txn, index, Reason.LEDGER_DISAGREES)
+        else:
+            txn.fire_replica(index, "place")
 
 
 def on_started(txn: JobTransaction, index: int, fact: ReplicaStarted) -> None:
     """Apply the start of an attempt. A node that started an attempt which is over or stopping is ordered to stop it.
 
-    A start that is told for the first time may only be late: what has ended is stopped where it is said to run again.
+    A start that is told for the first time may only be late: what has ended is stopped where it is said to run again. So is the
+    present attempt on another node than the one that has it, and a higher one that was never requested here: it is a leftover of a
+    job that came back under its id, or of a time that the store has lost.
     """
     replica = txn.job.records[index]
-    if replica.state == "Assigned" and fact.attempt == replica.attempt:
+    is_elsewhere = _is_elsewhere(replica, fact.node)
+    if replica.state == "Assigned" and fact.attempt == replica.attempt and not is_elsewhere:
         _run(txn, index, fact)
         return
-    should_not_run = replica.state == "Stopping" or (fact.again and _has_ended(replica))
+    should_not_run = replica.state == "Stopping" or is_elsewhere or (fact.again and _has_ended(replica))
     if _is_over(replica, fact.attempt) or (fact.attempt == replica.attempt and should_not_run):
         txn.counters.late += 1
         trigger = f"started:{fact.boot_id}:{fact.seq}"
-        txn.stop(index, fact.node, fact.attempt, _why_over(replica, fact.attempt), trigger)
+        txn.stop(index, fact.node, fact.attempt, _why_not(replica, fact.attempt, fact.node), trigger)
         return
     if fact.attempt > replica.attempt:
         txn.counters.future += 1
+        if fact.again:
+            trigger = f"started:{fact.boot_id}:{fact.seq}"
+            txn.stop(index, fact.node, fact.attempt, Reason.LEDGER_DISAGREES, trigger)
         return
     if replica.state == "Pending":
         _place(txn, index, fact.node, ())
@@ -88,12 +104,12 @@ def on_started(txn: JobTransaction, index: int, fact: ReplicaStarted) -> None:
 
 
 def on_ended(txn: JobTransaction, index: int, fact: ReplicaEnded) -> None:
-    """Apply the end of an attempt: it holds nothing on the node any more."""
+    """Apply the end of an attempt: it holds nothing on the node any more. What ends elsewhere under its number is not it."""
     replica = txn.job.records[index]
     if fact.attempt > replica.attempt:
         txn.counters.future += 1
         return
-    if fact.attempt < replica.attempt:
+    if fact.attempt < replica.attempt or _is_elsewhere(replica, fact.node):
         txn.counters.late += 1
         return
     if replica.state == "Pending":
@@ -107,12 +123,17 @@ def on_ended(txn: JobTransaction, index: int, fact: ReplicaEnded) -> None:
 
 
 def on_refused(txn: JobTransaction, index: int, fact: PlacementRefused) -> None:
-    """Apply a refusal of the node: a failure of the replica when its command cannot run, else a new attempt elsewhere."""
+    """Apply a refusal of the node: a failure of the replica when its command cannot run, else a new attempt elsewhere.
+
+    Where the node used this attempt before, under the same id, the next one is above all that it used, and may go there.
+    """
     replica = txn.job.records[index]
     if fact.attempt > replica.attempt:
         txn.counters.future += 1
         return
-    if fact.attempt < replica.attempt or fact.reason in (Reason.ALREADY_HELD, Reason.OLDER_ATTEMPT):
+    is_used = fact.newest_over >= fact.attempt == replica.attempt
+    is_of_other = fact.reason in (Reason.ALREADY_HELD, Reason.OLDER_ATTEMPT) and not is_used
+    if fact.attempt < replica.attempt or is_of_other or _is_elsewhere(replica, fact.node):
         txn.counters.late += 1
         return
     if replica.state == "Pending":
@@ -122,6 +143,10 @@ def on_refused(txn: JobTransaction, index: int, fact: PlacementRefused) -> None:
         _end_stopping(txn, index, EndCause.START_FAILED, None, fact.reason)
     elif fact.reason is Reason.START_FAILED:
         _end(txn, index, EndCause.START_FAILED, _NOT_STARTED_EXIT_CODE, fact.reason)
+    elif is_used:
+        if txn.fire_replica(index, "place_failed", reason=fact.reason):
+            replica.attempt = fact.newest_over
+            _next_attempt(txn, index)
     elif txn.fire_replica(index, "place_failed", reason=fact.reason):
         replica.reason = fact.reason.value
         _avoid(txn, replica, fact.node)
@@ -179,12 +204,15 @@ def on_missing(txn: JobTransaction, index: int, at_ms: int) -> None:
 
 
 def on_still_running(txn: JobTransaction, index: int, attempt: int, node: str, trigger: str) -> None:
-    """Apply the recovery of an executor that runs this attempt: it is stopped unless it is the present one and should run."""
+    """Apply the recovery of an executor that runs this attempt: it is stopped unless it is the present one and should run there."""
     replica = txn.job.records[index]
     if attempt > replica.attempt:
         txn.counters.future += 1
-    elif attempt < replica.attempt or replica.state == "Stopping" or _has_ended(replica):
-        txn.stop(index, node, attempt, _why_over(replica, attempt), trigger)
+        txn.stop(index, node, attempt, Reason.LEDGER_DISAGREES, trigger)
+    elif (
+        attempt < replica.attempt or replica.state == "Stopping" or _has_ended(replica) or _is_elsewhere(replica, node)
+    ):
+        txn.stop(index, node, attempt, _why_not(replica, attempt, node), trigger)
     elif replica.state == "Unknown":
         _come_back(txn, index)
 
@@ -198,13 +226,7 @@ def on_due(txn: JobTransaction, index: int) -> None:
         case "Backoff":
             _retry(txn, index)
         case "Unknown":
-            _fence(txn, index)
-            # A lost node is not the replica's fault, so a retry is always left.
-            if txn.fire_replica(index, "lost_timeout", {"retry": True}, cause=EndCause.LOST, reason=Reason.NODE_LOST):
-                replica.losses += 1
-                txn.counters.losses += 1
-                replica.reason = Reason.NODE_LOST.value
-                _wait(txn, index, free_wait_ms(txn.policy, replica.losses))
+            _give_up(txn, index, Reason.NODE_LOST)
         case "Stopping":
             txn.withdraw(index, replica.attempt, Reason.NODE_LOST)
             txn.fire_replica(index, "gone", cause=EndCause.LOST, reason=Reason.NODE_LOST)
@@ -312,11 +334,23 @@ def _next_attempt(txn: JobTransaction, index: int) -> None:
     txn.request_place(index)
 
 
-def _fence(txn: JobTransaction, index: int) -> None:
-    """Give up the attempt: withdraw it, which frees its place, and order its node to stop it."""
+def _give_up(txn: JobTransaction, index: int, reason: Reason) -> None:
+    """Give up the attempt of a replica in Unknown, and retry it."""
     replica = txn.job.records[index]
-    txn.withdraw(index, replica.attempt, Reason.NODE_LOST)
-    txn.stop(index, replica.node, replica.attempt, Reason.NODE_LOST, "fenced")
+    _fence(txn, index, reason)
+    # It is not the replica's fault, so a retry is always left.
+    if txn.fire_replica(index, "lost_timeout", {"retry": True}, cause=EndCause.LOST, reason=reason):
+        replica.losses += 1
+        txn.counters.losses += 1
+        replica.reason = reason.value
+        _wait(txn, index, free_wait_ms(txn.policy, replica.losses))
+
+
+def _fence(txn: JobTransaction, index: int, reason: Reason = Reason.NODE_LOST) -> None:
+    """Withdraw the attempt, which frees its place, and order its node to stop it."""
+    replica = txn.job.records[index]
+    txn.withdraw(index, replica.attempt, reason)
+    txn.stop(index, replica.node, replica.attempt, reason, "fenced")
 
 
 def _avoid(txn: JobTransaction, replica: ReplicaRecord, node: str) -> None:
@@ -337,6 +371,17 @@ def _is_over(replica: ReplicaRecord, attempt: int) -> bool:
 def _has_ended(replica: ReplicaRecord) -> bool:
     """Whether the present attempt runs nowhere, as far as is known."""
     return replica.state == "Backoff" or replica.state in REPLICA.terminal
+
+
+def _is_elsewhere(replica: ReplicaRecord, node: str) -> bool:
+    """Whether another node than this one has the present attempt."""
+    return replica.node not in ("", node)
+
+
+def _why_not(replica: ReplicaRecord, attempt: int, node: str) -> Reason:
+    if attempt == replica.attempt and _is_elsewhere(replica, node):
+        return Reason.ALREADY_HELD
+    return _why_over(replica, attempt)
 
 
 def _why_over(replica: ReplicaRecord, attempt: int) -> Reason:

@@ -157,8 +157,7 @@ class SchedulerCore:
     def _take(self, event: Event, now_ms: int) -> list[Effect]:
         match event:
             case ReplicaEnded() | PlacementRefused():
-                self._evictions.ended(event, now_ms)
-                self._ended((event.replica, event.attempt))
+                self._ended_on_node(event, now_ms)
             case NodeTopologyReported():
                 received = self.cluster.on_topology(self._colocation.combine(event))
                 self._colocation.keep(event)
@@ -354,6 +353,13 @@ class SchedulerCore:
         self.counts["shards_taken"] += len(new)
         return [RefreshLedger(), AskPending()]
 
+    def _ended_on_node(self, event: ReplicaEnded | PlacementRefused, now_ms: int) -> None:
+        attempt = (event.replica, event.attempt)
+        # Under its number another node ran what no place is held for: it was stopped there, and the place stays.
+        if not self.commits.is_elsewhere(attempt, event.node):
+            self._evictions.ended(event, now_ms)
+            self._ended(attempt)
+
     def _ended(self, attempt: Attempt) -> None:
         """Another service reports the end of an attempt; for a reservation it is only counted, since the scheduler ends those."""
         if name_of(attempt[0]):
@@ -379,7 +385,8 @@ class SchedulerCore:
     def _recovered(self, event: NodeRecovered) -> list[Effect]:
         running = frozenset((replica, attempt) for replica, attempt in event.running)
         for attempt in sorted(running):
-            self._started(attempt)
+            if not self.commits.is_elsewhere(attempt, event.node):
+                self._started(attempt)
         name = f"{event.boot_id}:{event.seq}" if event.boot_id else str(event.at_ms)
         return self.commits.recover(event.node, Recovery(running=running, name=name))
 

@@ -198,7 +198,7 @@ class Conversation:
         return OpenCpus(cpus=CpuSet.parse(args.words[0] if args.words else ""), groups=args.words[1:])
 
     def _apply(self, args: Args) -> ApplyPlacements:
-        args.only("attempt", "node", "mcpu", "qos", "band", "cpus", "queue", "policy")
+        args.only("attempt", "node", "mcpu", "qos", "band", "cpus", "queue", "policy", "decided")
         placements = tuple(
             replace(
                 a_placement(replica, attempt=args.number("attempt", 1), node=NODE, mcpu=args.number("mcpu", 1000)),
@@ -207,6 +207,7 @@ class Conversation:
                 band=PriorityBand(args.text("band", "batch")),
                 cpus=args.text("cpus", ""),
                 cpu_policy=CpuPolicy(args.text("policy", "default")),
+                decided_at_ms=args.number("decided", 0),
             )
             for replica in args.words
         )
@@ -465,7 +466,8 @@ def _fact(fact) -> str:
             words += [f"ran={fact.ran_ms}"] if fact.ran_ms else []
             return " ".join([*words, *([f"({fact.detail})"] if fact.detail else [])])
         case PlacementRefused():
-            return f"refused {fact.replica}#{fact.attempt} {fact.reason.value} {fact.detail}".rstrip()
+            newest = f" newest={fact.newest_over}" if fact.newest_over else ""
+            return f"refused {fact.replica}#{fact.attempt} {fact.reason.value}{newest} {fact.detail}".rstrip()
         case EnforcementChanged():
             broke = f" {fact.slo_workload}={fact.violation_pct}%" if fact.slo_workload else ""
             way = f"{fact.ceiling_before_mcpu} -> {fact.ceiling_mcpu}"

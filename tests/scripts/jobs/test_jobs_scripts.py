@@ -15,12 +15,13 @@ from colo_common.events.job import (
     ReplicasWithdrawn,
     StopReplicas,
 )
-from colo_common.events.requests import CancelJob, JobAccepted, Refusal, SubmitJob
+from colo_common.events.requests import CancelJob, HoldEntry, HoldsListed, JobAccepted, Refusal, SubmitJob
 from colo_common.events.waiting import ExplainWait, JobWait
 from colo_common.model.freshness import Freshness
+from colo_common.model.placement import ZoneShare
 from colo_common.model.reasons import EndCause, Reason
 from colo_jobs.admission import QueueLimits
-from colo_jobs.effects import LogRefused
+from colo_jobs.effects import AskHolds, LogRefused
 from colo_jobs.policy import JobsPolicy
 from tests.support.jobs_world import JobsWorld, a_spec, a_task
 from tests.support.scripts import Args, Play, ScriptFailed, script_files
@@ -88,7 +89,8 @@ class Conversation:
         self.world.feed(self.world.placed(args.word(0), args.text("node", "n1"), args.number("attempt", 1)))
 
     def do_started(self, args: Args) -> None:
-        self.world.feed(self.world.started(args.word(0), args.text("node", "n1"), args.number("attempt", 1)))
+        where = (args.text("node", "n1"), args.number("attempt", 1))
+        self.world.feed(self.world.started(args.word(0), *where, again=args.number("again", 0) == 1))
 
     def do_ended(self, args: Args) -> None:
         cause = EndCause(args.text("cause", "exited"))
@@ -97,7 +99,8 @@ class Conversation:
 
     def do_refused(self, args: Args) -> None:
         where = (args.text("node", "n1"), args.number("attempt", 1))
-        self.world.feed(self.world.refused(args.word(0), *where, Reason(args.text("reason", "cgroup-refused"))))
+        reason = Reason(args.text("reason", "cgroup-refused"))
+        self.world.feed(self.world.refused(args.word(0), *where, reason, args.number("newest", 0)))
 
     def do_freshness(self, args: Args) -> None:
         self.world.feed(self.world.freshness(args.word(0), Freshness(args.word(1))))
@@ -105,6 +108,14 @@ class Conversation:
     def do_recovered(self, args: Args) -> None:
         running = [(name, int(attempt)) for name, attempt in (word.split("#") for word in args.words[1:])]
         self.world.feed(self.world.recovered(args.word(0), *running))
+
+    def do_holds(self, args: Args) -> None:
+        """holds NODE REPLICA#1...: all that the ledger holds, when jobs has asked for it."""
+        assert AskHolds() in self.world.own
+        zones = (ZoneShare(zone=0, cpu_mcpu=1_000, memory_bytes=1),)
+        named = [(name, int(attempt)) for name, attempt in (word.split("#") for word in args.words[1:])]
+        holds = tuple(HoldEntry(node=args.word(0), replica=name, attempt=number, zones=zones) for name, number in named)
+        self.world.feed(HoldsListed(holds=holds, asked_at_ms=self.world.now_ms))
 
     def do_at(self, args: Args) -> None:
         """at SECONDS: until then, with every timer that is due before."""

@@ -80,6 +80,8 @@ class ReplicaEnded(Fact, frozen=True, kw_only=True):
 
     `exit_code` is the process's, 128 + signal when a signal ended it, and `signal` is that signal (0: none, or an older executor).
     `cpu_used_ms` is CPU time (one CPU for 1 ms = 1), `memory_peak_bytes` the most memory that it had at once (0: not known).
+    `decided_at_ms` is the placement's (0: the node had no order of it, or an older executor): another decision under this number
+    is another work, of a job that came back under its id.
     """
 
     node: NodeName
@@ -95,10 +97,15 @@ class ReplicaEnded(Fact, frozen=True, kw_only=True):
     detail: str = ""
     signal: Number = 0
     memory_peak_bytes: Bytes = 0
+    decided_at_ms: Ms = 0
 
 
 class PlacementRefused(Fact, frozen=True, kw_only=True):
-    """The node could not start the placed attempt. No process of it runs."""
+    """The node could not start the placed attempt. No process of it runs.
+
+    `newest_over`: that attempt and all up to it were used here before (0: they were not), so only a newer one is started; with the
+    reason older-attempt. The jobs service requests that. `decided_at_ms` is the placement's.
+    """
 
     node: NodeName
     replica: ReplicaName
@@ -106,6 +113,8 @@ class PlacementRefused(Fact, frozen=True, kw_only=True):
     attempt: Number
     reason: Reason
     detail: str = ""
+    newest_over: Number = 0
+    decided_at_ms: Ms = 0
 
 
 class EnforcementChanged(Fact, frozen=True, kw_only=True):

@@ -325,6 +325,11 @@ class Commits:
         is_news, held.is_confirmed = not held.is_confirmed, True
         return is_news
 
+    def is_elsewhere(self, attempt: Attempt, node: str) -> bool:
+        """Whether the ledger is known to hold the attempt on another node than this one."""
+        held = self.held.get(attempt)
+        return held is not None and not held.is_assumed and held.placement.node != node
+
     def gave_up(self, attempt: Attempt) -> None:
         """The attempt is not requested any more: forget its count of lost commits."""
         self._lost_commits.pop(attempt, None)
