@@ -1,6 +1,6 @@
 """The jobs core: takes submissions and facts about replicas, moves the state machines, and publishes placement requests."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final, TypeVar, assert_never
 
@@ -492,13 +492,19 @@ class JobsCore:
     def _restore(self, event: JobsLost, now_ms: int) -> list[Effect]:
         """Accept the jobs once more. An emptied store is marked before and after: a crash in between goes on where it was.
 
-        Where the store is in use the ledger may know the newest attempts, which go on, and the other jobs are compared with what it
-        holds, as after a gap in the stream.
+        Where the store is in use the ledger may know the newest attempts, which go on, and jobs whose rows differ from what was
+        published are compared with what it holds, as after a gap in the stream.
         """
         mark_version = event.mark_version
         effects: list[Effect] = [] if mark_version is None else [_mark(MARK_BEGUN, mark_version)]
+        doubted: list[Job] = []
         if mark_version is None:
-            self._missed.doubt(self.index.jobs.values())
+            known = self.index.jobs
+            doubted = [known[job] for job in event.older if job in known]
+            doubted += [
+                known[job] for job, moved in event.moved.items() if job in known and _differs(known[job], moved)
+            ]
+            self._missed.doubt(doubted)
         for lost in event.jobs:
             if lost.job in self.index.jobs or lost.job in self.index.unreadable:
                 continue
@@ -524,7 +530,7 @@ class JobsCore:
             self.counters.jobs_restored += 1
             effects += [*self._finish(txn), *self._result(job.id).effects]
         if mark_version is None:
-            return [*effects, AskHolds()]
+            return [*effects, AskHolds()] if doubted or event.jobs else effects
         effects.append(_mark(MARK_USED, mark_version + 1))
         return [*effects, AskHolds()] if event.jobs else effects
 
@@ -550,6 +556,14 @@ class JobsCore:
 def _waits(record: ReplicaRecord, attempt: int) -> bool:
     """Whether this attempt of a replica is the present one and waits for a place."""
     return record.state == "Pending" and record.attempt == attempt
+
+
+def _differs(job: Job, moved: Mapping[str, tuple[int, str]]) -> bool:
+    """Whether replicas of the job are not as it was published last that they are."""
+    return any(
+        moved.get(job.name(index), (one.attempt, one.state)) != (one.attempt, one.state)
+        for index, one in job.replicas()
+    )
 
 
 def _mark(value: bytes, version: int) -> Record:

@@ -31,11 +31,14 @@ class JobsLost(Struct, frozen=True, kw_only=True):
     """Event, after JobRowsLoaded: the store lost its newest rows, or all of them, or is new; the stream of facts has these jobs.
 
     They had not ended. `mark_version` is the version of the row that marks the store, above 0 where a restoration was not finished;
-    None: the store is in use, and any of its rows may be older than what was published.
+    None: the store is in use, and some of its rows may be older than what was published. `moved` has the newest attempt and state
+    of the replicas that moved last, by job, and `older` the jobs whose own row is older.
     """
 
     jobs: tuple[LostJob, ...] = ()
     mark_version: int | None = 0
+    moved: dict[str, dict[str, tuple[int, str]]] = {}
+    older: tuple[str, ...] = ()
 
 
 class AskHolds(Struct, frozen=True, kw_only=True):

@@ -30,11 +30,13 @@ class LostJob(Struct, kw_only=True):
 class FactsOfJobs:
     """Folds facts in their order. `unknown` are unfinished jobs whose acceptance the stream does not keep any more.
 
-    `versions` has for each job that moved the version of its row at the newest move.
+    `versions` has for each job that moved the version of its row at the newest move, `moved` the newest attempt and state of each
+    replica that moved, by job.
     """
 
     def __init__(self) -> None:
         self.versions: dict[str, int] = {}
+        self.moved: dict[str, dict[str, tuple[int, str]]] = {}
         self._jobs: dict[str, LostJob] = {}
         self._unknown: set[str] = set()
 
@@ -46,6 +48,7 @@ class FactsOfJobs:
             case JobSubmitted():
                 self._unknown.discard(fact.job)
                 self.versions.pop(fact.job, None)
+                self.moved.pop(fact.job, None)
                 self._jobs[fact.job] = LostJob(job=fact.job, spec=fact.spec, submitted_at_ms=fact.at_ms, replicas={})
             case JobStateChanged() if fact.state in JOB.terminal:
                 self._jobs.pop(fact.job, None)
@@ -61,6 +64,10 @@ class FactsOfJobs:
                 pass
 
     def _take_moves(self, fact: ReplicasChanged) -> None:
+        moved = self.moved.setdefault(fact.job, {})
+        for change in fact.changes:
+            if change.attempt >= moved.get(change.replica, (0, ""))[0]:
+                moved[change.replica] = change.attempt, change.state
         job = self._jobs.get(fact.job)
         for change in fact.changes if job is not None else ():
             newest, _ = job.replicas.get(change.replica, (0, "")) if job is not None else (0, "")

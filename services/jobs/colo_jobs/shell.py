@@ -67,6 +67,8 @@ _WAIT_MS: Final = 25
 _NAMED_MOST: Final = 3
 # Redis loses a second or two at its worst, and what was put back after that before this service ended.
 _NEWEST_MS: Final = 120_000
+# Facts of placements come in thousands, and only those of the lost seconds are needed.
+_REDELIVERED_MS: Final = 10_000
 
 HEARS: Final = (
     # All with the same wait: a refusal must not overtake its decision, nor a node's recovery the ends that it reported before.
@@ -116,16 +118,16 @@ class JobsShell:
         if self._replay is None:
             return [loaded]
         mark = await self._store.get(MARK_KIND, MARK_ID)
-        if mark is not None and mark.value == MARK_USED:
-            lost = await self._newest_lost(self._replay, {row.id: row.version for row in jobs})
-            return [loaded] if lost is None else [loaded, lost]
-        if mark is None and jobs:
-            # An earlier version of this service left no mark.
-            return [loaded, JobsLost()]
+        is_used = mark is not None and mark.value == MARK_USED
+        if is_used or (mark is None and jobs):
+            newest = await self._newest_lost(self._replay, {row.id: row.version for row in jobs})
+            # An earlier version of this service left no mark, nor does one that put its rows back into an emptied store.
+            marked = [newest] if is_used else [JobsLost(), newest]
+            return [loaded, *marked, *await self._received_last(self._replay)]
         return [loaded, await self._lost(self._replay, 0 if mark is None else mark.version)]
 
-    async def _newest_lost(self, replay: Replay, versions: Mapping[str, int]) -> JobsLost | None:
-        """What the store lacks of what was published last, given the version of each job's row; None when nothing.
+    async def _newest_lost(self, replay: Replay, versions: Mapping[str, int]) -> JobsLost:
+        """What the store lacks of what was published last, given the version of each job's row.
 
         A Redis that lost its last second together with this service has the row of an earlier one and a mark, and lacks jobs that
         were accepted. Whether they are lost is asked of the last minutes before the newest fact, however long ago that was.
@@ -133,18 +135,27 @@ class JobsShell:
         facts = FactsOfJobs()
         count = await replay.facts(REBUILT_FROM, facts.take, newest_ms=_NEWEST_MS)
         lost = tuple(job for job in facts.lost() if job.job not in versions)
-        older = [job for job, version in facts.versions.items() if versions.get(job, version) < version]
-        if not lost and not older:
-            return None
-        self._log.error(
-            "jobs-lost",
-            why="the store lacks rows that had been written, and the stream has what was published of them",
-            facts=count,
-            accepted_again=len(lost),
-            older=len(older),
-            first_older=older[:_NAMED_MOST],
-        )
-        return JobsLost(jobs=lost, mark_version=None)
+        older = tuple(job for job, version in facts.versions.items() if versions.get(job, version) < version)
+        if lost or older:
+            self._log.error(
+                "jobs-lost",
+                why="the store lacks rows that had been written, and the stream has what was published of them",
+                facts=count,
+                accepted_again=len(lost),
+                older=len(older),
+                first_older=older[:_NAMED_MOST],
+            )
+        return JobsLost(jobs=lost, mark_version=None, moved=facts.moved, older=older)
+
+    async def _received_last(self, replay: Replay) -> list[Struct]:
+        """What this service may have handled and acknowledged, while the rows that followed from it were lost.
+
+        Nobody says it again so soon: who ordered a node to tell how an attempt ended would get a copy, which the bus drops.
+        """
+        received: list[Struct] = []
+        await replay.facts((PlacementsDecided,), received.append, newest_ms=_REDELIVERED_MS)
+        await replay.facts((ReplicaStarted, ReplicaEnded, PlacementRefused), received.append, newest_ms=_REDELIVERED_MS)
+        return received
 
     async def _lost(self, replay: Replay, mark_version: int) -> JobsLost:
         """The jobs that the stream of facts knows and an empty store does not."""
