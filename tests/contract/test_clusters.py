@@ -200,6 +200,7 @@ async def test_doctor_names_what_loses_facts(nats_url: str, redis_url: str, caps
             "--redis-min-replicas",
             "1",
         )
+        capsys.readouterr()  # What this test's own store has logged.
         assert await in_a_thread(partial(doctor, *asked, cluster=True, output="json")) == 1
         rows = json.loads(capsys.readouterr().out)
         wrong = {row["name"]: row["means"] for row in rows if row["ok"] is False}
