@@ -101,15 +101,15 @@ def test_a_quiesce_a_drain_and_a_cordon_each_for_a_while() -> None:
 
 def test_a_node_whose_label_leaves_it_to_batch_work_or_to_online_work() -> None:
     """Online work on a node that is for batch work from now on stays until an operator says so; batch work leaves by itself."""
-    plans = (on_node(RestrictionKind.DRAIN, "node-01", at_s=120, for_s=40),)
+    plans = (on_node(RestrictionKind.DRAIN, "node-01", at_s=86, for_s=74),)
     with living(planned(*plans)) as world:
         world.operator.plans = plans
-        world.run_until(90 * SECOND_MS)
+        world.run_until(66 * SECOND_MS)
         world.set_label("node-01", "offline")
-        world.run_until(95 * SECOND_MS)
+        world.run_until(71 * SECOND_MS)
         _, online = running(world, "node-01")
         assert online
-        world.run_until(119 * SECOND_MS)
+        world.run_until(85 * SECOND_MS)
         batch, later = running(world, "node-01")
         assert batch
         assert later
