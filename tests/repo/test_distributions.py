@@ -68,7 +68,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     build(ROOT, folder, "wheel", "sdist")
     name = f"colo-{PROJECT['version']}"
     with tarfile.open(folder / f"{name}.tar.gz") as archive:
-        archive.extractall(folder, filter="data")
+        # Python has filters since 3.11.4.
+        archive.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
     again = folder / "again"
     build(folder / name, again, "wheel")
     wheel = f"{name}-py3-none-any.whl"

@@ -241,7 +241,7 @@ async def test_cpus_of_a_launch_that_failed_are_free_when_its_group_is_gone(runt
 
     with monkeypatch.context() as patch:
         patch.setattr(CgroupTree, "remove_now", busy_at_first)
-        patch.setattr("colo_executor.process.runtime.make_attempt_dir", no_room)
+        patch.setattr("colo_executor.process.launching.make_attempt_dir", no_room)
         failed = await runtime.launch(placed(0, QosClass.LSE, FIRST.format()), 1)
         assert isinstance(failed, LaunchFailed)
         assert refused == ["lse.web.main.0@1"]

@@ -134,11 +134,11 @@ def test_a_damaged_journal_is_kept_aside_and_the_last_three_of_them(tmp_path):
 
 @pytest.fixture
 def disk(tmp_path):
-    """A disk of 64 KiB, or skip where this process may not mount one."""
+    """A disk of 96 KiB, or skip where this process may not mount one."""
     path = tmp_path / "disk"
     path.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", path], check=False, capture_output=True
+        ["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", path], check=False, capture_output=True
     )
     if mounted.returncode:
         pytest.skip("this process may not mount")
