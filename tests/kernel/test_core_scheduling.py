@@ -9,7 +9,7 @@ from colo_common.adapters import core_scheduling
 from colo_common.model.workload import RunSpec
 from colo_executor.process.hygiene import Hygiene
 from colo_executor.process.settings import ProcessPolicy
-from tests.support.adopted import AS_ROOT, adopted
+from tests.support.adopted import adopted
 from tests.support.attempts import start
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually
@@ -21,7 +21,8 @@ SLEEP = RunSpec(command=("sleep", "600"))
 
 async def test_replicas_of_a_tenant_have_one_cookie_or_the_kernel_lacks_them(tmp_path: Path) -> None:
     hygiene = Hygiene(core_scheduling="tenant")
-    policy = ProcessPolicy(users=AS_ROOT, state_dir=str(tmp_path / "state"), subtree="colo-vm-cores", hygiene=hygiene)
+    as_root = {"red": "root", "blue": "root"}
+    policy = ProcessPolicy(users=as_root, state_dir=str(tmp_path / "state"), subtree="colo-vm-cores", hygiene=hygiene)
     async with adopted(policy) as runtime:
         placements = [
             replace(a_placement(f"job/main/{index}"), run=SLEEP, tenant=tenant)
