@@ -16,7 +16,7 @@ from colo_common.adapters.redis_client import redis_client
 from colo_common.adapters.store_memory import MemoryStore
 from colo_common.adapters.store_redis import RedisStore
 from colo_common.events.effects import Write
-from colo_common.model.partition import Fence
+from colo_common.model.partition import BusReach, Fence
 from colo_common.ports import Fenced, FencedStore, Leases, OtherPartitions, Refused, StoreConflict
 from tests.support.waiting import LIMIT_S, eventually
 
@@ -82,6 +82,49 @@ async def test_one_partition_stays_with_its_holder_until_that_leaves(leases: Lea
     assert await leases.renew("one", 0, 1) == ()
     ((_, higher),) = await leases.renew("two", MINUTE_MS, 1)
     assert higher > fence
+
+
+DEAF, HEARS, UNSURE = BusReach.DEAF, BusReach.HEARS, BusReach.UNSURE
+
+
+@pytest.mark.parametrize(
+    ("holder", "other", "expected"),
+    [
+        (DEAF, HEARS, (0, 1)),
+        (DEAF, DEAF, (1, 0)),
+        (DEAF, UNSURE, (1, 0)),
+        (UNSURE, HEARS, (1, 0)),
+        (HEARS, HEARS, (1, 0)),
+    ],
+)
+async def test_a_holder_that_reaches_no_bus_gives_way_to_one_that_does(
+    leases: Leases, holder: BusReach, other: BusReach, expected: tuple[int, int]
+) -> None:
+    await leases.renew("one", MINUTE_MS, 1)
+    for _ in range(2):
+        found = [
+            len(await leases.renew(name, MINUTE_MS, 1, (), reach)) for name, reach in (("two", other), ("one", holder))
+        ]
+    taken = len(await leases.renew("two", MINUTE_MS, 1, (), other))
+    assert (found[1], taken) == expected
+
+
+async def test_the_share_of_a_deaf_instance_goes_to_those_that_hear_and_comes_back(leases: Leases) -> None:
+    every = [("one", UNSURE), ("two", HEARS), ("three", HEARS)]
+
+    async def renewed(*instances: tuple[str, BusReach]) -> list[int]:
+        for _ in range(3):
+            held = [len(await leases.renew(name, MINUTE_MS, 12, (), reach)) for name, reach in instances]
+        return held
+
+    assert await renewed(*every) == [4, 4, 4]
+    assert await renewed(("one", DEAF), *every[1:]) == [0, 6, 6]
+    assert await renewed(("one", HEARS), *every[1:]) == [4, 4, 4]
+    # One that has left is nobody to give way to.
+    assert await renewed(("one", DEAF), *every[1:]) == [0, 6, 6]
+    for name in ("two", "three"):
+        await leases.renew(name, 0, 12)
+    assert await renewed(("one", DEAF)) == [12]
 
 
 async def test_a_lease_that_was_not_renewed_in_time_is_anybodys(place: Place) -> None:
@@ -255,7 +298,7 @@ async def test_after_a_time_in_which_nobody_called_the_leases_of_before_end_with
     await client.connection_pool.disconnect()
 
 
-@pytest.mark.parametrize("broken", ["leases", "members", "fence", "clock"])
+@pytest.mark.parametrize("broken", ["leases", "members", "reach", "fence", "clock"])
 async def test_keys_that_are_none_of_ours_are_refused_and_stay(redis_url: str, broken: str) -> None:
     client = redis_client(redis_url, name="test")
     prefix = f"test:{uuid.uuid4().hex}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from msgspec import Struct, structs
@@ -15,9 +15,10 @@ from colo_common.events.eviction import EvictReplica
 from colo_common.events.job import QueueChanged, ReplicasWithdrawn
 from colo_common.events.wire import encode_reply
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.partition import Fence
+from colo_common.model.partition import BusReach, Fence
 from colo_common.model.reasons import Reason
 from colo_common.ports import Backlog, Fenced, Outgoing, Unavailable
+from colo_common.runtime.bus_watch import SURE_AFTER_S, BusWatch
 from colo_common.runtime.lease_keeper import LEASE_TTL_MS, LeaseKeeper
 from colo_common.runtime.service import Service
 from colo_common.runtime.term import HeldStore, ServiceTerm
@@ -182,10 +183,17 @@ class Reach:
         self.is_away = False
         self.others_fence = 0
 
-    async def renew(self, owner: str, ttl_ms: int, partitions: int, held: Sequence[Fence] = ()) -> tuple[Fence, ...]:
+    async def renew(
+        self,
+        owner: str,
+        ttl_ms: int,
+        partitions: int,
+        held: Sequence[Fence] = (),
+        reach: BusReach = BusReach.UNSURE,
+    ) -> tuple[Fence, ...]:
         if self.is_away:
             raise Unavailable("the store is away")
-        return await self._leases.renew(owner, ttl_ms, partitions, held)
+        return await self._leases.renew(owner, ttl_ms, partitions, held, reach)
 
     async def ask_all(self, subject: str, data: bytes, timeout_s: float) -> Sequence[bytes]:
         return [encode_reply(structs.replace(STATUS, fence=self.others_fence))]
@@ -270,6 +278,85 @@ def test_whoever_stands_by_serves_within_seven_seconds_after_the_holder_was_kill
         return moved_s
 
     assert run_virtual(story()) <= 7.0
+
+
+class Watched:
+    """Two instances with a connection to the bus each, which a test makes and breaks: 0 is none."""
+
+    def __init__(self, world: World) -> None:
+        reach = Reach(MemoryLeases(VirtualClock(START_MS).now_ms))
+        self.connections = [1, 1]
+        self.terms = [
+            ServiceTerm(
+                "told",
+                LeaseKeeper(
+                    reach, str(number), 1, LEASE_TTL_MS, stays_when_away=True, bus=BusWatch(self._connection(number))
+                ),
+                world.bus,
+                reach,
+                VirtualClock(START_MS),
+            )
+            for number in range(2)
+        ]
+
+    def _connection(self, number: int) -> Callable[[], int]:
+        return lambda: self.connections[number]
+
+
+def test_a_holder_that_reaches_the_store_and_not_the_bus_gives_its_work_to_one_that_reaches_both() -> None:
+    async def story() -> float:
+        world = World()
+        two = Watched(world)
+        holder, standing_by = two.terms
+        assert await holder.begin(world.stop)
+        assert holder.lost is not None
+        beginning = asyncio.create_task(standing_by.begin(world.stop))
+        await asyncio.sleep(60)
+        assert not beginning.done()
+        two.connections[0] = 0
+        cut_s = asyncio.get_running_loop().time()
+        assert await beginning
+        moved_s = asyncio.get_running_loop().time() - cut_s
+        with pytest.raises(Fenced):
+            holder.lost.result()
+        for term in two.terms:
+            await term.end()
+        return moved_s
+
+    assert SURE_AFTER_S <= run_virtual(story()) <= SURE_AFTER_S + LEASE_TTL_MS / 1_000
+
+
+@pytest.mark.parametrize("noticed_s", [-4.0, 0.0, 4.0])
+@pytest.mark.parametrize("back_s", [-4.0, 0.0, 4.0])
+def test_while_the_bus_itself_is_away_nobody_gives_way(noticed_s: float, back_s: float) -> None:
+    """The one that stands by notices the outage, and its end, so much later than the holder."""
+
+    async def story() -> None:
+        world = World()
+        two = Watched(world)
+        holder, standing_by = two.terms
+        assert await holder.begin(world.stop)
+        assert holder.lost is not None
+        beginning = asyncio.create_task(standing_by.begin(world.stop))
+        loop = asyncio.get_running_loop()
+        changes = [(60.0, 0, 0), (60.0 + noticed_s, 1, 0), (160.0, 0, 2), (160.0 + back_s, 1, 2)]
+        for at_s, number, connection in sorted(changes):
+            await asyncio.sleep(at_s - loop.time())
+            two.connections[number] = connection
+        await asyncio.sleep(60)
+        assert not holder.lost.done()
+        assert not beginning.done()
+        world.stop.set()
+        await beginning
+        for term in two.terms:
+            await term.end()
+
+    run_virtual(story())
+
+
+def test_one_that_was_never_connected_takes_nothing_from_one_that_is() -> None:
+    watch = BusWatch(lambda: 0)
+    assert watch.reach(0.0) is BusReach.DEAF
 
 
 def test_one_that_stood_still_while_the_number_of_partitions_changed_learns_that_it_holds_nothing() -> None:

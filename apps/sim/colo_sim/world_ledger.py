@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from colo_common.adapters.leases_memory import MemoryLeases
-from colo_common.model.partition import Fence
+from colo_common.model.partition import BusReach, Fence
 from colo_common.model.placement import Attempt
 from colo_common.ports import PortError, Unavailable
 from colo_scheduler.ledger.memory import MemoryLedger
@@ -36,13 +36,20 @@ class LeaseConnection:
         self._leases = leases
         self._fault = fault
 
-    async def renew(self, owner: str, ttl_ms: int, partitions: int, held: Sequence[Fence] = ()) -> tuple[Fence, ...]:
+    async def renew(
+        self,
+        owner: str,
+        ttl_ms: int,
+        partitions: int,
+        held: Sequence[Fence] = (),
+        reach: BusReach = BusReach.UNSURE,
+    ) -> tuple[Fence, ...]:
         """See Leases.renew."""
         await self._boot.call("call the leases")
         fault = self._fault()
         if fault is not None:
             raise fault
-        return await self._leases.renew(owner, ttl_ms, partitions, held)
+        return await self._leases.renew(owner, ttl_ms, partitions, held, reach)
 
 
 class LedgerConnection:

@@ -11,7 +11,7 @@ from colo_common.events.audit import RequestAudited
 from colo_common.events.effects import Write
 from colo_common.events.fact import Fact
 from colo_common.events.service import DeadLettered
-from colo_common.model.partition import Fence
+from colo_common.model.partition import BusReach, Fence
 
 __all__ = [
     "Advisory",
@@ -413,13 +413,21 @@ class FencedStore(Store, Protocol):
 class Leases(Protocol):
     """The leases of one service's partitions. Raises Unavailable or Refused."""
 
-    async def renew(self, owner: str, ttl_ms: int, partitions: int, held: Sequence[Fence] = ()) -> tuple[Fence, ...]:
+    async def renew(
+        self,
+        owner: str,
+        ttl_ms: int,
+        partitions: int,
+        held: Sequence[Fence] = (),
+        reach: BusReach = BusReach.UNSURE,
+    ) -> tuple[Fence, ...]:
         """Renew the owner's partitions and take free ones, up to its fair share of all that are alive; those it holds afterwards.
 
         A lease lasts `ttl_ms` from now; a partition is free without a holder, or when its holder did not renew it in time. A
         partition that changes hands gets a higher fence. `ttl_ms` 0 gives everything up. `held` is what the owner holds: a store
         that lost this gives it back under the same fences. Raises OtherPartitions while live instances have another number of
         partitions; once the last one of them has left, the others' number counts, and no fence of before is valid any more.
+        A deaf owner gets nothing while a live instance hears, and those that are not deaf share what it gives up.
         """
         ...
 

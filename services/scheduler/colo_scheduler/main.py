@@ -13,6 +13,7 @@ from msgspec import structs
 from colo_common.events.requests import ExplainPlacement, ListHolds, PlanJob
 from colo_common.model.freshness import FORGET_NODE_MS
 from colo_common.ports import Bus, Clock, Replay, SpanSink, Store
+from colo_common.runtime.bus_watch import BusWatch
 from colo_common.runtime.lease_keeper import LEASE_TTL_MS
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.process import ServiceProcess, run
@@ -49,11 +50,12 @@ def scheduler_service(
     forget_node_ms: int = FORGET_NODE_MS,
     replay: Replay | None = None,
     page: int = PAGE,
+    bus_watch: BusWatch | None = None,
 ) -> tuple[Service, SchedulerShell]:
     """The service, and the shell whose `run` belongs beside it. `store` keeps reservations; without a store they are refused.
 
     With `shards` above 0 it shares the work with all schedulers on the same ledger: each begins its search at another node.
-    `replay` and `page`: as of SchedulerShell.
+    `replay`, `page` and `bus_watch`: as of SchedulerShell.
     """
     stages = StageTimes(clock.wall_us, partial(wall_us_at, clock), span)
     rng = random.Random(seed)
@@ -75,6 +77,7 @@ def scheduler_service(
         store=store,
         replay=replay,
         page=page,
+        bus_watch=bus_watch,
     )
     service = Service(
         asks_for_missed=True,
@@ -117,6 +120,7 @@ async def build(process: ServiceProcess, settings: SchedulerSettings) -> None:
         lease_ttl_ms=settings.lease_ttl_ms,
         forget_node_ms=settings.common.forget_node_ms,
         replay=process.replay,
+        bus_watch=process.bus_watch(),
     )
     process.add(service)
     process.background(shell.run(process.stop, service.inject))

@@ -23,6 +23,7 @@ from colo_common.model.partition import Fence, PartitionsHeld
 from colo_common.model.placement import Attempt
 from colo_common.ports import Bus, Clock, PortError, Refused, Replay, SpanSink, Store
 from colo_common.runtime.backoff import Backoff
+from colo_common.runtime.bus_watch import BusWatch
 from colo_common.runtime.core import Subscription
 from colo_common.runtime.lease_keeper import LEASE_TTL_MS, LeaseKeeper
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
@@ -193,11 +194,12 @@ class SchedulerShell:
         store: Store | None = None,
         replay: Replay | None = None,
         page: int = PAGE,
+        bus_watch: BusWatch | None = None,
     ) -> None:
         """`owner` names this scheduler among those that share `shards`; 0: it is alone. A lease on a shard lasts `lease_ttl_ms`.
 
         `figures` are those of the core; `run` keeps them up to date. `replay`: where holds are looked for when the ledger has no
-        row; None: they are not. `page`: the number of replicas in one request to the jobs service.
+        row; None: they are not. `page`: the number of replicas in one request to the jobs service. `bus_watch`: as of LeaseKeeper.
         """
         self._figures = figures
         self._ledger = ledger
@@ -219,7 +221,7 @@ class SchedulerShell:
         self._ask_jobs = asyncio.Event()
         self._owner = owner
         #: None: this scheduler is alone.
-        self.leases = LeaseKeeper(ledger.leases, owner, shards, lease_ttl_ms) if shards else None
+        self.leases = LeaseKeeper(ledger.leases, owner, shards, lease_ttl_ms, bus=bus_watch) if shards else None
         if self.leases is None:
             self._pending.ask()
         self._log = structlog.get_logger("scheduler")

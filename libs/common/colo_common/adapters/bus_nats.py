@@ -280,6 +280,11 @@ class NatsBus:
         """How many times the server was connected; more than once after a reconnect."""
         return self._connection.generation
 
+    @property
+    def present_connection(self) -> int:
+        """The number of the connection that stands, counted as in `connections`; 0 while no server is reached."""
+        return self._connection.generation if self._connection.client.is_connected else 0
+
     async def ready(self) -> str:
         """Empty when connected, the streams are as wanted and every consumer is there, else one sentence that names the problem."""
         without = next((consumer.problem for consumer in self._consumers if consumer.problem), "")

@@ -1,8 +1,10 @@
 """Leases of partitions in Redis: one script renews leases, gives up partitions beyond the fair share, and takes free ones.
 
 Keys: `<prefix>:leases` holds "<owner> <fence> <until ms>" of each partition, `<prefix>:members` "<until ms> <partitions>" of each
-live instance, `<prefix>:fence` the newest fence, `<prefix>:clock` "<server's time> <time of the leases>" of the last call. A fence
-is at least the server's time: in a store that was emptied the next fence is still higher than all before.
+live instance, `<prefix>:reach` "hears" or "deaf" of those that are sure whether they reach the bus, `<prefix>:fence` the newest
+fence, `<prefix>:clock` "<server's time> <time of the leases>" of the last call. A fence is at least the server's time: in a store
+that was emptied the next fence is still higher than all before. The reach has a key of its own because older versions take a member
+that says more than they know for one that is gone.
 
 Leases end by a time of their own, which the calls count on by the server's clock, so that the clocks of instances need not agree
 and a step of the server's clock, or another server whose clock differs, ends no lease and prolongs none: time that went back counts
@@ -15,17 +17,19 @@ from typing import Final
 __all__ = ["FENCED", "LEASE"]
 
 # ARGV: prefix, owner, milliseconds (0: leave), number of partitions, what the owner holds as "partition fence ...", and a fence
-# that was the newest once. Answer: {partition, fence, partition, fence, ..., newest fence}, or {-1, number, 0} while live instances
-# have this other number of partitions. Leases beyond the number are those of an older one, and are forgotten: their fences end.
+# that was the newest once, and the owner's reach. Answer: {partition, fence, partition, fence, ..., newest fence}, or
+# {-1, number, 0} while live instances have this other number of partitions. Leases beyond the number are those of an older one, and
+# are forgotten: their fences end.
 # Fences only grow: a store whose newest one is below a known one was emptied, or lost its newest writes. Whoever holds a lease then
 # gets it back under the same fence, because that instance knows what the store lost; others get nothing until that is done.
 LEASE: Final = """
 local prefix, owner, ttl, count = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local held, known_fence = ARGV[5] or '', tonumber(ARGV[6] or '0')
 local key, members_key = prefix .. ':leases', prefix .. ':members'
-local fence_key = prefix .. ':fence'
+local fence_key, reach_key = prefix .. ':fence', prefix .. ':reach'
+local reach = ARGV[7] or ''
 -- Everything is looked at before the first write: a call is done whole or not at all.
-for _, hash in ipairs({key, members_key}) do
+for _, hash in ipairs({key, members_key, reach_key}) do
   local kind = redis.call('TYPE', hash).ok
   if kind ~= 'hash' and kind ~= 'none' then return redis.error_reply('WRONGTYPE ' .. hash .. ' is a ' .. kind .. ', no hash') end
 end
@@ -50,7 +54,7 @@ if tonumber(seen) > 0 then
   now = tonumber(counted) + passed
 end
 redis.call('SET', clock_key, string.format('%d %d', server_ms, now))
-local alive, gone = 0, {}
+local alive, gone = {}, {}
 local members = redis.call('HGETALL', members_key)
 for i = 1, #members, 2 do
   local till, parts = string.match(members[i + 1], '^(%d+) (%d+)$')
@@ -60,15 +64,29 @@ for i = 1, #members, 2 do
     elseif tonumber(parts) ~= count and ttl > 0 then
       return {-1, tonumber(parts), 0}
     else
-      alive = alive + 1
+      alive[members[i]] = ''
     end
   end
 end
 for _, name in ipairs(gone) do redis.call('HDEL', members_key, name) end
+local reaches = redis.call('HGETALL', reach_key)
+for i = 1, #reaches, 2 do
+  if alive[reaches[i]] then
+    alive[reaches[i]] = reaches[i + 1]
+  elseif reaches[i] ~= owner or ttl == 0 or reach == '' then
+    redis.call('HDEL', reach_key, reaches[i])
+  end
+end
+if ttl > 0 and reach ~= '' then redis.call('HSET', reach_key, owner, reach) end
+-- Whoever is deaf gives way to those that hear, and is not counted among them. Where all are deaf, the bus is away: all stay.
+local sharing, somebody_hears = 1, false
+for _, other in pairs(alive) do
+  somebody_hears = somebody_hears or other == 'hears'
+  if reach == 'deaf' or other ~= 'deaf' then sharing = sharing + 1 end
+end
 local until_ms = string.format('%d', now + ttl)
 if ttl > 0 then
   redis.call('HSET', members_key, owner, until_ms .. ' ' .. ARGV[4])
-  alive = alive + 1
 else
   redis.call('HDEL', members_key, owner)
 end
@@ -89,7 +107,8 @@ if ttl > 0 and redis.call('HLEN', key) > count then
     if not tonumber(partition) or tonumber(partition) >= count then redis.call('HDEL', key, partition) end
   end
 end
-local most = ttl > 0 and math.ceil(count / math.max(1, alive)) or 0
+local most = ttl > 0 and math.ceil(count / sharing) or 0
+if reach == 'deaf' and somebody_hears then most = 0 end
 local mine, free = {}, {}
 for partition = 0, count - 1 do
   local who, fence, till = string.match(redis.call('HGET', key, partition) or '', '^(%S+) (%d+) (%d+)$')

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from colo_common.model.partition import Fence
+from colo_common.model.partition import BusReach, Fence
 from colo_common.model.quantity import ceil_div
 from colo_common.ports import OtherPartitions
 
@@ -14,24 +14,35 @@ class MemoryLeases:
 
     def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
         self._now_ms = now_ms
-        self._members: dict[str, tuple[int, int]] = {}
+        self._members: dict[str, tuple[int, int, BusReach]] = {}
         self._leases: dict[int, tuple[str, int, int]] = {}
         self._newest = 0
 
-    async def renew(self, owner: str, ttl_ms: int, partitions: int, held: Sequence[Fence] = ()) -> tuple[Fence, ...]:
+    async def renew(
+        self,
+        owner: str,
+        ttl_ms: int,
+        partitions: int,
+        held: Sequence[Fence] = (),
+        reach: BusReach = BusReach.UNSURE,
+    ) -> tuple[Fence, ...]:
         """See Leases.renew."""
         now_ms = self._now_ms()
         others = {who: member for who, member in self._members.items() if who != owner and member[0] >= now_ms}
-        for _, count in others.values():
+        for _, count, _reach in others.values():
             if count != partitions and ttl_ms:
                 raise OtherPartitions(count, partitions)
-        self._members = {**others, owner: (now_ms + ttl_ms, partitions)} if ttl_ms else others
+        self._members = {**others, owner: (now_ms + ttl_ms, partitions, reach)} if ttl_ms else others
         lost = {partition: fence for partition, fence in held if fence > self._newest and ttl_ms}
         self._leases |= {partition: (owner, fence, now_ms + ttl_ms) for partition, fence in lost.items()}
         self._newest = max([self._newest, *lost.values()])
         if ttl_ms:
             self._leases = {partition: lease for partition, lease in self._leases.items() if partition < partitions}
-        most = ceil_div(partitions, len(self._members)) if ttl_ms else 0
+        is_deaf = reach is BusReach.DEAF
+        reaches = [other for _, _, other in others.values()]
+        sharing = 1 + sum(is_deaf or other is not BusReach.DEAF for other in reaches)
+        yields = is_deaf and BusReach.HEARS in reaches
+        most = 0 if yields or not ttl_ms else ceil_div(partitions, sharing)
         mine: dict[int, int] = {}
         for partition in range(partitions):
             who, fence, _ = self._leases.get(partition, ("", 0, 0))

@@ -9,7 +9,7 @@ import redis.asyncio
 from colo_common.adapters.lease_scripts import LEASE
 from colo_common.adapters.redis_client import REDIS_ERRORS, redis_error
 from colo_common.adapters.redis_scripts import Argument, Script, ScriptCalls
-from colo_common.model.partition import Fence
+from colo_common.model.partition import BusReach, Fence
 from colo_common.ports import OtherPartitions
 
 __all__ = ["RedisLeases", "lease_prefix"]
@@ -35,14 +35,21 @@ class RedisLeases:
         self._lost_since_s: float | None = None
         self._calls = ScriptCalls(client, min_replicas=min_replicas)
 
-    async def renew(self, owner: str, ttl_ms: int, partitions: int, held: Sequence[Fence] = ()) -> tuple[Fence, ...]:
+    async def renew(
+        self,
+        owner: str,
+        ttl_ms: int,
+        partitions: int,
+        held: Sequence[Fence] = (),
+        reach: BusReach = BusReach.UNSURE,
+    ) -> tuple[Fence, ...]:
         """See Leases.renew. The owner's name has no spaces."""
         now_s = asyncio.get_running_loop().time()
         if self._lost_since_s is not None and now_s - self._lost_since_s > 2 * ttl_ms / 1_000:
             # Nobody who held something is left.
             self._known_fence = 0
         named = " ".join(f"{partition} {fence}" for partition, fence in held)
-        arguments: list[Argument] = [self._prefix, owner, ttl_ms, partitions, named, self._known_fence]
+        arguments: list[Argument] = [self._prefix, owner, ttl_ms, partitions, named, self._known_fence, reach.value]
         try:
             raw: list[int] = await self._calls.run(_LEASE, arguments)
         except REDIS_ERRORS as error:

@@ -6,18 +6,31 @@ and is refused when a fence is not the newest: an instance that lost a partition
 
 import zlib
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["PARTITIONS_MAX", "Fence", "Partitions", "PartitionsHeld", "check_partitions", "partition_of"]
+__all__ = ["PARTITIONS_MAX", "BusReach", "Fence", "Partitions", "PartitionsHeld", "check_partitions", "partition_of"]
 
 PARTITIONS_MAX: Final = 256
 
 Fence = tuple[int, int]
 """A partition and the fence under which it is held."""
+
+
+class BusReach(StrEnum):
+    """Whether an instance reaches the bus, without which it can do nothing for the partitions that it holds.
+
+    A deaf one gives its partitions to those that hear. Nobody is sure of either at once: when the bus itself goes away or comes
+    back, the instances learn it within some seconds of one another, and none of them could do better than the others.
+    """
+
+    HEARS = "hears"
+    DEAF = "deaf"
+    UNSURE = ""
 
 
 class PartitionsHeld(Struct, frozen=True, kw_only=True):

@@ -8,8 +8,9 @@ from typing import Final
 import structlog
 
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.partition import PARTITIONS_MAX, Fence, check_partitions, partition_of
+from colo_common.model.partition import PARTITIONS_MAX, BusReach, Fence, check_partitions, partition_of
 from colo_common.ports import Fenced, Leases, OtherPartitions, PortError
+from colo_common.runtime.bus_watch import BusWatch
 
 __all__ = ["LEASE_TTL_MS", "LeaseKeeper", "check_lease_ttl", "check_leases"]
 
@@ -44,6 +45,8 @@ class LeaseKeeper:
 
     `stays_when_away`: a store that cannot be reached ends no lease here. For services whose every change names a fence where it is
     written: without the store they change nothing, and nobody else can take their partitions, but they can answer questions.
+
+    `bus`: an instance that reaches the store and not the bus gives its partitions to those that reach both. None: nobody looks.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class LeaseKeeper:
         ttl_ms: int = LEASE_TTL_MS,
         *,
         stays_when_away: bool = False,
+        bus: BusWatch | None = None,
     ) -> None:
         check_partitions(partitions)
         check_lease_ttl(ttl_ms)
@@ -70,6 +74,8 @@ class LeaseKeeper:
         #: Whether nothing is held because the other instances have another number of partitions.
         self.waits_for_others = False
         self._stays_when_away = stays_when_away
+        self._bus = bus
+        self._reach = BusReach.UNSURE
         self._ttl_s = ttl_ms / 1_000
         self._until_s = 0.0
         self._renewed_s = 0.0
@@ -116,8 +122,11 @@ class LeaseKeeper:
         Beside instances with another number of partitions nothing is held, and that is no problem: this instance stands by.
         """
         asked_s = asyncio.get_running_loop().time()
+        reach = self._look_at_bus(asked_s)
         try:
-            self.held = await self._leases.renew(self.owner, round(self._ttl_s * 1_000), self.partitions, self.held)
+            self.held = await self._leases.renew(
+                self.owner, round(self._ttl_s * 1_000), self.partitions, self.held, reach
+            )
         except OtherPartitions as error:
             # The number is being changed: whoever has the old one serves until it leaves.
             if self.held or not self.waits_for_others:
@@ -134,6 +143,14 @@ class LeaseKeeper:
             self.waits_for_others, self.problem = False, ""
             self._renewed_s = asked_s
             self._until_s = asked_s + self._ttl_s
+
+    def _look_at_bus(self, now_s: float) -> BusReach:
+        before, self._reach = self._reach, BusReach.UNSURE if self._bus is None else self._bus.reach(now_s)
+        if self._reach is BusReach.DEAF and before is not BusReach.DEAF and self.held:
+            self._log.warning(
+                "bus-out-of-reach", then="those that reach it get the partitions", partitions=len(self.held)
+            )
+        return self._reach
 
     async def confirm(self) -> None:
         """Return when the term still stands. Raises Fenced when it is over, which a process that stood still learns here."""

@@ -35,6 +35,7 @@ from colo_common.ports import (
 from colo_common.runtime import logs
 from colo_common.runtime.access import check_reach, nats_access_of, redis_access_of, redis_replicas_of, stream_wish_of
 from colo_common.runtime.build import build_version
+from colo_common.runtime.bus_watch import BusWatch
 from colo_common.runtime.lease_keeper import LeaseKeeper
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
@@ -143,7 +144,9 @@ class ServiceProcess:
 
         leases = RedisLeases(self.redis, prefix=lease_prefix(self.name), min_replicas=self.min_replicas)
         self._closers.append(leases.close)
-        keeper = self._leases = LeaseKeeper(leases, token_hex(6), partitions, ttl_ms, stays_when_away=True)
+        keeper = self._leases = LeaseKeeper(
+            leases, token_hex(6), partitions, ttl_ms, stays_when_away=True, bus=self.bus_watch()
+        )
         if partitions > 1:
             self._row_kinds = frozenset(row_kinds)
             self.shares = ServiceShares(self.name, keeper, self.survey)
@@ -151,6 +154,10 @@ class ServiceProcess:
         self._nats.answers_alone = True
         self.term = ServiceTerm(self.name, keeper, self.bus, self.survey, self.clock)
         return keeper
+
+    def bus_watch(self) -> BusWatch:
+        """What tells the keeper of leases whether this process reaches the bus."""
+        return BusWatch(lambda: self._nats.present_connection)
 
     def share(self, service: Service) -> None:
         """Keep this process's share of the work of the service, if it is shared."""

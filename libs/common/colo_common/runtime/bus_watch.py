@@ -1,0 +1,34 @@
+"""Whether an instance reaches the bus, for the leases of its work: sure only after it was so for a while."""
+
+from collections.abc import Callable
+from math import inf
+from typing import Final
+
+from colo_common.model.partition import BusReach
+
+__all__ = ["SURE_AFTER_S", "BusWatch"]
+
+#: Longer than two instances may differ in noticing that the bus went (a ping every 5 s) or is back (a try every 5 s), with a
+#: renewal of the leases in it.
+SURE_AFTER_S: Final = 8.0
+
+
+class BusWatch:
+    """Looks at the connection whenever it is asked. `connection` is the number of the one that stands, 0 while there is none.
+
+    An instance that was never connected is deaf at once: it must not take what it cannot serve.
+    """
+
+    def __init__(self, connection: Callable[[], int]) -> None:
+        self._connection = connection
+        self._seen = 0
+        self._since_s = -inf
+
+    def reach(self, now_s: float) -> BusReach:
+        """What may be said of the bus now, in seconds of the event loop."""
+        seen = self._connection()
+        if seen != self._seen:
+            self._seen, self._since_s = seen, now_s
+        if now_s < self._since_s + SURE_AFTER_S:
+            return BusReach.UNSURE
+        return BusReach.HEARS if seen else BusReach.DEAF
