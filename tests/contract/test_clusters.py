@@ -9,14 +9,14 @@ from functools import partial
 import nats
 import pytest
 
-from colo_cli.admin import init
+from colo_cli.admin import init, upgrade
 from colo_cli.doctor import doctor
 from colo_common.adapters.bus_nats import NatsBus
-from colo_common.adapters.nats_stream_config import StreamWish
+from colo_common.adapters.nats_stream_config import VERSION_KEY, StreamWish, version_of
 from colo_common.adapters.redis_client import redis_client
 from colo_common.adapters.store_redis import RedisStore
 from colo_common.events.effects import Write
-from colo_common.events.registry import Stream
+from colo_common.events.registry import STREAMS_VERSION, Stream
 from colo_common.ports import PortError, Source, Unavailable
 from tests.contract.test_bus import Received, kept, listening
 from tests.support.clusters import NatsCluster, RedisSentinel, nats_cluster, redis_sentinel
@@ -83,6 +83,22 @@ async def published(bus: NatsBus, name: str) -> None:
         return True
 
     await eventually(is_stored, f"{name} is stored", limit_s=READY_WITHIN_S)
+
+
+async def test_an_upgrade_that_does_not_say_how_many_servers_keep_a_stream_leaves_them_as_they_are(
+    cluster: NatsCluster, streams: None
+) -> None:
+    del streams
+    client = await nats.connect(cluster.url.split(","))
+    jetstream = client.jetstream(timeout=10)
+    older = (await jetstream.stream_info(Stream.EVT.value)).config
+    await jetstream.update_stream(older.evolve(metadata={**(older.metadata or {}), VERSION_KEY: "0"}))
+    await jetstream.delete_stream(Stream.AUDIT.value)
+    assert await in_a_thread(partial(upgrade, "--nats-url", cluster.url)) == 0
+    found = {stream.value: (await jetstream.stream_info(stream.value)).config for stream in Stream}
+    await client.close()
+    assert {name: config.num_replicas for name, config in found.items()} == {stream.value: 3 for stream in Stream}
+    assert version_of(found[Stream.EVT.value]) == STREAMS_VERSION
 
 
 @pytest.mark.failover

@@ -48,7 +48,8 @@ def upgrade(*settings: SettingWords, output: Annotated[Format, Parameter(name=["
     """Create the streams that are missing and bring the others to this version's limits; a newer version's stay as they are.
 
     Args:
-        settings: the same ones as for `colo admin init`; without --stream-disk-bytes the disk stays what was stated before.
+        settings: the same ones as for `colo admin init`; without --stream-disk-bytes the disk stays what was stated before, and no
+            stream is kept by fewer servers than before.
         output: table, json or yaml.
     """
     common = admin_settings(settings)

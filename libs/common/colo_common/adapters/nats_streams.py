@@ -68,16 +68,19 @@ async def make_streams(
 ) -> list[StreamState]:
     """Create what is missing and, with `upgrade`, change what is not as wanted; calling it again changes nothing.
 
-    Streams of a newer version are left alone. A subject that moves from one stream to another leaves the first one before the
-    second is made. Raises Unavailable or Refused with what NATS said; what was done until then stays.
+    Streams of a newer version are left alone. No stream is kept by fewer servers than before, nor a new one by fewer than the
+    others: whoever wants that says so to NATS itself. A subject that moves from one stream to another leaves the first one before
+    the second is made. Raises Unavailable or Refused with what NATS said; what was done until then stays.
     """
     async with _jetstream(access) as (client, jetstream):
         takes_batches = syncs_a_batch_once(client)
         found = {name: await _info(jetstream, name) for name in streams}
         changed: dict[Stream, str] = {}
-        # An operator stated the disk once; an upgrade without a new statement keeps it.
-        stated = max((disk_bytes_of(info.config) for info in found.values() if info is not None), default=0)
-        wish = StreamWish(replicas=wish.replicas, disk_bytes=wish.disk_bytes or stated)
+        # An operator stated the disk and the servers of each stream once; a call without a new statement keeps both.
+        present = [info.config for info in found.values() if info is not None]
+        disk_bytes = wish.disk_bytes or max(map(disk_bytes_of, present), default=0)
+        replicas = max([wish.replicas, *(config.num_replicas or 1 for config in present)])
+        wish = StreamWish(replicas=replicas, disk_bytes=disk_bytes)
         if upgrade:
             for name, limits in streams.items():
                 info = found[name]
