@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from nats.aio.client import Client, Server
 
-from colo_common.adapters.nats_nkey import inbox_of, read_nkey, signer
+from colo_common.adapters.nats_nkey import inbox_of, jwt_reader, read_creds, read_nkey, signer
 from colo_common.adapters.tls_files import TlsFiles
 from colo_common.model.invalid import InvalidInput
 
@@ -79,7 +79,10 @@ class NatsAccess(TlsFiles, frozen=True, kw_only=True):
         """The arguments of this client's `connect`: `options`, and what signs for it. Raises InvalidInput as `options` does."""
         found = self.options()
         if self.nkey_file:
-            found["signature_cb"] = signer(client, self.nkey_file)
+            found["signature_cb"] = signer(client, lambda: read_nkey(self.nkey_file).seed)
+        if self.creds_file:
+            found["signature_cb"] = signer(client, lambda: read_creds(self.creds_file).seed)
+            found["user_jwt_cb"] = jwt_reader(self.creds_file)
         return found
 
     def options(self) -> dict[str, Any]:
@@ -97,17 +100,14 @@ class NatsAccess(TlsFiles, frozen=True, kw_only=True):
         if self.user:
             found["user"] = self.user
             found["password"] = secret_of("nats_password_file", self.password_file)
-        for name, path, option in (
-            ("nats_creds_file", self.creds_file, "user_credentials"),
-            # See options_for.
-            ("nats_nkey_file", self.nkey_file, ""),
-        ):
+        # What they are for: see options_for.
+        for name, path in (("nats_creds_file", self.creds_file), ("nats_nkey_file", self.nkey_file)):
             if path:
                 secret_of(name, path)
                 if importlib.util.find_spec("nkeys") is None:
                     raise InvalidInput(name, "needs the signing library: pip install 'colo[nkeys]'", path)
-                if option:
-                    found[option] = path
+        if self.creds_file:
+            read_creds(self.creds_file)
         if self.nkey_file and (user := read_nkey(self.nkey_file).user):
             found["inbox_prefix"] = inbox_of(user)
         return found
