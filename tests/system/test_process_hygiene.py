@@ -20,7 +20,15 @@ from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.workload import ResourceLimits, RunSpec
 from colo_executor.cgroup import CgroupTree
 from colo_executor.knob_table import Knob
-from colo_executor.local import CeilingWritten, LaunchFailed, ReplicaExited, ReplicaLaunched, SignalReplica, StopIntent
+from colo_executor.local import (
+    CeilingWritten,
+    DiskOverused,
+    LaunchFailed,
+    ReplicaExited,
+    ReplicaLaunched,
+    SignalReplica,
+    StopIntent,
+)
 from colo_executor.process.launch import attempt_dir
 from colo_executor.process.namespaces import Namespaces, namespaces_prefix
 from colo_executor.process.run_as import NOBODYS
@@ -144,6 +152,25 @@ async def test_a_replica_that_talks_too_much_keeps_its_newest_words(runtime, pol
 
     await eventually(is_rotated, "an output within its bound")
     assert (directory / "stdout.1").stat().st_size <= 8_192
+
+
+@pytest.mark.parametrize(("job", "tenant", "field"), [(2, 64, "limits.disk of the job"), (64, 2, "(*)"), (0, 2, "(*)")])
+async def test_a_replica_that_fills_the_disk_is_told_by_the_smallest_limit_and_its_neighbour_is_not(
+    policy, job, tenant, field
+):
+    limits = ResourceLimits(disk_bytes=job * MIB)
+    policy = replace(policy, disk_limits={"*": f"{tenant}Mi"}, disk_every_s=0.02)
+    async with adopted(policy) as runtime:
+        fills = a_run('mkdir "$HOME/a" && head -c 3m /dev/zero > "$HOME/a/file"; sleep 60', limits=limits)
+        for placement in (fills, a_run("sleep 60", 1, limits=limits)):
+            assert isinstance(await runtime.launch(placement, 1), ReplicaLaunched)
+
+        async def look() -> tuple[DiskOverused, ...]:
+            return runtime.poll_overused()
+
+        found = await eventually(look, "a limit that is told")
+        assert {one.replica for one in found} == {"job/main/0"}
+        assert f"at most 2Mi by {field}" in found[0].detail.replace("process_disk_limits of the node ", "")
 
 
 async def test_the_limit_is_enforced_and_follows_the_ceiling(runtime, policy):

@@ -28,6 +28,7 @@ from colo_executor.kept_cpus import KeptCpus, kept_of
 from colo_executor.local import (
     Adopted,
     CeilingMoved,
+    DiskOverused,
     Drift,
     FrozenMoved,
     KeepCpus,
@@ -64,6 +65,7 @@ ExecutorEvent = (
     | ReplicaLaunched
     | LaunchFailed
     | ReplicaExited
+    | DiskOverused
     | CeilingMoved
     | FrozenMoved
     | Drift
@@ -77,6 +79,8 @@ ExecutorEvent = (
 
 
 _AHEAD_MOST_MS = 86_400_000
+# The grace of what fills the disk: it may write for as long.
+_OVERUSED_GRACE_MS = 1_000
 
 
 class ExecutorPolicy(Struct, frozen=True, kw_only=True):
@@ -161,6 +165,8 @@ class Executor:
                 return self._launch_failed(event, now_ms)
             case ReplicaExited():
                 return self._exited(event, now_ms)
+            case DiskOverused():
+                return self._overused(event, now_ms)
             case CeilingMoved():
                 self._publisher.note(event)
                 return [*self._publisher.publish_due(self._has_batch(), now_ms)]
@@ -401,6 +407,14 @@ class Executor:
         # A job may be paused, or the node quiesced, while its replica was being started.
         return effects + self.suspension.follow(self.active, now_ms)
 
+    def _overused(self, event: DiskOverused, now_ms: int) -> list[Effect]:
+        active = self.active.get(event.replica)
+        if active is None or active.placement.attempt != event.attempt:
+            return []
+        grace_ms = min(active.placement.run.grace_ms, _OVERUSED_GRACE_MS)
+        intent = self._intent(EndCause.DISK, Reason.DISK_LIMIT, grace_ms, now_ms)
+        return self._stop_active(event.replica, active, replace(intent, detail=event.detail))
+
     def _launch_failed(self, event: LaunchFailed, now_ms: int) -> list[Effect]:
         active = self.active.get(event.replica)
         if active is None or active.placement.attempt != event.attempt or active.phase is not AttemptPhase.LAUNCHING:
@@ -428,7 +442,7 @@ class Executor:
             eviction="" if stop is None else stop.eviction,
             cpu_used_ms=event.cpu_used_ms,
             ran_ms=max(0, now_ms - active.since_ms),
-            detail=event.detail,
+            detail="; ".join(filter(None, ("" if stop is None else stop.detail, event.detail))),
             signal=signal_of(event.exit_code),
             memory_peak_bytes=event.memory_peak_bytes,
             decided_at_ms=active.placement.decided_at_ms,

@@ -22,6 +22,7 @@ __all__ = [
     "CeilingMoved",
     "CeilingRefused",
     "CeilingWritten",
+    "DiskOverused",
     "Drift",
     "FastReading",
     "FreezeRefused",
@@ -231,6 +232,7 @@ class StopIntent(Struct, frozen=True, kw_only=True):
     """Why an attempt is being stopped, and when the grace of `grace_ms` after SIGTERM ends (Unix ms).
 
     `kill_at_boot_ms`, in the journal, is the same moment by the machine's time since its boot, which nobody can set; 0: not known.
+    `detail` is what the end says beside the reason.
     """
 
     cause: EndCause
@@ -239,6 +241,7 @@ class StopIntent(Struct, frozen=True, kw_only=True):
     eviction: str = ""
     grace_ms: int = 0
     kill_at_boot_ms: int = 0
+    detail: str = ""
 
 
 class LaunchReplica(Struct, frozen=True, kw_only=True):
@@ -354,6 +357,16 @@ class ReplicaExited(Struct, frozen=True, kw_only=True):
     cpu_used_ms: int = 0
     detail: str = ""
     memory_peak_bytes: int = 0
+
+
+class DiskOverused(Struct, frozen=True, kw_only=True):
+    """The outputs and the working directory of the attempt take more of the disk than they may; `detail` has both amounts and whose
+    limit it is. Said with each look at them, as long as the attempt runs.
+    """
+
+    replica: str
+    attempt: int
+    detail: str
 
 
 class Drift(Struct, frozen=True, kw_only=True):

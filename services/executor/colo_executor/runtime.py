@@ -12,6 +12,7 @@ from colo_executor.local import (
     Attempt,
     CeilingRefused,
     CeilingWritten,
+    DiskOverused,
     Drift,
     FastReading,
     FreezeRefused,
@@ -96,6 +97,10 @@ class Runtime(Protocol):
 
     def poll_exits(self) -> tuple[ReplicaExited, ...]:
         """The attempts that exited since the last call, each reported once."""
+        ...
+
+    def poll_overused(self) -> tuple[DiskOverused, ...]:
+        """The attempts that a look since the last call found above their limit of disk."""
         ...
 
     def read_fast(self, now_ms: int) -> FastReading | None:

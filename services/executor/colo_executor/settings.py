@@ -12,6 +12,7 @@ from colo_common.runtime.settings import Common
 from colo_executor.attach import check_attachable
 from colo_executor.core import ExecutorPolicy
 from colo_executor.desired import check_desired
+from colo_executor.disk_limits import check_disk_limits
 from colo_executor.freeze import FreezePolicy
 from colo_executor.knobs import quota_us
 from colo_executor.lease import LeasePolicy
@@ -91,6 +92,9 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
         check_desired(self.process.desired, "process_desired")
         check_patterns(self.process.device_files, "process_device_files")
         check_users(self.process.users, account_of_name)
+        check_disk_limits(self.process.disk_limits)
+        if not 1 <= self.process.disk_every_s <= 3_600:
+            raise InvalidInput("process_disk_every_s", "must be from 1 to 3600", self.process.disk_every_s)
         check_unmanaged(self.process.unmanaged, self.process.subtree, "process_unmanaged")
         check_attachable(self.process.attach, self.process.subtree, "process_attach")
         self.reflex_policy().validate()

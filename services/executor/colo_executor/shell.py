@@ -478,8 +478,8 @@ class ExecutorShell:
         else:
             self._wake(now_ms)
         self._count_frozen(now_ms)
-        for exited in self._runtime.poll_exits():
-            self._tell(exited)
+        for event in (*self._runtime.poll_exits(), *self._runtime.poll_overused()):
+            self._tell(event)
 
     def _count_frozen(self, now_ms: int) -> None:
         """Add the time since the last turn while batch work is frozen."""

@@ -27,6 +27,7 @@ from colo_executor.local import (
     Attempt,
     CeilingRefused,
     CeilingWritten,
+    DiskOverused,
     FastReading,
     FreezeRefused,
     FreezeWritten,
@@ -312,6 +313,10 @@ class SimulatedRuntime:
         while self._exits:
             exits.append(self._exits.popleft())
         return tuple(exits)
+
+    def poll_overused(self) -> tuple[DiskOverused, ...]:
+        """None: work on a simulated machine writes nothing."""
+        return ()
 
     def read_fast(self, now_ms: int) -> FastReading | None:
         """The CPU use between the last two calls (mcpu, online use rounded up)."""

@@ -95,7 +95,8 @@ def _limits_text(limits: ResourceLimits | None) -> str:
     if limits is None or limits == ResourceLimits():
         return "-"
     cpu = cpu_text(limits.cpu_mcpu) if limits.cpu_mcpu else "-"
-    return f"cpu {cpu}, memory {bytes_text(limits.memory_bytes) if limits.memory_bytes else '-'}"
+    disk = f", disk {bytes_text(limits.disk_bytes)}" if limits.disk_bytes else ""
+    return f"cpu {cpu}, memory {bytes_text(limits.memory_bytes) if limits.memory_bytes else '-'}{disk}"
 
 
 def _attach_text(attach: AttachSpec | None) -> str:

@@ -159,7 +159,9 @@ MISTAKES: list[tuple[str, Any, str, str]] = [
         "limits.cpu",
         "must equal the request, 2: work of class LSR",
     ),
-    ("limit of what", a_job(limits={"disk": 3}), "limits.disk", "is not a key"),
+    ("limit of what", a_job(limits={"disc": 3}), "limits.disc", "is not a key"),
+    ("limit of disk", a_job(limits={"disk": "3"}), "limits.disk", "from 1Mi to 1Pi"),
+    ("limit of attached disk", an_attached(limits={"disk": "1Gi"}), "limits.disk", "no working directory of colo"),
     ("limit no mapping", a_job(limits=3), "limits", "mapping"),
     ("attached by what", a_job(command=[], qos="LS", attach={}), "attach", "exactly one of `cgroup` and `unit`"),
     (

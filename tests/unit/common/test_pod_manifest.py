@@ -61,6 +61,15 @@ def test_the_limit_of_a_pod_is_the_sum_and_none_where_a_container_has_none() -> 
     assert task.run.limits == ResourceLimits(memory_bytes=9 << 30)
 
 
+def test_the_limit_of_ephemeral_storage_is_one_of_disk_and_its_request_promises_nothing() -> None:
+    amount = {"ephemeral-storage": "2Gi"}
+    read = read_job(a_pod(command=["render"], resources=requests(amount, cpu="1", memory="1Gi", **amount)))
+    assert read.spec.tasks[0].run.limits == ResourceLimits(disk_bytes=2 << 30)
+    assert [note for note in read.notes if "ephemeral-storage" in note] == [
+        "spec.containers[0].resources.requests.ephemeral-storage: is not promised: only its limit counts"
+    ]
+
+
 def test_a_pod_with_all_that_is_understood() -> None:
     pod = a_pod(
         command=["render"],

@@ -121,6 +121,7 @@ _ENDS: Final = {
     EndCause.EVICTED: "was evicted",
     EndCause.STOPPED: "was stopped",
     EndCause.OOM: "ran out of memory",
+    EndCause.DISK: "was over its limit of disk",
     EndCause.LOST: "ended, and nobody saw how",
     EndCause.START_FAILED: "could not be started",
 }

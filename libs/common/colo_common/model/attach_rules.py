@@ -75,6 +75,9 @@ def _check_alone(run: RunSpec, path: str) -> None:
             raise InvalidInput(
                 f"{path}{name}", "must not stand beside `attach`: what runs already is not started", value
             )
+    if run.limits is not None and run.limits.disk_bytes:
+        rule = "must not stand beside `attach`: what runs already has no working directory of colo"
+        raise InvalidInput(f"{path}limits.disk", rule, run.limits.disk_bytes)
 
 
 def _check_place(place: Constraints, path: str) -> None:

@@ -12,7 +12,7 @@
         replicas: 3
         cpu: "2"              # or 1.5, "500m"
         memory: 4Gi           # 200Mi when left out, the amount that Kubernetes counts for such a pod
-        limits: {cpu: 4, memory: 8Gi}   # the most it may use; the request above is what is promised
+        limits: {cpu: 4, memory: 8Gi, disk: 20Gi}   # the most it may use; the request above is what is promised
         command: [render, --all]
         directory: /srv/films # where the command begins
         env: {LEVEL: "3"}
@@ -215,11 +215,12 @@ def _limits(value: object, field: str) -> ResourceLimits | None:
     if value is None:
         return None
     limits = mapping_of(value, field)
-    _only_known_keys(limits, ("cpu", "memory"), f"{field}.")
-    cpu, memory = limits.get("cpu"), limits.get("memory")
+    _only_known_keys(limits, ("cpu", "memory", "disk"), f"{field}.")
+    cpu, memory, disk = limits.get("cpu"), limits.get("memory"), limits.get("disk")
     return ResourceLimits(
         cpu_mcpu=0 if cpu is None else parse_mcpu(cpu, f"{field}.cpu"),
         memory_bytes=0 if memory is None else parse_bytes(memory, f"{field}.memory"),
+        disk_bytes=0 if disk is None else parse_bytes(disk, f"{field}.disk"),
     )
 
 

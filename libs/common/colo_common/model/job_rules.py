@@ -25,6 +25,8 @@ class JobLimits:
     MCPU_MAX: Final = 1_024_000
     MEMORY_MIN_BYTES: Final = 1 << 20
     MEMORY_MAX_BYTES: Final = 16 << 40
+    DISK_MIN_BYTES: Final = 1 << 20
+    DISK_MAX_BYTES: Final = 1 << 50
     NAME_MAX: Final = 63
     # Of a job in a file: its id is the name, "-" and 8 hexadecimal digits, and is a label as well.
     JOB_NAME_MAX: Final = 54
@@ -148,6 +150,8 @@ def _check_limits(task: TaskSpec, qos: QosClass, field: str) -> None:
         if limit and not asked <= limit <= most:
             rule = f"must be from the request, {shown(asked)}, to {shown(most)}"
             raise InvalidInput(f"{field}.{name}", rule, shown(limit))
+    if limits.disk_bytes and not LIMITS.DISK_MIN_BYTES <= limits.disk_bytes <= LIMITS.DISK_MAX_BYTES:
+        raise InvalidInput(f"{field}.disk", "must be from 1Mi to 1Pi", _shown_bytes(limits.disk_bytes))
 
 
 def _check_cpu(cpu_mcpu: int, field: str) -> None:

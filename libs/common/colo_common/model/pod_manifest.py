@@ -27,6 +27,7 @@ _TASK: Final = "main"
 _CPU: Final = ("cpu", "kubernetes.io/batch-cpu", "kubernetes.io/mid-cpu")
 _MEMORY: Final = ("memory", "kubernetes.io/batch-memory", "kubernetes.io/mid-memory")
 _GPU: Final = "nvidia.com/gpu"
+_DISK: Final = "ephemeral-storage"
 _CONTAINERS_MOST: Final = 32
 # Without a command only the image knows what runs; colo pulls no image.
 _HOLD: Final = ["sleep", "infinity"]
@@ -184,6 +185,7 @@ def _containers(
     cpu_mcpu, memory_bytes, gpus = 0, 0, 0
     cpu_limits: list[int | None] = []
     memory_limits: list[int | None] = []
+    disk_limits: list[int | None] = []
     for number, container in enumerate(containers):
         container.take("name")
         if (image := container.take("image")) is not None:
@@ -196,6 +198,7 @@ def _containers(
         asked, limit = _memory_bytes(requests, limits, qos)
         memory_bytes += asked
         memory_limits.append(limit)
+        disk_limits.append(_disk_bytes(requests, limits, notes))
         gpus += int(text_of(_amount(requests, limits, _GPU)[0] or 0, requests.at(_GPU)))
         if number == 0:
             _program(container, task, notes)
@@ -203,6 +206,7 @@ def _containers(
             fields["tasks[0].memory"] = requests.at("memory")
             fields["tasks[0].limits.cpu"] = limits.at("cpu")
             fields["tasks[0].limits.memory"] = limits.at("memory")
+            fields["tasks[0].limits.disk"] = limits.at(_DISK)
         elif container.left:
             notes.append((container.path, "only its resources count: a replica runs the first container's command"))
             container.left.clear()
@@ -217,6 +221,8 @@ def _containers(
         task.setdefault("limits", {})["cpu"] = f"{sum(limit or 0 for limit in cpu_limits)}m"
     if None not in memory_limits and memory_bytes:
         task.setdefault("limits", {})["memory"] = sum(limit or 0 for limit in memory_limits)
+    if None not in disk_limits:
+        task.setdefault("limits", {})["disk"] = sum(limit or 0 for limit in disk_limits)
     if gpus:
         place["devices"] = {"gpu": gpus}
 
@@ -250,6 +256,14 @@ def _cpu_mcpu(requests: _Part, limits: _Part, qos: QosClass) -> tuple[int, int |
 
 def _memory_bytes(requests: _Part, limits: _Part, qos: QosClass) -> tuple[int, int | None]:
     return _summed(requests, limits, qos, dict.fromkeys(_MEMORY, parse_bytes))
+
+
+def _disk_bytes(requests: _Part, limits: _Part, notes: list[tuple[str, str]]) -> int | None:
+    """The limit of the disk of one container, if any; a request is noted, because nothing is promised of it."""
+    if requests.take(_DISK) is not None:
+        notes.append((requests.at(_DISK), "is not promised: only its limit counts"))
+    limit = limits.take(_DISK)
+    return None if limit is None else parse_bytes(limit, limits.at(_DISK))
 
 
 def _summed(

@@ -73,6 +73,7 @@ class Reason(StrEnum):
     LOAD_UNREADABLE = "load-unreadable"
     SHUTDOWN_RESTORE = "shutdown-restore"
     # A replica must leave.
+    DISK_LIMIT = "disk-limit"
     MEMORY_WATERMARK = "memory-watermark"
     CPU_WATERMARK = "cpu-watermark"
     CPU_SATISFACTION = "cpu-satisfaction"
@@ -150,6 +151,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.LEASE_RENEWED: "leases come from the control plane again, batch CPU is restored",
     Reason.LOAD_UNREADABLE: "the node's load could not be read, batch CPU went to the floor",
     Reason.SHUTDOWN_RESTORE: "the executor left: batch CPU went to the floor, or the old values were put back",
+    Reason.DISK_LIMIT: "its outputs and working directory took more of the node's disk than they may",
     Reason.MEMORY_WATERMARK: "memory in use stayed above the watermark",
     Reason.CPU_WATERMARK: "CPU in use stayed above the watermark",
     Reason.CPU_SATISFACTION: "batch work stayed starved of CPU below the satisfaction threshold",
@@ -171,5 +173,6 @@ class EndCause(StrEnum):
     EVICTED = "evicted"
     STOPPED = "stopped"
     OOM = "oom"
+    DISK = "disk"
     LOST = "lost"
     START_FAILED = "start-failed"

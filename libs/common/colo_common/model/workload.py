@@ -19,11 +19,13 @@ class ResourceLimits(Struct, frozen=True, kw_only=True):
     """The most that a replica may use: CPU in milli-CPU and memory in bytes, each at least its request; 0 for no such limit.
 
     The request is what is promised, the limit is what the node enforces. Without a limit of memory the request is the limit, and
-    without one of CPU a replica uses what is idle.
+    without one of CPU a replica uses what is idle. `disk_bytes` is what its outputs and its working directory may take together;
+    nothing is promised of it, and a replica above it ends.
     """
 
     cpu_mcpu: int = 0
     memory_bytes: int = 0
+    disk_bytes: int = 0
 
 
 class AttachSpec(Struct, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ from colo_executor.local import (
     Adopted,
     Attempt,
     CeilingWritten,
+    DiskOverused,
     Drift,
     FastReading,
     FreezeWritten,
@@ -178,6 +179,10 @@ class ObservingRuntime:
 
     def poll_exits(self) -> tuple[ReplicaExited, ...]:
         """Nothing runs that could exit."""
+        return ()
+
+    def poll_overused(self) -> tuple[DiskOverused, ...]:
+        """None: nothing runs here."""
         return ()
 
     def read_fast(self, now_ms: int) -> FastReading | None:

@@ -35,6 +35,7 @@ from colo_executor.local import (
     Attempt,
     CeilingRefused,
     CeilingWritten,
+    DiskOverused,
     Drift,
     FastReading,
     FreezeRefused,
@@ -53,6 +54,7 @@ from colo_executor.online import is_online
 from colo_executor.open_cpus import OpenCpus
 from colo_executor.process.attached import AttachedTier
 from colo_executor.process.boot_time import by_this_clock, with_boot_time
+from colo_executor.process.disk_watch import DiskWatch
 from colo_executor.process.ended_dirs import EndedDirs
 from colo_executor.process.ending import Ending, RunningAttempt
 from colo_executor.process.exit_watch import ExitWatch
@@ -152,6 +154,7 @@ class ProcessRuntime:
             self._journal.close()
             raise
         self._ended_dirs = EndedDirs(self._output_dir, policy.attempts_kept, lambda: frozenset(self._running.copy()))
+        self._disk_watch = DiskWatch(self._output_dir, policy.disk_limits, policy.disk_every_s, self._own_placements)
         self._terminating = Terminating(policy.proc_root)
         self._exit_watch = ExitWatch(policy.proc_root, self._collect)
         self._background: list[asyncio.Task[None]] = []
@@ -240,6 +243,7 @@ class ProcessRuntime:
                 self._look(),
             )
         ]
+        self._disk_watch.begin()
         return Adopted(
             replicas=tuple(found),
             waiting=tuple(state.accepted.values()),
@@ -333,6 +337,7 @@ class ProcessRuntime:
         self._journal.close()
 
     async def _stop_ending(self) -> None:
+        self._disk_watch.close()
         await self._terminating.close()
         await self._ending.close()
         for task in self._background:
@@ -341,7 +346,13 @@ class ProcessRuntime:
         self._background = []
 
     def _output_dirs(self) -> list[Path]:
-        return [attempt_dir(self._output_dir, one.token) for one in tuple(self._running.values()) if not one.attached]
+        return [
+            attempt_dir(self._output_dir, replica_token(one.replica, one.attempt)) for one in self._own_placements()
+        ]
+
+    def _own_placements(self) -> list[Placement]:
+        """Those whose outputs and working directory are here. For any thread."""
+        return [one.placement for one in self._running.copy().values() if not one.attached]
 
     # ------------------------------------------------------------ replicas
 
@@ -417,6 +428,10 @@ class ProcessRuntime:
         while self._exits:
             exits.append(self._exits.popleft())
         return tuple(exits)
+
+    def poll_overused(self) -> tuple[DiskOverused, ...]:
+        """The attempts that a look since the last call found above their limit of disk."""
+        return self._disk_watch.found()
 
     # ------------------------------------------------------------ reflex
 

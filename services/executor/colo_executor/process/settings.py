@@ -19,7 +19,8 @@ class ProcessPolicy(Struct, frozen=True, kw_only=True):
     (a name, a number, or a range of numbers, of which each job gets one) its replicas run instead; "*" is every other tenant, never
     root. Outputs and status of the last `attempts_kept` attempts that ended stay in `output_dir` ("": `state_dir`), which may be a
     file system of its own; a working directory there ends with its attempt. Each of the two outputs has at most twice
-    `output_most_bytes`.
+    `output_most_bytes`. `disk_limits` says by the tenant of a job what the outputs and the working directory of one of its replicas
+    may take together ("10Gi"; "*": every other tenant), which is looked at every `disk_every_s`.
     `ceiling_by` says what keeps the ceiling: the quota alone, or `cpuset`: batch work also runs on no more CPUs than it needs.
     `devices` "given": where the kernel can say so, a batch replica opens the devices that every program expects, those of the
     kinds that it was given, and `device_files` (patterns below /dev).
@@ -40,6 +41,8 @@ class ProcessPolicy(Struct, frozen=True, kw_only=True):
     attempts_kept: int = 200
     output_dir: str = ""
     output_most_bytes: int = 64 << 20
+    disk_limits: dict[str, str] = {}
+    disk_every_s: float = 10.0
     launch_most_s: float = 30.0
     ceiling_by: Literal["quota", "cpuset"] = "quota"
     devices: Literal["given", "all"] = "given"
