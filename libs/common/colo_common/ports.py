@@ -348,12 +348,18 @@ class Replay(Protocol):
     """What a stream keeps, read once more. Raises as Bus does."""
 
     async def facts(
-        self, types: Sequence[type[Fact]], take: Callable[[Fact], None], *, newest_ms: int | None = None
+        self,
+        types: Sequence[type[Fact]],
+        take: Callable[[Fact], None],
+        *,
+        newest_ms: int | None = None,
+        newest_of: Sequence[type[Fact]] = (),
     ) -> int:
         """Hand all kept facts of these types, of one stream, to `take`, oldest first; returns how many messages there were.
 
         With `newest_ms` these are the newest of them and those that were stored at most so long before it, however long ago that
-        was. Facts that are published meanwhile are not among them, and what cannot be decoded is left out.
+        was; with `newest_of` the time counts from the newest fact of those types, of a stream of their own. Facts that are
+        published meanwhile are not among them, and what cannot be decoded is left out.
         """
         ...
 

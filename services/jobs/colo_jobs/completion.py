@@ -8,10 +8,10 @@ from colo_jobs.policies import TaskEvent, action_for
 from colo_jobs.stopping import stop_replicas
 from colo_jobs.transaction import JobTransaction
 
-__all__ = ["cancel", "result_of", "settle"]
+__all__ = ["TASK_ENDS", "cancel", "result_of", "settle"]
 
 _WAITING_FOR_END: Final = frozenset({"Completing", "Failing", "Terminating"})
-_TASK_ENDS: Final = frozenset({"Succeeded", "Failed", "Stopped"})
+TASK_ENDS: Final = frozenset({"Succeeded", "Failed", "Stopped"})
 
 
 def result_of(
@@ -48,7 +48,7 @@ def settle(txn: JobTransaction) -> None:
         if txn.before:
             _settle_task(txn, 0)
         # The shortcut for most events: the job and its only task are running and stay so.
-        if job.record.state == "Running" and tasks[0].state not in _TASK_ENDS:
+        if job.record.state == "Running" and tasks[0].state not in TASK_ENDS:
             return
     _settle_job(txn)
 
@@ -121,7 +121,7 @@ def _settle_job(txn: JobTransaction) -> None:
     if record.state == "Inqueue" and sum([counts["Pending"] + counts["Stopped"] for counts in job.counts]) < job.size:
         txn.fire_job("gang_bound")
     for task in record.tasks:
-        if task.state not in _TASK_ENDS:
+        if task.state not in TASK_ENDS:
             return
     if job.record.state == "Running":
         txn.fire_job("tasks_done", {"ok": all(task.state == "Succeeded" for task in job.record.tasks)})

@@ -17,13 +17,13 @@ from colo_common.events.effects import (
     Write,
 )
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
-from colo_common.events.job import QueueChanged, StopReplicas
+from colo_common.events.job import QueueChanged, ReplicaChange, StopReplicas
 from colo_common.events.job import ReplicaStop as Order
 from colo_common.events.node import FreshnessChanged
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
 from colo_common.events.requests import CancelJob, HoldsListed
 from colo_common.events.subjects import encode_node
-from colo_common.model.lifecycle import REPLICA
+from colo_common.model.lifecycle import JOB, REPLICA
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.reasons import Reason
 from colo_jobs import replicas
@@ -49,6 +49,8 @@ from colo_jobs.missed import MissedFacts
 from colo_jobs.placement_requests import placement_requests_of, publish_requests
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.publish import Result, deletion, put_back, result_of
+from colo_jobs.published_end import end_as_published
+from colo_jobs.rebuild import JobEnd
 from colo_jobs.records import MARK_BEGUN, MARK_ID, MARK_KIND, MARK_USED, ReplicaRecord
 from colo_jobs.rejection import sentence_of
 from colo_jobs.retention import EndedJobs
@@ -493,12 +495,14 @@ class JobsCore:
         """Accept the jobs once more. An emptied store is marked before and after: a crash in between goes on where it was.
 
         Where the store is in use the ledger may know the newest attempts, which go on, and jobs whose rows differ from what was
-        published are compared with what it holds, as after a gap in the stream.
+        published are compared with what it holds, as after a gap in the stream. What was published to have ended goes on nowhere.
         """
         mark_version = event.mark_version
         effects: list[Effect] = [] if mark_version is None else [_mark(MARK_BEGUN, mark_version)]
         doubted: list[Job] = []
         if mark_version is None:
+            for end in event.ends:
+                effects += self._end_again(end, event.moved.get(end.job, {}), now_ms)
             known = self.index.jobs
             doubted = [known[job] for job in event.older if job in known]
             doubted += [
@@ -534,6 +538,32 @@ class JobsCore:
         effects.append(_mark(MARK_USED, mark_version + 1))
         return [*effects, AskHolds()] if event.jobs else effects
 
+    def _end_again(self, end: JobEnd, moved: Mapping[str, ReplicaChange], now_ms: int) -> list[Effect]:
+        """Move a job whose row is older than its published end to that end, or end it as ever where it was only cancelled.
+
+        Nothing is published of an end once more.
+        """
+        job = self.index.jobs.get(end.job)
+        if job is None:
+            if end.spec is None or end.state not in JOB.terminal or end.job in self.index.unreadable:
+                return []
+            job = Job.new(end.job, end.spec, min(end.submitted_at_ms, end.at_ms))
+        elif job.is_ended or job.record.state == end.state or job.record.submitted_at_ms > end.submitted_at_ms:
+            return []
+        elif end.state not in JOB.terminal:
+            txn = self._transaction(job, now_ms)
+            cancel(txn)
+            return [*self._finish(txn), *self._result(job.id).effects]
+        else:
+            self.index.detach(job)
+        txn = JobTransaction(job, now_ms, self.counters, self.policy.retry)
+        end_as_published(txn, end.state, end.at_ms, moved)
+        written = result_of(txn).effects
+        self.index.attach(job)
+        self._ended.add(job)
+        self.counters.jobs_restored += 1
+        return written
+
     def _take_in(self, loaded: Loaded) -> list[Effect]:
         """Add loaded jobs. Their waiting replicas are requested again: the last requests may be unpublished."""
         for job in loaded.jobs:
@@ -558,10 +588,11 @@ def _waits(record: ReplicaRecord, attempt: int) -> bool:
     return record.state == "Pending" and record.attempt == attempt
 
 
-def _differs(job: Job, moved: Mapping[str, tuple[int, str]]) -> bool:
+def _differs(job: Job, moved: Mapping[str, ReplicaChange]) -> bool:
     """Whether replicas of the job are not as it was published last that they are."""
     return any(
-        moved.get(job.name(index), (one.attempt, one.state)) != (one.attempt, one.state)
+        (change := moved.get(job.name(index))) is not None
+        and (change.attempt, change.state) != (one.attempt, one.state)
         for index, one in job.replicas()
     )
 

@@ -2,9 +2,9 @@
 
 from msgspec import Struct
 
-from colo_common.events.job import PlacementRequest
+from colo_common.events.job import PlacementRequest, ReplicaChange
 from colo_common.ports import Row
-from colo_jobs.rebuild import LostJob
+from colo_jobs.rebuild import JobEnd, LostJob
 
 __all__ = [
     "AskHolds",
@@ -31,14 +31,15 @@ class JobsLost(Struct, frozen=True, kw_only=True):
     """Event, after JobRowsLoaded: the store lost its newest rows, or all of them, or is new; the stream of facts has these jobs.
 
     They had not ended. `mark_version` is the version of the row that marks the store, above 0 where a restoration was not finished;
-    None: the store is in use, and some of its rows may be older than what was published. `moved` has the newest attempt and state
-    of the replicas that moved last, by job, and `older` the jobs whose own row is older.
+    None: the store is in use, and some of its rows may be older than what was published. `moved` has the newest move of the
+    replicas that moved last, by job, `older` the jobs whose own row is older, `ends` those that ended last or were cancelled.
     """
 
     jobs: tuple[LostJob, ...] = ()
     mark_version: int | None = 0
-    moved: dict[str, dict[str, tuple[int, str]]] = {}
+    moved: dict[str, dict[str, ReplicaChange]] = {}
     older: tuple[str, ...] = ()
+    ends: tuple[JobEnd, ...] = ()
 
 
 class AskHolds(Struct, frozen=True, kw_only=True):

@@ -7,11 +7,11 @@ that had not ended only the number of its newest attempt counts: it is placed ag
 from msgspec import Struct
 
 from colo_common.events.fact import Fact
-from colo_common.events.job import JobStateChanged, JobSubmitted, ReplicasChanged
+from colo_common.events.job import JobStateChanged, JobSubmitted, ReplicaChange, ReplicasChanged
 from colo_common.model.lifecycle import JOB
 from colo_common.model.workload import JobSpec
 
-__all__ = ["REBUILT_FROM", "FactsOfJobs", "LostJob"]
+__all__ = ["REBUILT_FROM", "FactsOfJobs", "JobEnd", "LostJob"]
 
 #: The facts to be read, which one stream keeps.
 REBUILT_FROM = (JobSubmitted, JobStateChanged, ReplicasChanged)
@@ -27,16 +27,31 @@ class LostJob(Struct, kw_only=True):
     replicas: dict[str, tuple[int, str]] = {}
 
 
+class JobEnd(Struct, frozen=True, kw_only=True):
+    """A job that came to its end, or to Terminating, at `at_ms`; `spec` is None where its acceptance was not read.
+
+    It was submitted at `submitted_at_ms` or, where that was not read, before its end: a job that came back under the id later has
+    not ended.
+    """
+
+    job: str
+    state: str
+    at_ms: int
+    submitted_at_ms: int
+    spec: JobSpec | None = None
+
+
 class FactsOfJobs:
     """Folds facts in their order. `unknown` are unfinished jobs whose acceptance the stream does not keep any more.
 
-    `versions` has for each job that moved the version of its row at the newest move, `moved` the newest attempt and state of each
-    replica that moved, by job.
+    `versions` has for each job that moved the version of its row at the newest move, `moved` the newest move of each replica, by
+    job, `ends` the jobs whose newest state is an end or Terminating.
     """
 
     def __init__(self) -> None:
         self.versions: dict[str, int] = {}
-        self.moved: dict[str, dict[str, tuple[int, str]]] = {}
+        self.moved: dict[str, dict[str, ReplicaChange]] = {}
+        self.ends: dict[str, JobEnd] = {}
         self._jobs: dict[str, LostJob] = {}
         self._unknown: set[str] = set()
 
@@ -44,11 +59,13 @@ class FactsOfJobs:
         """Fold one more fact."""
         if isinstance(fact, JobStateChanged):
             self.versions[fact.job] = max(fact.version, self.versions.get(fact.job, 0))
+            self._take_end(fact)
         match fact:
             case JobSubmitted():
                 self._unknown.discard(fact.job)
                 self.versions.pop(fact.job, None)
                 self.moved.pop(fact.job, None)
+                self.ends.pop(fact.job, None)
                 self._jobs[fact.job] = LostJob(job=fact.job, spec=fact.spec, submitted_at_ms=fact.at_ms, replicas={})
             case JobStateChanged() if fact.state in JOB.terminal:
                 self._jobs.pop(fact.job, None)
@@ -63,11 +80,25 @@ class FactsOfJobs:
             case _:
                 pass
 
+    def _take_end(self, fact: JobStateChanged) -> None:
+        """Note an end; what comes after it is of a job that goes on."""
+        before = self.ends.pop(fact.job, None)
+        if fact.state not in JOB.terminal and fact.state != "Terminating":
+            return
+        accepted = self._jobs.get(fact.job)
+        if accepted is not None:
+            spec, submitted_at_ms = accepted.spec, accepted.submitted_at_ms
+        else:
+            spec, submitted_at_ms = None, before.submitted_at_ms if before is not None else fact.at_ms
+        self.ends[fact.job] = JobEnd(
+            job=fact.job, state=fact.state, at_ms=fact.at_ms, submitted_at_ms=submitted_at_ms, spec=spec
+        )
+
     def _take_moves(self, fact: ReplicasChanged) -> None:
         moved = self.moved.setdefault(fact.job, {})
         for change in fact.changes:
-            if change.attempt >= moved.get(change.replica, (0, ""))[0]:
-                moved[change.replica] = change.attempt, change.state
+            if change.replica not in moved or change.attempt >= moved[change.replica].attempt:
+                moved[change.replica] = change
         job = self._jobs.get(fact.job)
         for change in fact.changes if job is not None else ():
             newest, _ = job.replicas.get(change.replica, (0, "")) if job is not None else (0, "")

@@ -135,17 +135,19 @@ class JobsShell:
         facts = FactsOfJobs()
         count = await replay.facts(REBUILT_FROM, facts.take, newest_ms=_NEWEST_MS)
         lost = tuple(job for job in facts.lost() if job.job not in versions)
+        ended = sum(end.job not in versions and end.spec is not None for end in facts.ends.values())
         older = tuple(job for job, version in facts.versions.items() if versions.get(job, version) < version)
-        if lost or older:
+        if lost or older or ended:
             self._log.error(
                 "jobs-lost",
                 why="the store lacks rows that had been written, and the stream has what was published of them",
                 facts=count,
                 accepted_again=len(lost),
+                ended=ended,
                 older=len(older),
                 first_older=older[:_NAMED_MOST],
             )
-        return JobsLost(jobs=lost, mark_version=None, moved=facts.moved, older=older)
+        return JobsLost(jobs=lost, mark_version=None, moved=facts.moved, older=older, ends=tuple(facts.ends.values()))
 
     async def _received_last(self, replay: Replay) -> list[Struct]:
         """What this service may have handled and acknowledged, while the rows that followed from it were lost.
@@ -153,8 +155,9 @@ class JobsShell:
         Nobody says it again so soon: who ordered a node to tell how an attempt ended would get a copy, which the bus drops.
         """
         received: list[Struct] = []
-        await replay.facts((PlacementsDecided,), received.append, newest_ms=_REDELIVERED_MS)
-        await replay.facts((ReplicaStarted, ReplicaEnded, PlacementRefused), received.append, newest_ms=_REDELIVERED_MS)
+        # Nodes go on while this service is away: what it handled last came before its own newest facts.
+        for types in ((PlacementsDecided,), (ReplicaStarted, ReplicaEnded, PlacementRefused)):
+            await replay.facts(types, received.append, newest_ms=_REDELIVERED_MS, newest_of=REBUILT_FROM)
         return received
 
     async def _lost(self, replay: Replay, mark_version: int) -> JobsLost:

@@ -7,6 +7,8 @@ from msgspec import structs
 from colo_common.events.fact import Fact
 from colo_common.events.requests import HoldEntry, HoldsListed
 from colo_common.model.placement import ZoneShare
+from colo_common.model.reasons import EndCause
+from colo_common.ports import Row
 from colo_jobs.effects import AskHolds, JobsLost
 from colo_jobs.rebuild import REBUILT_FROM, FactsOfJobs
 from colo_jobs.records import MARK_KIND
@@ -96,6 +98,94 @@ def test_a_store_in_use_gets_back_what_it_lost_last_and_its_other_jobs_are_compa
     assert [replica for _, replica, _ in stops] == ["kept/main/0"]
     world.run("lost/main/0", node="n7")
     assert world.replica("lost/main/0").state == "Running"
+
+
+def a_store_of_a_second_ago(world: JobsWorld, rows: dict[tuple[str, str], Row]) -> tuple[FactsOfJobs, list[Fact]]:
+    """Redis starts again with these rows, and jobs with it: the facts of the stream, and what jobs publishes at its start."""
+    facts = folded(publish.fact for publish in world.published)
+    world.rows = dict(rows)
+    world.restart()
+    known = world.core.index.jobs
+    lost = tuple(job for job in facts.lost() if job.job not in known)
+    event = JobsLost(jobs=lost, mark_version=None, moved=facts.moved, ends=tuple(facts.ends.values()))
+    return facts, world.feed(event)
+
+
+def test_a_job_that_was_accepted_and_ended_in_the_lost_second_is_known_as_ended() -> None:
+    world = JobsWorld()
+    rows = dict(world.rows)
+    world.submit(a_spec(a_task(replicas=2), a_task("other", max_retry=0)), job="done")
+    for name, code in (("done/main/0", 0), ("done/main/1", 0), ("done/other/0", 3)):
+        world.run(name)
+        world.feed(world.ended(name, code=code))
+    before = world.job("done")
+    assert before.summary.state == "Failed"
+    for _ in range(2):
+        _, published = a_store_of_a_second_ago(world, rows)
+        assert published == []
+        after = world.job("done")
+        assert after.summary == before.summary
+        # Which zones they had is published nowhere.
+        assert after.replicas == tuple(structs.replace(one, zones=()) for one in before.replicas)
+        rows = dict(world.rows)
+    assert AskHolds() not in world.own
+    # It is counted and kept as every ended job, and its id is taken.
+    assert world.submit(job="done").code == 409
+    world.restart()
+    assert world.state("done") == "Failed"
+
+
+def test_a_row_that_is_older_than_the_published_end_is_moved_to_it() -> None:
+    world = JobsWorld()
+    world.submit(a_spec(a_task(replicas=3, min_succeeded=1)), job="done")
+    world.submit(a_spec(a_task(replicas=2)), job="gone")
+    for replica in ("done/main/0", "done/main/1", "gone/main/0"):
+        world.run(replica)
+    rows = dict(world.rows)
+    world.feed(world.ended("done/main/0"))
+    world.feed(world.ended("done/main/1", cause=EndCause.STOPPED))
+    world.cancel("gone")
+    world.feed(world.ended("gone/main/0", cause=EndCause.STOPPED))
+    before = world.job("done"), world.job("gone")
+    assert [job.summary.state for job in before] == ["Completed", "Terminated"]
+    _, published = a_store_of_a_second_ago(world, rows)
+    assert published == []
+    after = world.job("done"), world.job("gone")
+    assert [job.replicas for job in after] == [job.replicas for job in before]
+    assert [job.summary for job in after] == [job.summary for job in before]
+
+
+def test_what_was_cancelled_in_the_lost_second_is_stopped_again() -> None:
+    world = JobsWorld()
+    world.submit(job="gone")
+    world.run("gone/main/0")
+    rows = dict(world.rows)
+    world.cancel("gone")
+    assert world.state("gone") == "Terminating"
+    _, published = a_store_of_a_second_ago(world, rows)
+    assert stops_of(published) == [("n1", "gone/main/0", 1)]
+    assert world.state("gone") == "Terminating"
+    world.feed(world.ended("gone/main/0", cause=EndCause.STOPPED))
+    assert world.state("gone") == "Terminated"
+
+
+def test_a_job_that_came_back_under_its_id_after_the_published_end_goes_on() -> None:
+    world = JobsWorld()
+    world.submit(job="again")
+    world.run("again/main/0")
+    world.feed(world.ended("again/main/0"))
+    ended = dict(world.rows)
+    published = list(world.published)
+    world.rows.clear()
+    world.restart()
+    world.now_ms += 1
+    world.submit(job="again")
+    # Its acceptance was recorded and waits to be published.
+    world.published = published
+    a_store_of_a_second_ago(world, dict(world.rows))
+    assert world.state("again") == "Inqueue"
+    a_store_of_a_second_ago(world, ended)
+    assert world.state("again") == "Completed"
 
 
 def test_a_job_that_cannot_be_read_is_not_accepted_again() -> None:

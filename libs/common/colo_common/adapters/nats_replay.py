@@ -29,26 +29,27 @@ class NatsReplay:
         self._connection = connection
 
     async def facts(
-        self, types: Sequence[type[Fact]], take: Callable[[Fact], None], *, newest_ms: int | None = None
+        self,
+        types: Sequence[type[Fact]],
+        take: Callable[[Fact], None],
+        *,
+        newest_ms: int | None = None,
+        newest_of: Sequence[type[Fact]] = (),
     ) -> int:
         """See Replay.facts."""
-        rows = [event_of(each) for each in types]
-        (stream,) = {row.stream for row in rows}
-        if stream is None:
-            raise InvariantBroken("only facts that a stream keeps can be read again", types=[row.body for row in rows])
+        stream, subjects = _kept(types)
         await self._connection.wait_usable()
-        subjects = [row.subject.wildcard() for row in rows]
         count = 0
         try:
             with keeps_cancellation():
-                begin = None if newest_ms is None else await self._begin(stream.value, subjects, newest_ms)
+                begin = None if newest_ms is None else await self._begin(*_kept(newest_of or types), newest_ms)
                 if newest_ms is not None and begin is None:
                     return 0
-                async for message in self._messages(stream.value, subjects, begin):
+                async for message in self._messages(stream, subjects, begin):
                     count += 1
                     _take(message.subject, message.data, take)
         except NATS_ERRORS as error:
-            raise port_error(error, f"read {stream.value} again") from error
+            raise port_error(error, f"read {stream} again") from error
         return count
 
     async def _begin(self, stream: str, subjects: list[str], newest_ms: int) -> datetime | None:
@@ -82,6 +83,15 @@ class NatsReplay:
                 left -= 1
                 yield message
         await subscription.unsubscribe()
+
+
+def _kept(types: Sequence[type[Fact]]) -> tuple[str, list[str]]:
+    """The stream that keeps facts of these types, and their subjects."""
+    rows = [event_of(each) for each in types]
+    (stream,) = {row.stream for row in rows}
+    if stream is None:
+        raise InvariantBroken("only facts that a stream keeps can be read again", types=[row.body for row in rows])
+    return stream.value, [row.subject.wildcard() for row in rows]
 
 
 def _take(subject: str, data: bytes, take: Callable[[Fact], None]) -> None:
