@@ -208,6 +208,20 @@ async def test_an_attempt_that_is_over_before_it_was_held_is_refused(ledger: Led
     assert [r.reason for r in answer.refused] == [Reason.OLDER_ATTEMPT]
 
 
+async def test_what_ended_under_the_number_on_another_node_releases_nothing(ledger: Ledger) -> None:
+    await ledger.commit([reserve("n1", 0, reservation("j/t/0"), reservation("j/t/1"), reservation("j/t/2"))])
+    attempts = [("j/t/0", 1), ("j/t/1", 1), ("j/t/2", 1), ("j/t/3", 1)]
+    released = await ledger.release(attempts, ["n2", "n1", "", "n2"])
+    assert [(r.node, r.attempts) for r in released] == [("n1", (("j/t/1", 1), ("j/t/2", 1)))]
+    (row,) = await ledger.rows(["n1"])
+    assert (row.changes, [r.attempt for r in row.holds]) == (3, [("j/t/0", 1)])
+    # Nor is it over: a newer attempt is not asked for, and what was lost of it may be put back.
+    assert [r.node for r in await ledger.release([("j/t/0", 1)], ["n1"])] == ["n1"]
+    # Where nothing is held it is over wherever it ended.
+    (answer,) = await ledger.commit([reserve("n1", 1, reservation("j/t/3"))])
+    assert [r.reason for r in answer.refused] == [Reason.OLDER_ATTEMPT]
+
+
 async def test_confirmed_holds_say_so_until_they_are_released(ledger: Ledger) -> None:
     await ledger.commit([reserve("n1", 0, reservation("j/t/0"), reservation("j/t/1"))])
     await ledger.confirm([("j/t/1", 1), ("j/t/9", 1)])

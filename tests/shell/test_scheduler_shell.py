@@ -66,9 +66,9 @@ class FlakyLedger(MemoryLedger):
             raise Unavailable("the answer was lost")
         return answers
 
-    async def release(self, attempts: Sequence[Attempt]) -> tuple[Released, ...]:
+    async def release(self, attempts: Sequence[Attempt], nodes: Sequence[str] = ()) -> tuple[Released, ...]:
         self._check_away("release")
-        return await super().release(attempts)
+        return await super().release(attempts, nodes)
 
     async def rows(self, nodes: Sequence[str]) -> tuple[NodeRow, ...]:
         self._check_away("rows")
@@ -89,7 +89,14 @@ class KeptFacts:
     def __init__(self, bus: MemoryBus) -> None:
         self._bus = bus
 
-    async def facts(self, types: Sequence[type[Fact]], take: Callable[[Fact], None]) -> int:
+    async def facts(
+        self,
+        types: Sequence[type[Fact]],
+        take: Callable[[Fact], None],
+        *,
+        newest_ms: int | None = None,
+        newest_of: Sequence[type[Fact]] = (),
+    ) -> int:
         found = [decode(message.subject, message.data) for message in self._bus.sent]
         kept = [fact for fact in found if isinstance(fact, tuple(types))]
         for fact in kept:

@@ -223,8 +223,8 @@ class Bench:
         match effect:
             case CommitLedger(reserves=reserves):
                 return LedgerAnswered(answers=now(self.ledger.commit(reserves)))
-            case ReleaseHolds(attempts=attempts):
-                return HoldsReleased(released=now(self.ledger.release(attempts)))
+            case ReleaseHolds(attempts=attempts, nodes=nodes):
+                return HoldsReleased(released=now(self.ledger.release(attempts, nodes)))
             case ConfirmHolds(attempts=attempts):
                 now(self.ledger.confirm(attempts))
                 return None

@@ -75,10 +75,10 @@ class LedgerConnection:
         await self._receive_answer()
         return answers
 
-    async def release(self, attempts: Sequence[Attempt]) -> tuple[Released, ...]:
+    async def release(self, attempts: Sequence[Attempt], nodes: Sequence[str] = ()) -> tuple[Released, ...]:
         """See Ledger.release."""
         await self._send_call()
-        released = await self._truth.release(attempts)
+        released = await self._truth.release(attempts, nodes)
         await self._receive_answer()
         return released
 

@@ -48,6 +48,7 @@ from colo_scheduler.ledger.port import (
     CALL_MAX,
     CommitLedger,
     ConfirmHolds,
+    Ending,
     HoldsReleased,
     LedgerAnswered,
     LedgerChanges,
@@ -116,7 +117,7 @@ class SchedulerCore:
         self._holds_listing = HoldsListing(self.commits, is_shared=shards > 0)
         self._forgetting = Forgetting(forget_node_ms, self.cluster, self.commits, self.counts)
         self._fences = ReceivedFences()
-        self._releasing: dict[Attempt, None] = {}
+        self._releasing: dict[Ending, None] = {}
         self._confirming: dict[Attempt, None] = {}
         self._ledger_retry = LedgerRetry(self.policy, self.counts)
         self.reserve = ReservationController(
@@ -196,7 +197,9 @@ class SchedulerCore:
             case PlacementsReleased():
                 for release in event.nodes:
                     for attempt in release.attempts:
-                        self._over.add(attempt)
+                        if self.commits.is_elsewhere(attempt, release.node):
+                            continue
+                        self._over.add(attempt, release.node)
                         self.queue.remove(attempt)
                         self.paused.remove(attempt)
                         self.commits.gave_up(attempt)
@@ -358,23 +361,26 @@ class SchedulerCore:
         # Under its number another node ran what no place is held for: it was stopped there, and the place stays.
         if not self.commits.is_elsewhere(attempt, event.node):
             self._evictions.ended(event, now_ms)
-            self._ended(attempt)
+            self._ended(attempt, event.node)
 
-    def _ended(self, attempt: Attempt) -> None:
+    def _ended(self, attempt: Attempt, node: str = "") -> None:
         """Another service reports the end of an attempt; for a reservation it is only counted, since the scheduler ends those."""
         if name_of(attempt[0]):
             self.counts["ends_of_reservations"] += 1
         else:
-            self._end(attempt)
+            self._end(attempt, node)
 
-    def _end(self, attempt: Attempt) -> None:
-        """The attempt is over: it waits no more and its place is released. The ledger also remembers attempts that held nothing."""
-        self._over.add(attempt)
+    def _end(self, attempt: Attempt, node: str = "") -> None:
+        """The attempt is over: it waits no more and its place is released. The ledger also remembers attempts that held nothing.
+
+        Where it is known on which `node` it ended, no place on another node is released.
+        """
+        self._over.add(attempt, node)
         self.queue.remove(attempt)
         self.paused.remove(attempt)
         self.commits.gave_up(attempt)
         self._confirming.pop(attempt, None)
-        self._releasing[attempt] = None
+        self._releasing[attempt, node] = None
 
     def _started(self, attempt: Attempt) -> None:
         if attempt in self._over or name_of(attempt[0]):
@@ -395,8 +401,8 @@ class SchedulerCore:
         for row in event.rows:
             self._forgetting.note(row.node, now_ms)
             for hold in row.holds:
-                if hold.attempt in self._over:
-                    self._releasing[hold.attempt] = None
+                if self._over.judge_held(hold.attempt, row.node):
+                    self._releasing[hold.attempt, row.node] = None
         nodes = [row.node for row in event.rows]
         self._evictions.took(nodes, now_ms)
         return [*effects, *self._holds_listing.took(nodes)]
@@ -461,13 +467,11 @@ class SchedulerCore:
 
     def _flush(self) -> list[Effect]:
         """Release all ended attempts, and confirm started attempts in one call of CALL_MAX: the next decisions wait for it."""
-        ended, started = list(self._releasing), list(islice(self._confirming, CALL_MAX))
+        effects: list[Effect] = [*ReleaseHolds.of(self._releasing)]
         self._releasing.clear()
+        started = list(islice(self._confirming, CALL_MAX))
         for attempt in started:
             del self._confirming[attempt]
-        effects: list[Effect] = [
-            ReleaseHolds(attempts=tuple(ended[at : at + CALL_MAX])) for at in range(0, len(ended), CALL_MAX)
-        ]
         if started:
             effects.append(ConfirmHolds(attempts=tuple(started)))
         return effects

@@ -319,8 +319,8 @@ class SchedulerShell:
         match effect:
             case CommitLedger():
                 return [await self._commit(effect)]
-            case ReleaseHolds(attempts=attempts):
-                return [HoldsReleased(released=await self._asked(lambda: self._ledger.release(attempts)))]
+            case ReleaseHolds(attempts=attempts, nodes=nodes):
+                return [HoldsReleased(released=await self._asked(lambda: self._ledger.release(attempts, nodes)))]
             case ConfirmHolds(attempts=attempts):
                 await self._asked(lambda: self._ledger.confirm(attempts))
                 return []

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import pytest
 
 from colo_common.events.effects import Effect, Publish, Wake
-from colo_common.events.enforcement import NodeRecovered
+from colo_common.events.enforcement import NodeRecovered, ReplicaEnded
 from colo_common.events.job import PlacementsRequested, ReplicasWithdrawn
 from colo_common.events.placement import ApplyPlacements, NodeRelease, PlacementsDecided, PlacementsReleased
 from colo_common.model.partition import PartitionsHeld
-from colo_common.model.reasons import Reason
+from colo_common.model.reasons import EndCause, Reason
 from colo_scheduler.commit.jobs_asked import StartedKnown
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger.memory import MemoryLedger
@@ -27,6 +27,7 @@ from colo_scheduler.ledger.port import (
     NodeAnswer,
     NodeCommit,
     NodeRow,
+    ReleaseHolds,
 )
 from tests.support.builders import GIB, a_node, a_placement, a_topology
 from tests.support.scheduler_story import a_placement_request, an_allocatable, now
@@ -250,3 +251,44 @@ def test_a_place_that_another_scheduler_took_for_the_same_attempt_is_held_where_
     }
     (next_call,) = two.decide(("k/t/0", 3_000))
     assert [each.node for each in next_call.reserves] == [reserve.node]
+
+
+def over_on(node: str) -> ReplicaEnded:
+    return ReplicaEnded(node=node, replica="r/t/0", job="r", attempt=1, cause=EndCause.EXITED, exit_code=0)
+
+
+@pytest.mark.parametrize("node", ["n2", "n1"])
+def test_an_end_frees_a_place_that_a_rival_took_on_its_own_node_only(node: str) -> None:
+    """The number is held where this scheduler does not know yet, and a leftover of the same number ends somewhere."""
+    two = Two()
+    two.rival("r/t/0", 1_000)
+    two.core.handle(over_on(node), 0)
+    releases = [effect for effect in two.core.handle(Wake(), 0) if isinstance(effect, ReleaseHolds)]
+    assert [each.endings for each in releases] == [[(("r/t/0", 1), node)]]
+    for each in releases:
+        two.core.handle(HoldsReleased(released=now(two.ledger.release(each.attempts, each.nodes))), 0)
+    assert two.held_mcpu() == (1_000 if node == "n2" else 0)
+    two.core.handle(LedgerRows(rows=now(two.ledger.rows(["n1"]))), 0)
+    assert not [effect for effect in two.core.handle(Wake(), 1) if isinstance(effect, ReleaseHolds)]
+    assert (("r/t/0", 1) in two.core.commits.held) == (node == "n2")
+
+
+def test_a_place_that_is_committed_while_its_number_ends_elsewhere_is_published() -> None:
+    two = Two()
+    (call,) = two.decide(("r/t/0", 1_000))
+    answer = two.commit(call)
+    two.core.handle(over_on("n2"), 0)
+    published = [effect.fact for effect in two.tell(answer) if isinstance(effect, Publish)]
+    assert [fact.placements[0].node for fact in published if isinstance(fact, PlacementsDecided)] == ["n1"]
+    for each in [effect for effect in two.core.handle(Wake(), 0) if isinstance(effect, ReleaseHolds)]:
+        two.core.handle(HoldsReleased(released=now(two.ledger.release(each.attempts, each.nodes))), 0)
+    assert two.held_mcpu() == 1_000
+
+
+def test_a_release_that_a_rival_published_for_another_node_leaves_the_place() -> None:
+    two = Two()
+    (call,) = two.decide(("r/t/0", 1_000))
+    two.tell(two.commit(call))
+    for node, is_held in (("n2", True), ("n1", False)):
+        two.core.handle(PlacementsReleased(nodes=(NodeRelease(node=node, attempts=(("r/t/0", 1),)),)), 0)
+        assert (("r/t/0", 1) in two.core.commits.held) == is_held

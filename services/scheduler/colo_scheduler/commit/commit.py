@@ -227,7 +227,7 @@ class Commits:
                     self._assumed.pop(attempt, None)
                     self._lost_commits.pop(attempt, None)
                     self.redelivery.add(attempt)
-                    if attempt not in self._over:
+                    if not self._over.judge_held(attempt, node.name):
                         accepted.append(held)
             for refused in answer.refused:
                 reload.update(self._give_back(node, refused, now_ms, is_late=is_late))

@@ -61,15 +61,18 @@ class HeldAttempt(Struct, eq=False, gc=False):
 class Over:
     """The highest finished attempt of each replica, at most `limit` replicas; the replica longest untouched is forgotten.
 
-    Requests, withdrawals and ends come over separate streams, so an end may be received before its placement request.
+    Requests, withdrawals and ends come over separate streams, so an end may be received before its placement request. With the
+    number the node is kept on which the attempt ended, where it is known: the ledger may hold that number on another node.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._highest: OrderedDict[str, int] = OrderedDict()
+        # Where the highest one ended, if only there.
+        self._nodes: dict[str, str] = {}
 
-    def add(self, attempt: Attempt) -> None:
-        """This attempt, and every older one, is over."""
+    def add(self, attempt: Attempt, node: str = "") -> None:
+        """This attempt is over, on this node or ("") wherever it was, and every older one."""
         replica, number = attempt
         highest = self._highest
         before = highest.get(replica)
@@ -79,12 +82,32 @@ class Over:
             highest.move_to_end(replica)
             if number > before:
                 highest[replica] = number
+        is_newer = before is None or number > before
+        if node and (is_newer or (number == before and replica in self._nodes)):
+            self._nodes[replica] = node
+        elif is_newer or (number == before and not node):
+            self._nodes.pop(replica, None)
         if len(highest) > self._limit:
-            highest.popitem(last=False)
+            forgotten, _ = highest.popitem(last=False)
+            self._nodes.pop(forgotten, None)
 
     def newest(self, replica: str) -> int:
         """The newest attempt of the replica that is known to be over; 0 when none is."""
         return self._highest.get(replica, 0)
+
+    def judge_held(self, attempt: Attempt, node: str) -> bool:
+        """Whether an attempt is over that the ledger holds on this node.
+
+        What ended under its number on another node was not it, and counts no more.
+        """
+        replica, number = attempt
+        if attempt not in self:
+            return False
+        if self._nodes.get(replica, node) == node or self._highest[replica] > number:
+            return True
+        del self._nodes[replica]
+        self._highest[replica] = number - 1
+        return False
 
     def __contains__(self, attempt: Attempt) -> bool:
         return self._highest.get(attempt[0], 0) >= attempt[1]

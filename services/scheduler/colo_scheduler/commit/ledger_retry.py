@@ -5,12 +5,12 @@ from itertools import islice
 from typing import Final
 
 from colo_common.events.effects import Effect
-from colo_common.model.placement import Attempt
 from colo_common.model.reasons import Reason
 from colo_scheduler.ledger.port import (
     CALL_MAX,
     CommitLedger,
     ConfirmHolds,
+    Ending,
     ForgetRows,
     HoldRefused,
     LedgerAnswered,
@@ -48,7 +48,7 @@ class LedgerRetry:
         self._forgiven_ms = 0
         self._most = policy.over_max
         self._counts = counts
-        self._releases: dict[Attempt, None] = {}
+        self._releases: dict[Ending, None] = {}
         self._nodes: dict[str, None] = {}
         self._refreshes = False
         self.deadline_ms: int | None = None
@@ -62,9 +62,9 @@ class LedgerRetry:
         self._counts[f"ledger_refused_{type(effect).__name__}"] += 1
         match effect:
             case ReleaseHolds():
-                self._releases |= dict.fromkeys(effect.attempts)
-                for attempt in list(islice(self._releases, max(0, len(self._releases) - self._most))):
-                    del self._releases[attempt]
+                self._releases |= dict.fromkeys(effect.endings)
+                for ending in list(islice(self._releases, max(0, len(self._releases) - self._most))):
+                    del self._releases[ending]
                     self._counts["releases_left_out"] += 1
             case LoadLedgerRows():
                 self._nodes |= dict.fromkeys(effect.nodes)
@@ -86,10 +86,10 @@ class LedgerRetry:
         """The calls that are due again now."""
         if self.deadline_ms is None or now_ms < self.deadline_ms:
             return []
-        ended, nodes = list(self._releases), list(self._nodes)
+        nodes = list(self._nodes)
         effects: list[Effect] = [RefreshLedger()] if self._refreshes else []
         effects += [LoadLedgerRows(nodes=tuple(nodes[at : at + CALL_MAX])) for at in range(0, len(nodes), CALL_MAX)]
-        effects += [ReleaseHolds(attempts=tuple(ended[at : at + CALL_MAX])) for at in range(0, len(ended), CALL_MAX)]
+        effects += ReleaseHolds.of(self._releases)
         self._releases, self._nodes, self._refreshes, self.deadline_ms = {}, {}, False, None
         return effects
 

@@ -18,6 +18,7 @@ from colo_scheduler.ledger.port import (
     check_call,
     decode_hold,
     encode_hold,
+    endings_of,
 )
 
 __all__ = ["MemoryLedger"]
@@ -52,11 +53,13 @@ class MemoryLedger:
         is_fenced = self.leases.fenced(fences) is not None
         return tuple(self._commit_node(reserve, is_fenced, owner) for reserve in reserves)
 
-    async def release(self, attempts: Sequence[Attempt]) -> tuple[Released, ...]:
+    async def release(self, attempts: Sequence[Attempt], nodes: Sequence[str] = ()) -> tuple[Released, ...]:
         """See Ledger.release."""
         deleted: dict[str, list[Attempt]] = {}
-        for replica, attempt in attempts:
+        for (replica, attempt), where in endings_of(attempts, nodes):
             key = attempt_key(replica, attempt)
+            if where and self._held.get(key, where) != where:
+                continue
             name = self._held.pop(key, None)
             over, over_node = self._over.get(replica, (0, ""))
             if name is not None or attempt > over:

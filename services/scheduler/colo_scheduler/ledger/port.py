@@ -11,7 +11,7 @@ A reservation holds its place as an attempt of a replica whose name begins with 
 replica of a job has such a name.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -28,6 +28,7 @@ __all__ = [
     "CALL_MAX",
     "CommitLedger",
     "ConfirmHolds",
+    "Ending",
     "ForgetRows",
     "HOLDS_MAX",
     "Hold",
@@ -53,6 +54,7 @@ __all__ = [
     "check_call",
     "decode_hold",
     "encode_hold",
+    "endings_of",
     "job_of_reservation",
     "name_of",
     "replica_of_reservation",
@@ -80,6 +82,9 @@ def name_of(replica: str) -> str:
         return replica[len(RESERVATION_PREFIX) : -len(_SUFFIX)]
     return ""
 
+
+Ending = tuple[Attempt, str]
+"""An attempt that is over, and the node on which it ended; "": whatever node holds it."""
 
 HOLDS_MAX: Final = 50
 """The most holds in one call: a call of this size keeps the server for about 2 ms."""
@@ -182,9 +187,31 @@ class CommitLedger(Struct, frozen=True, kw_only=True):
 
 
 class ReleaseHolds(Struct, frozen=True, kw_only=True):
-    """These attempts are over; answered by HoldsReleased. At most CALL_MAX."""
+    """These attempts are over; answered by HoldsReleased. At most CALL_MAX.
+
+    `nodes` are those on which they ended, "" where it is any; () where it is any for all.
+    """
 
     attempts: tuple[Attempt, ...]
+    nodes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, endings: Iterable[Ending]) -> "list[ReleaseHolds]":
+        """The calls that release all of these."""
+        every = list(endings)
+        parts = [every[at : at + CALL_MAX] for at in range(0, len(every), CALL_MAX)]
+        return [
+            cls(
+                attempts=tuple([attempt for attempt, _ in part]),
+                nodes=tuple([node for _, node in part]) if any(node for _, node in part) else (),
+            )
+            for part in parts
+        ]
+
+    @property
+    def endings(self) -> list[Ending]:
+        """The attempts with their nodes."""
+        return endings_of(self.attempts, self.nodes)
 
 
 class ConfirmHolds(Struct, frozen=True, kw_only=True):
@@ -285,8 +312,11 @@ class Ledger(Protocol):
         """
         ...
 
-    async def release(self, attempts: Sequence[Attempt]) -> tuple[Released, ...]:
-        """Release the holds of these attempts on any node, and remember the attempts as over. The answer is in ascending node.
+    async def release(self, attempts: Sequence[Attempt], nodes: Sequence[str] = ()) -> tuple[Released, ...]:
+        """Release the holds of these attempts, and remember the attempts as over. The answer is in ascending node.
+
+        `nodes`: where each of them ended, "" where that is not known; () where it is known of none. An attempt that another node
+        than that holds is left as it is: something else ended under its number.
 
         An attempt that never held anything is only remembered. The release of the newest finished attempt of a replica, asked
         again, names the same node again, so that the caller learns the node even when the first answer was lost.
@@ -350,6 +380,11 @@ def encode_hold(hold: Hold) -> bytes:
 def decode_hold(value: bytes) -> Hold:
     """The hold that was stored; msgspec.DecodeError or ValidationError when the bytes are not one."""
     return _DECODER.decode(value)
+
+
+def endings_of(attempts: Sequence[Attempt], nodes: Sequence[str]) -> list[Ending]:
+    """The attempts with the nodes on which they ended; () where that is known of none."""
+    return list(zip(attempts, nodes or [""] * len(attempts), strict=True))
 
 
 def check_call(reserves: Sequence[NodeCommit]) -> None:

@@ -31,6 +31,7 @@ from colo_scheduler.ledger.port import (
     check_call,
     decode_hold,
     encode_hold,
+    endings_of,
 )
 from colo_scheduler.ledger.scripts import COMMIT, CONFIRM, FORGET, PUT_BACK, RELEASE
 
@@ -79,20 +80,20 @@ class RedisLedger:
         raw: list[Any] = await self._run(_COMMIT, arguments, "reserve in the ledger")
         return tuple(_answer(reserve, *one) for reserve, one in zip(reserves, raw, strict=True))
 
-    async def release(self, attempts: Sequence[Attempt]) -> tuple[Released, ...]:
+    async def release(self, attempts: Sequence[Attempt], nodes: Sequence[str] = ()) -> tuple[Released, ...]:
         """See Ledger.release."""
         _check_count(attempts)
         if not attempts:
             return ()
         arguments: list[Argument] = [self._prefix, _OVER_KEPT_S]
-        for attempt in attempts:
-            arguments += attempt
-        nodes, counts = await self._run(_RELEASE, arguments, "release in the ledger")
+        for (replica, number), node in endings_of(attempts, nodes):
+            arguments += (replica, number, node)
+        found, counts = await self._run(_RELEASE, arguments, "release in the ledger")
         deleted: dict[str, list[Attempt]] = {}
         changes: dict[str, int] = {}
-        for attempt, node, count in zip(attempts, nodes, counts, strict=True):
-            if node:
-                name = node.decode()
+        for attempt, where, count in zip(attempts, found, counts, strict=True):
+            if where:
+                name = where.decode()
                 deleted.setdefault(name, []).append(attempt)
                 changes[name] = _count(count)
         return tuple(

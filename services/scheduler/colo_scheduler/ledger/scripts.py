@@ -125,24 +125,24 @@ return out
 """
 )
 
-# ARGV: prefix, seconds to remember, then replica and attempt of each. Answer: node ("" where nothing was held) of each, and how
-# often that node's row was written, afterwards ("" where nothing is counted, "?" where it cannot be read).
-# Releasing only frees, so what cannot be read of a replica's newest attempts is replaced.
+# ARGV: prefix, seconds to remember, then replica, attempt and node of each ("" where it may be any). Answer: node ("" where nothing
+# was held) of each, and how often that node's row was written, afterwards ("" where nothing is counted, "?" where it cannot be
+# read). Releasing only frees, so what cannot be read of a replica's newest attempts is replaced.
 RELEASE: Final = """
 local prefix, kept = ARGV[1], ARGV[2]
 local held, newest, changed = prefix .. ':held', prefix .. ':newest', prefix .. ':changes'
 local kind = redis.call('TYPE', held).ok
 if kind ~= 'hash' and kind ~= 'none' then return redis.error_reply('WRONGTYPE ' .. held .. ' is a ' .. kind .. ', no hash') end
 local out = {}
-for at = 3, #ARGV, 2 do
-  local replica, attempt = ARGV[at], ARGV[at + 1]
+local function release(replica, attempt, where)
   local name = replica .. '#' .. attempt
+  local node = redis.call('HGET', held, name)
+  if node and where ~= '' and node ~= where then return '' end
   local over_key = prefix .. ':over:' .. replica
   local over = redis.pcall('GET', over_key) or '0 '
   if type(over) == 'table' then over = '' end
   local over_attempt, over_node = string.match(over, '^(%d+) (.*)$')
   local newest_held = redis.pcall('HGET', newest, replica) or '0'
-  local node = redis.call('HGET', held, name)
   if type(newest_held) == 'string' and (not string.match(newest_held, '^%d+$') or node and newest_held == attempt) then
     redis.call('HDEL', newest, replica)
   end
@@ -156,8 +156,9 @@ for at = 3, #ARGV, 2 do
   elseif not node and attempt == over_attempt then
     node = over_node
   end
-  out[#out + 1] = node or ''
+  return node or ''
 end
+for at = 3, #ARGV, 3 do out[#out + 1] = release(ARGV[at], ARGV[at + 1], ARGV[at + 2]) end
 local counts = {}
 for at, node in ipairs(out) do
   -- Everything was let go: counts that cannot be read do not take that back.
