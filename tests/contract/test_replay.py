@@ -114,6 +114,6 @@ async def test_a_ledger_without_rows_finds_what_was_decided_and_not_released(nat
     )
     facts = FactsOfHolds()
     await bus.replay.facts(REBUILT_FROM, facts.take)
-    rows = {row.node: [hold.attempt for hold in row.holds] for row in facts.rows() if row.node.startswith("holds-")}
+    rows = {row.node: [hold.attempt for hold in row.holds] for row in facts.lost() if row.node.startswith("holds-")}
     assert rows == {"holds-0": [("holds/t/0", 1)], "holds-1": [("holds/t/1", 1), ("holds/t/3", 1)]}
     await bus.close()

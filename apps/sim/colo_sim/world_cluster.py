@@ -80,7 +80,7 @@ class SimCluster:
             self._process(
                 key,
                 lambda boot, connection, metrics: scheduler(
-                    boot, connection, self.ledger, metrics, judge.committed, self.partitions["scheduler"]
+                    boot, connection, self.ledger, metrics, judge.committed, self.partitions["scheduler"], self.bus
                 ),
             )
             for key in _names("scheduler", settings.schedulers)

@@ -12,8 +12,10 @@ from colo_scheduler.ledger.port import NodeAnswer
 from colo_scheduler.main import scheduler_service
 from colo_scheduler.policy import SchedulerPolicy
 from colo_sim.world_boot import Boot
+from colo_sim.world_bus import WorldBus
 from colo_sim.world_connection import Connection
 from colo_sim.world_ledger import LedgerConnection, WorldLedger
+from colo_sim.world_replay import SimReplay
 from colo_sim.world_roles import Works, running
 
 __all__ = ["Committed", "scheduler"]
@@ -26,9 +28,18 @@ _LEASE_MS: Final = 5_000
 
 
 def scheduler(
-    boot: Boot, connection: Connection, ledger: WorldLedger, metrics: Metrics, committed: Committed, shards: int
+    boot: Boot,
+    connection: Connection,
+    ledger: WorldLedger,
+    metrics: Metrics,
+    committed: Committed,
+    shards: int,
+    bus: WorldBus,
 ) -> tuple[SchedulerCore, Works]:
-    """The scheduler. With `shards` above 0 it leases some of the shards, under a new owner name at each start."""
+    """The scheduler. With `shards` above 0 it leases some of the shards, under a new owner name at each start.
+
+    The ledger is compared with the streams of `bus`.
+    """
 
     def written(answers: Sequence[NodeAnswer]) -> None:
         committed(core, answers)
@@ -45,6 +56,7 @@ def scheduler(
         shards=shards,
         lease_ttl_ms=_LEASE_MS,
         page=_PAGE,
+        replay=SimReplay(boot, bus),
     )
     core = cast(SchedulerCore, service.core)
     return core, (running(boot, service), shell.run(boot.stop, service.inject))

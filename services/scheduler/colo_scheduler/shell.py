@@ -11,6 +11,7 @@ from msgspec import Struct
 from colo_common.events.effects import Effect, StoreLost
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
 from colo_common.events.eviction import EvictionRequested
+from colo_common.events.fact import Fact
 from colo_common.events.job import MidPlacementsRequested, PlacementRequest, PlacementsRequested, ReplicasWithdrawn
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
 from colo_common.events.placement import PlacementsReleased
@@ -33,9 +34,9 @@ from colo_scheduler.commit.jobs_asked import AskPending, AskStarted
 from colo_scheduler.commit.pending import PAGE, Pending
 from colo_scheduler.commit.starts import Starts
 from colo_scheduler.figures import CoreFigures
+from colo_scheduler.ledger.compare import compare_ledger, ended_last, read_rows
 from colo_scheduler.ledger.port import (
     CALL_MAX,
-    PUT_BACK_MAX,
     CommitLedger,
     ConfirmHolds,
     ForgetRows,
@@ -49,11 +50,11 @@ from colo_scheduler.ledger.port import (
     LedgerRows,
     LoadLedgerRows,
     NodeAnswer,
+    NodeRow,
     PutBackRows,
     RefreshLedger,
     ReleaseHolds,
 )
-from colo_scheduler.ledger.rebuild import REBUILT_FROM, FactsOfHolds
 from colo_scheduler.reservations.rows import AskJobs, JobsOver, LoadReservations
 from colo_scheduler.reservations.store import jobs_over, load_reservations
 
@@ -198,8 +199,8 @@ class SchedulerShell:
     ) -> None:
         """`owner` names this scheduler among those that share `shards`; 0: it is alone. A lease on a shard lasts `lease_ttl_ms`.
 
-        `figures` are those of the core; `run` keeps them up to date. `replay`: where holds are looked for when the ledger has no
-        row; None: they are not. `page`: the number of replicas in one request to the jobs service. `bus_watch`: as of LeaseKeeper.
+        `figures` are those of the core; `run` keeps them up to date. `replay`: what the ledger is compared with; None: it is not.
+        `page`: the number of replicas in one request to the jobs service. `bus_watch`: as of LeaseKeeper.
         """
         self._figures = figures
         self._ledger = ledger
@@ -400,38 +401,51 @@ class SchedulerShell:
     # ---- start
 
     async def load(self) -> Sequence[Struct]:
-        """Every row of the ledger, every reservation, then LedgerLoaded. Raises the ledger's errors; the service tries again."""
-        names = sorted(await self._ledger.changes())
-        if not names and self._replay is not None and await self._put_back_lost(self._replay):
-            names = sorted(await self._ledger.changes())
+        """Every row of the ledger, every reservation, LedgerLoaded, and what ended last. Raises the ledger's and the bus's errors.
+
+        The service tries again then. What the ledger lost is put back before: no place is decided on what is missing from it.
+        """
+        if self._replay is None:
+            rows, ended = await read_rows(self._ledger), list[Fact]()
+        else:
+            rows, ended = await self._compare(self._replay)
         floor = await self._ledger.floor()
-        events: list[Struct] = []
-        for start in range(0, len(names), CALL_MAX):
-            events.append(LedgerRows(rows=await self._ledger.rows(names[start : start + CALL_MAX])))
+        events: list[Struct] = [
+            LedgerRows(rows=rows[start : start + CALL_MAX]) for start in range(0, len(rows), CALL_MAX)
+        ]
         if self._store is not None:
             events.append(await load_reservations(self._store))
-        return [*events, LedgerLoaded(floor=floor)]
+        return [*events, LedgerLoaded(floor=floor), *ended]
 
-    async def _put_back_lost(self, replay: Replay) -> bool:
-        """Put back the holds that the stream of facts knows and a ledger without rows does not; whether there are any.
+    async def _compare(self, replay: Replay) -> tuple[tuple[NodeRow, ...], list[Fact]]:
+        """Compare the ledger with the stream of facts, and tell what it had lost: its rows now, and what ended last.
 
         Holds that ended unheard are released as ever: the jobs service is asked about each.
         """
-        facts = FactsOfHolds()
-        count = await replay.facts(REBUILT_FROM, facts.take)
-        rows = facts.rows()
-        if not rows:
-            return False
-        self._log.error(
-            "holds-lost",
-            why="the ledger has no row, and the stream has facts of places that were not released",
-            facts=count,
-            nodes=len(rows),
-            put_back=sum(len(row.holds) for row in rows),
-        )
-        for start in range(0, len(rows), PUT_BACK_MAX):
-            await self._ledger.put_back(rows[start : start + PUT_BACK_MAX], 0)
-        return True
+        found = await compare_ledger(self._ledger, replay)
+        if found.put_back or found.released:
+            self._log.error(
+                "holds-lost",
+                why="the ledger lacked places that were decided and not released, or had places that were released",
+                facts=found.facts,
+                nodes=len({node for _, node in (*found.put_back, *found.released)}),
+                put_back=len(found.put_back),
+                released=len(found.released),
+            )
+        return found.rows, await ended_last(replay)
+
+    async def _store_lost(self, inject: Inject) -> None:
+        """The ledger is another one than before. What a scheduler wrote that died with it stands in the stream alone."""
+        ended: list[Fact] = []
+        if self._replay is not None and self.leases is not None:
+            try:
+                _, ended = await self._compare(self._replay)
+            except PortError as error:
+                self._log.warning(
+                    "ledger-not-compared", why="the stream or the ledger does not answer", error=str(error)
+                )
+        for event in (StoreLost(), *ended):
+            await inject(event)
 
     async def leave(self) -> Sequence[Struct]:
         """Release all shards to the other schedulers at once."""
@@ -452,7 +466,7 @@ class SchedulerShell:
             tasks.create_task(self._keep_asking_jobs(inject))
             tasks.create_task(self._keep_reading(inject))
             tasks.create_task(self._keep_counting())
-            tasks.create_task(watch_identity(self._ledger.identity, lambda: inject(StoreLost())))
+            tasks.create_task(watch_identity(self._ledger.identity, lambda: self._store_lost(inject)))
             tasks.create_task(self._leave_when(stop))
 
     async def _leave_when(self, stop: asyncio.Event) -> None:
