@@ -32,7 +32,7 @@ class FaultInjector:
         self._world = world
         self._plan = plan
         self._may_lose_for_good = may_lose_for_good
-        self._spared_until_ms = 0
+        self._spared_until_ms = self._found_again_ms = 0
         self._kinds: list[FaultKind] = [kind for kind, weight in plan.weights for _ in range(weight)]
         self._end_ms = world.event_queue.now_ms + plan.quiet_after_ms
         world.chance.network_faults = plan.network_faults
@@ -96,6 +96,14 @@ class FaultInjector:
                 self._take_ledger(self._away_ms())
             case "redis-forgets":
                 self._lose_redis(world.store.rows(), world.ledger.truth.state(), _LOST_MS)
+            case "host-lost":
+                dying = (world.jobs, *world.schedulers)
+                self._lose_redis(
+                    world.store.rows(),
+                    world.ledger.truth.state(),
+                    _LOST_MS,
+                    dying=rng.sample(dying, rng.randint(1, len(dying))),
+                )
             case "redis-emptied":
                 self._lose_redis({}, MemoryLedger().state(), 0)
             case "streams-forget":
@@ -271,15 +279,32 @@ class FaultInjector:
 
         self._world.event_queue.after(span_ms, restore)
 
-    def _lose_redis(self, rows: Mapping[str, Mapping[str, Row]], holds: Mapping[str, Any], after_ms: int) -> None:
-        """Redis starts again after this time with these rows and holds: the later ones are lost."""
+    def _lose_redis(
+        self,
+        rows: Mapping[str, Mapping[str, Row]],
+        holds: Mapping[str, Any],
+        after_ms: int,
+        dying: Sequence[SimProcess[Any]] = (),
+    ) -> None:
+        """Redis starts again after this time with these rows and holds: the later ones are lost. With it die these services."""
         world = self._world
         if not all(process.is_up and not process.is_stopped and not process.is_armed for process in world.services):
             return
+        # Who comes back has to find again what the stream has before the next loss takes that, too.
+        if world.event_queue.now_ms < self._found_again_ms:
+            return
         # What a service stored that dies before it has put that back is lost with both.
-        self._spared_until_ms = world.event_queue.now_ms + after_ms + _PUT_BACK_WITHIN_MS
+        down_ms = {process: world.rng.randint(1, self._plan.down_most_ms) for process in dying}
+        away_ms = max(down_ms.values(), default=0)
+        self._spared_until_ms = world.event_queue.now_ms + after_ms + away_ms + _PUT_BACK_WITHIN_MS
+        if dying:
+            self._found_again_ms = self._spared_until_ms
 
         def start_again() -> None:
+            for process, wait_ms in down_ms.items():
+                process.crash()
+                world.event_queue.after(wait_ms, self.revive, process)
+                world.invariant_checker.has_lost_jobs |= process is world.jobs
             world.invariant_checker.has_lost_releases = True
             now = world.store.rows()
             lost = sum(found != rows.get(kind, {}) for kind, found in now.items())

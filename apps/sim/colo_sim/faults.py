@@ -72,6 +72,7 @@ FaultKind = Literal[
     "ledger-away",
     "redis-forgets",
     "redis-emptied",
+    "host-lost",
     "streams-forget",
     "tear-journal",
     "move-leases",
@@ -132,9 +133,11 @@ TEARING = FaultPlan(
 """Also journals of executors that lost a line, and leases that are gone in the middle of a batch."""
 
 FORGETFUL = FaultPlan(
-    quiet_after_ms=60_000, every_ms=(4_000, 9_000), weights=(("redis-forgets", 3), ("redis-emptied", 1))
+    quiet_after_ms=60_000,
+    every_ms=(4_000, 9_000),
+    weights=(("redis-forgets", 3), ("redis-emptied", 1), ("host-lost", 4)),
 )
-"""A Redis that starts again and again without its last second, or empty, under services that live."""
+"""A Redis that starts again and again: empty, or without its last second, under services that live, or with some of them."""
 
 FORGETFUL_STREAMS = FaultPlan(
     quiet_after_ms=60_000, every_ms=(6_000, 12_000), weights=(("streams-forget", 2), ("crash-replica", 1))
