@@ -74,11 +74,12 @@ if "$python" -m tests.kernel.lab.changed; then
 else
     not_proved lab tests/system/test_kernel_lab.py "the lab is as it was when they passed"
 fi
+of_systemd="tests/kernel/test_slices.py tests/kernel/test_units.py tests/kernel/test_attached_units.py"
 part "the suite in the default machine"
 # Five times as long as they take: a machine that shares its CPUs with others is that much slower.
-in_machine suite 700 numa2 tests/kernel "tests/kernel/test_slices.py tests/kernel/test_units.py" tests/kernel/test_loop.py
+in_machine suite 700 numa2 tests/kernel "$of_systemd" tests/kernel/test_loop.py
 part "what needs systemd"
-in_machine systemd 900 systemd "tests/kernel/test_slices.py tests/kernel/test_units.py" tests/kernel/test_loop.py
+in_machine systemd 900 systemd "$of_systemd" tests/kernel/test_loop.py
 part "the loop around a machine"
 COLO_OUTCOMES="$outcomes/loop.json" "$python" -m pytest -n 0 -q -s -rs -m lab tests/kernel/test_loop.py
 for machine in cgroup-v1 numa1; do

@@ -127,7 +127,7 @@ class UnmanagedTier:
             tree.note_again(lambda path: self._old_value(path) is not None)
         for each in with_groups_above(there):
             top, _, group = each.group.partition("/")
-            if each.group in yields or not f"{only}/".startswith(f"{each.group}/" if only else ""):
+            if each.group in yields or not _is_asked(each.group, only):
                 continue
             try:
                 tree = self.tree_of(top)
@@ -176,7 +176,7 @@ class UnmanagedTier:
         for group, version, values in written:
             self.tell_systemd(group, version, values)
         for group, (version, values) in list(self._pending.items()):
-            if only not in ("", group):
+            if not _is_asked(group, only):
                 continue
             try:
                 units.keep(group, version, values)
@@ -231,6 +231,11 @@ class UnmanagedTier:
     def is_unit(self, group: str) -> bool:
         """Whether systemd owns the group. Raises CgroupError when it does not answer."""
         return self._units is not None and bool(self._units.unit_of(group))
+
+
+def _is_asked(group: str, only: str) -> bool:
+    """Whether the group is `only`, "" for every one, or above it."""
+    return not only or f"{only}/".startswith(f"{group}/")
 
 
 def _unprotected(version: int, knob: Knob) -> str:
