@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from colo_executor.stall import OnlineStalls, StallPolicy, StallState, decide_stall
+from colo_executor.stall import OnlineStalls, StallPolicy, StallState, decide_stall, in_force
 
 CAPACITY_MCPU = 8_000
 FLOOR_MCPU = 200
@@ -45,7 +45,7 @@ def test_the_ceiling_stays_within_its_bounds_and_turns_seldom(readings) -> None:
             now_ms=now_ms,
             limit_mcpu=limit_mcpu,
         )
-        state = decision.state
+        state = in_force(decision.state, now_ms)
         ceiling, was = state.ceiling_mcpu, before.ceiling_mcpu
         assert ceiling is not None
         assert FLOOR_MCPU <= ceiling <= CAPACITY_MCPU
@@ -84,7 +84,7 @@ def test_online_work_that_waits_for_itself_costs_batch_work_little(shares) -> No
         # As much in every second, whatever batch work has: nothing relieves it.
         total_us += 10 * 100 * (40 + shares[index % 200] % 5)
         stalls = OnlineStalls(at_ms=index * 100, total_us=(("web", total_us),))
-        state = decide_stall(
+        decision = decide_stall(
             POLICY,
             state,
             capacity_mcpu=CAPACITY_MCPU,
@@ -92,7 +92,8 @@ def test_online_work_that_waits_for_itself_costs_batch_work_little(shares) -> No
             batch_used_mcpu=CAPACITY_MCPU // 2,
             stalls=stalls,
             now_ms=index * 100,
-        ).state
+        )
+        state = in_force(decision.state, index * 100)
         shrunk_ms += 100 * (state.ceiling_mcpu != CAPACITY_MCPU)
     assert shrunk_ms <= 3_000
     assert state.excuses

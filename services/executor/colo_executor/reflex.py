@@ -45,11 +45,11 @@ from colo_executor.local import (
     SetFrozen,
 )
 from colo_executor.slo import SloPolicy, SloState, noted, slo_limited
-from colo_executor.stall import OnlineStalls, StallDecision, StallPolicy, StallState, decide_stall, turns_of
+from colo_executor.stall import OnlineStalls, StallDecision, StallPolicy, StallState, decide_stall, in_force, turns_of
 from colo_executor.suppress import Suppress, SuppressDecision, SuppressPolicy, bounds_mcpu, decide
 from colo_executor.suppress import turns_of as use_turns_of
 from colo_executor.zone_ceilings import ceilings_of, check_zones, moved_zones, sum_mcpu
-from colo_executor.zone_stalls import ZoneMove, ZoneState, decide_zones, of_the_node
+from colo_executor.zone_stalls import ZoneMove, ZoneState, decide_zones, of_the_node, zones_in_force
 from colo_executor.zone_usage import ZoneUse, ZoneUseMove, decide_zone_use
 
 __all__ = ["MOVES", "Reflex", "ReflexEffect", "ReflexEvent", "ReflexPolicy"]
@@ -274,6 +274,7 @@ class Reflex:
             self._read_usage(reading, now_ms, limit)
         else:
             self._read_stalls(reading, stalls, now_ms, limit)
+            self._time_trials(now_ms)
         self._judge_freeze(reading, now_ms)
         return [*self._write(now_ms), *self._write_frozen(now_ms)]
 
@@ -381,6 +382,13 @@ class Reflex:
         self._zones, self._wanted_zones = decision.states, ceilings_of(decision.states)
         for move in decision.moves:
             self._note_stall(move)
+
+    def _time_trials(self, now_ms: int) -> None:
+        """Begin the trials whose shrink the kernel has, as it was read back; it may have been asked for long before."""
+        if isinstance(self._state, StallState) and self._ceiling() == self._written_mcpu:
+            self._state = in_force(self._state, now_ms)
+        if self._wanted_zones == self._written_zones and any(zone.stall.trial_group for zone in self._stalled_zones):
+            self._zones = zones_in_force(self._stalled_zones, now_ms)
 
     @property
     def _stalled_zones(self) -> tuple[ZoneState, ...]:
@@ -507,6 +515,7 @@ class Reflex:
         zone, zones, has_more = moved_zones(self._written_zones, event.zones)
         self._written_zones = event.zones
         self._note_zones_refused(event, now_ms)
+        self._time_trials(now_ms)
         before_mcpu = self._capacity_mcpu if before is None else before
         if before_mcpu == event.ceiling_mcpu and zone is None:
             return []

@@ -530,7 +530,8 @@ class ExecutorShell:
                     result = self._set_ceiling(effect.ceiling_mcpu, effect.zones)
                     wrote = wrote or isinstance(result, CeilingWritten)
                     self._count(result)
-                    effects += self._reflex.handle(result, now_ms)
+                    # A kernel takes its time; what follows from the write is timed from its end.
+                    effects += self._reflex.handle(result, max(now_ms, self._clock.now_ms()))
                 case SetFrozen():
                     answer = self._set_frozen(is_frozen=effect.is_frozen)
                     self._count_freeze(answer)

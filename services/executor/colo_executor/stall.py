@@ -105,7 +105,8 @@ class StallState(Struct, frozen=True, kw_only=True):
     """The state of the rule. `ceiling_mcpu` None: nothing was decided yet.
 
     `history` are the readings of the last window, the oldest first. While `trial_group` is set a trial is under way: `before_pct`
-    is the group's share at its beginning, and `return_mcpu` the ceiling that it gives back. `calm_since_ms` None: some group waits.
+    is the group's share at its beginning, and `return_mcpu` the ceiling that it gives back. It is timed from when the kernel has
+    its shrink (`is_in_force`), and until then not judged. `calm_since_ms` None: some group waits.
     `has_grown`: the ceiling rose since the last relief. `reversals_ms` are the turns to growing of the last minute.
     """
 
@@ -113,6 +114,7 @@ class StallState(Struct, frozen=True, kw_only=True):
     history: tuple[OnlineStalls, ...] = ()
     trial_group: str = ""
     trial_since_ms: int = 0
+    is_in_force: bool = False
     before_pct: int = 0
     return_mcpu: int = 0
     excuses: tuple[tuple[str, Excuse], ...] = ()
@@ -173,6 +175,13 @@ def decide_stall(
         state = replace(turned, ceiling_mcpu=min(capacity_mcpu, ceiling + step), last_grow_ms=now_ms, has_grown=True)
         return _decided(state, group, pct, "grow")
     return _decided(state, group, pct, "none")
+
+
+def in_force(state: StallState, now_ms: int) -> StallState:
+    """The state once the kernel has its ceiling: a trial begins with that, and the last reading is the first of it."""
+    if not state.trial_group or state.is_in_force:
+        return state
+    return replace(state, is_in_force=True, trial_since_ms=now_ms, history=state.history[-1:])
 
 
 def accused_of(policy: StallPolicy, state: StallState, now_ms: int) -> tuple[str, int] | None:
@@ -240,6 +249,7 @@ def _begun(
         history=state.history[-1:],
         trial_group=name,
         trial_since_ms=now_ms,
+        is_in_force=False,
         before_pct=pct,
         return_mcpu=ceiling,
         calm_since_ms=None,
@@ -258,7 +268,7 @@ def _tried(
     may_grow: bool,
 ) -> StallDecision:
     """Wait for the end of the trial, then judge it. A group that is gone was relieved of nothing."""
-    if now_ms - state.trial_since_ms < policy.trial_ms:
+    if not state.is_in_force or now_ms - state.trial_since_ms < policy.trial_ms:
         return _decided(state, worst, worst_pct, "none")
     name = state.trial_group
     after_pct = dict(shares).get(name, state.before_pct)

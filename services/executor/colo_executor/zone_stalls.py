@@ -11,10 +11,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from colo_common.events.enforcement import ZoneCeiling
-from colo_executor.stall import OnlineStalls, StallChange, StallPolicy, StallState, decide_stall, turns_of
+from colo_executor.stall import OnlineStalls, StallChange, StallPolicy, StallState, decide_stall, in_force, turns_of
 from colo_executor.zone_ceilings import CPU_MCPU, ZoneReading, whole_cpus, zone_floor_mcpu
 
-__all__ = ["ZoneDecision", "ZoneMove", "ZoneState", "decide_zones", "of_the_node"]
+__all__ = ["ZoneDecision", "ZoneMove", "ZoneState", "decide_zones", "of_the_node", "zones_in_force"]
 
 _RESTING: Final = ("none", "first", "lease")
 
@@ -105,6 +105,11 @@ def decide_zones(
                 ZoneMove(zone=zone, group=decision.group, stall_pct=decision.stall_pct, change=decision.change)
             )
     return ZoneDecision(states=tuple(decided), moves=tuple(moves))
+
+
+def zones_in_force(states: Sequence[ZoneState], now_ms: int) -> tuple[ZoneState, ...]:
+    """The states once the kernel has their ceilings, with which a trial begins."""
+    return tuple(replace(state, stall=in_force(state.stall, now_ms)) for state in states)
 
 
 def of_the_node(stalls: OnlineStalls, states: Sequence[ZoneState], trial_group: str) -> OnlineStalls:
