@@ -34,8 +34,9 @@ from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.stamp import Stamp
 from colo_executor.cgroup import CgroupError
 from colo_executor.freeze import FreezePolicy
-from colo_executor.local import Attempt, CeilingRefused, CeilingWritten, Drift, FastReading
+from colo_executor.local import Attempt, CeilingRefused, CeilingWritten, Drift, FastReading, ReplicaExited
 from colo_executor.main import executor_service
+from colo_executor.not_restored import NotRestored
 from colo_executor.open_cpus import OpenCpus
 from colo_executor.settings import ExecutorSettings
 from colo_executor.simulated import SimulatedRuntime
@@ -305,6 +306,27 @@ def test_leaving_puts_batch_work_to_the_floor_and_restore_ends_it() -> None:
         assert node.machine.batch_quota_mcpu is None
         assert len(node.machine.counters().replicas) == 0
         assert len(node.reported(ReplicaEnded)) == 1
+
+    run_virtual(story())
+
+
+def test_a_machine_that_is_not_put_back_at_the_end_tells_what_ended_and_leaves_the_rest_at_the_floor() -> None:
+    async def story() -> None:
+        node = Node(ExecutorSettings(period_ms=100, on_exit="restore"))
+        await node.start()
+        await node.apply(work(), work("job/main/1"))
+
+        async def refused() -> None:
+            exited = ReplicaExited(replica="job/main/0", attempt=1, exit_code=None)
+            raise NotRestored("batch/job.main.1@1 could not be removed", (exited,))
+
+        node.runtime.restore = refused
+        await node.leave()
+        assert [ended.replica for ended in node.reported(ReplicaEnded)] == ["job/main/0"]
+        assert node.machine.batch_quota_mcpu == 200
+        assert node.shell.not_restored == (
+            "batch/job.main.1@1 could not be removed; batch work that is left has the floor"
+        )
 
     run_virtual(story())
 

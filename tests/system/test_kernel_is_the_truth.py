@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +31,7 @@ from colo_executor.local import (
     StopIntent,
     SuspendReplicas,
 )
+from colo_executor.not_restored import NotRestored
 from colo_executor.order import KnobWrite
 from colo_executor.process.machine import start_ticks
 from colo_executor.process.runtime import ProcessRuntime
@@ -37,6 +40,7 @@ from colo_executor.unmanaged import UnmanagedGroup
 from tests.support.adopted import AS_ROOT, adopted
 from tests.support.attempts import next_exit, start
 from tests.support.builders import a_placement
+from tests.support.other_service import other_service
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kernel
@@ -163,10 +167,89 @@ async def test_restore_without_its_journal_removes_the_groups_and_says_what_it_c
     lose_everything(Path(policy.state_dir))
     second = ProcessRuntime(policy)
     try:
-        with pytest.raises(CgroupError, match="did not know of .*; what colo changed in groups of others is not known"):
+        with pytest.raises(NotRestored, match="did not know of .*: what colo changed in groups of others is not known"):
             await second.restore()
     finally:
         await second.close()
+    assert left_of(policy) == []
+
+
+async def test_restore_after_a_journal_that_was_lost_and_begun_again_names_the_values_that_nobody_knows(policy):
+    with other_service(f"colo-others-{os.getpid()}") as service:
+        service.tree.write(KnobWrite(path=service.name, knob=Knob.CPU_WEIGHT, value=300))
+        kept = UnmanagedGroup(group=service.path, weight_least=1_024, cpu_most_mcpu=1_500)
+        policy = replace(policy, unmanaged=(kept,))
+        first = ProcessRuntime(policy)
+        await first.adopt(1)
+        await first.close()
+        lose_everything(Path(policy.state_dir))
+        second = ProcessRuntime(policy)
+        found = await second.adopt(1)
+        assert [remark for remark in found.remarks if "restore names and leaves them" in remark]
+        await second.close()
+        third = ProcessRuntime(policy)
+        weight, quota = (service.tree.path_of(knob, service.name) for knob in (Knob.CPU_WEIGHT, Knob.CPU_QUOTA))
+        try:
+            with pytest.raises(NotRestored) as refused:
+                await third.restore()
+        finally:
+            await third.close()
+        named = str(refused.value)
+        assert named.startswith(f"the journal in {policy.state_dir} did not know of ")
+        assert "Left as they are, with values that may be colo's: " in named
+        for path in (weight, quota):
+            assert f"{path} (holds {service.tree.text_at(path).strip()})" in named
+        assert service.tree.value(Knob.CPU_WEIGHT, service.name) == "1024"
+        # It was told, and nothing is left to do.
+        async with adopted(policy):
+            pass
+    assert left_of(policy) == []
+
+
+async def test_a_process_that_cannot_put_the_machine_back_ends_with_one_sentence_and_code_2(policy):
+    words = {
+        "process-state-dir": policy.state_dir,
+        "process-subtree": policy.subtree,
+        "on-exit": "restore",
+        # Nobody listens there.
+        "nats-url": "nats://127.0.0.1:1",
+        "http-port": "-1",
+    }
+    process = await asyncio.create_subprocess_exec(
+        *(
+            sys.executable,
+            "-m",
+            "colo_executor",
+            *(word for key, value in words.items() for word in (f"--{key}", value)),
+        ),
+        stderr=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    tree = CgroupTree(ROOT, policy.subtree)
+    other = await asyncio.create_subprocess_exec("sleep", "600")
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(60):
+            while "service-started" not in (await process.stderr.readline()).decode():
+                assert process.returncode is None
+        # Somebody else's process in a group of ours, which the kernel does not remove with it.
+        Path(tree.hierarchy.mounts["cpu"], tree.name, "cgroup.procs").write_text(str(other.pid))
+        process.terminate()
+        out, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+        other.kill()
+        await other.wait()
+    lines = err.decode().splitlines()
+    assert process.returncode == 2, err
+    assert "Traceback" not in err.decode() + out.decode()
+    assert re.fullmatch(
+        rf"colo executor: process_cgroup_root: is not as it was before colo: .*{policy.subtree} could not be removed.*",
+        lines[-1],
+    )
+    async with adopted(policy):
+        pass
     assert left_of(policy) == []
 
 

@@ -36,6 +36,7 @@ __all__ = [
     "Restricted",
     "Stopping",
     "TermEntry",
+    "UnknownImages",
     "compacted",
     "decode",
     "encode",
@@ -60,6 +61,16 @@ class Created(Struct, frozen=True, kw_only=True, tag="created"):
     """A control group directory, journaled before the executor makes it. `path` is relative to the cgroup root."""
 
     path: str
+
+
+class UnknownImages(Struct, frozen=True, kw_only=True, tag="unknown-images"):
+    """A journal was lost or damaged (`why`) while groups of the executor stood: what these files held before is not known.
+
+    Another entry adds its files.
+    """
+
+    why: str
+    paths: tuple[str, ...] = ()
 
 
 class Accepted(Struct, frozen=True, kw_only=True, tag="accepted"):
@@ -148,6 +159,7 @@ Entry = (
     Booted
     | PreImage
     | Created
+    | UnknownImages
     | Accepted
     | Launched
     | Stopping
@@ -217,6 +229,7 @@ class JournalState:
         self.boot_id = ""
         self.pre_images: dict[str, str] = {}
         self.created: list[str] = []
+        self.unknown = UnknownImages(why="")
         self.accepted: dict[str, Placement] = {}
         self.launched: dict[str, Launched] = {}
         self.stopping: dict[str, StopIntent] = {}
@@ -236,12 +249,16 @@ class JournalState:
                 if entry.boot_id != self.boot_id:
                     self.pre_images.clear()
                     self.created.clear()
+                    self.unknown = UnknownImages(why="")
                 self.boot_id = entry.boot_id
             case PreImage():
                 self.pre_images.setdefault(entry.path, entry.value)
             case Created():
                 if entry.path not in self.created:
                     self.created.append(entry.path)
+            case UnknownImages():
+                paths = dict.fromkeys(self.unknown.paths + entry.paths)
+                self.unknown = UnknownImages(why=self.unknown.why or entry.why, paths=tuple(paths))
             case Accepted():
                 self.accepted[attempt_key(entry.placement.replica, entry.placement.attempt)] = entry.placement
             case Launched():
@@ -281,6 +298,8 @@ def compacted(state: JournalState) -> list[Entry]:
         entries.append(state.located)
     entries += [TermEntry(order=order, generation=generation) for order, generation in sorted(state.terms.items())]
     entries += [Created(path=path) for path in state.created]
+    if state.unknown.why:
+        entries.append(state.unknown)
     entries += [PreImage(path=path, value=value) for path, value in state.pre_images.items()]
     entries += state.ended.values()
     entries += [Accepted(placement=placement) for placement in state.accepted.values()]

@@ -7,6 +7,7 @@ import resource
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -22,6 +23,7 @@ from colo_common.runtime.settings import load
 from colo_executor.cgroup_hierarchy import CgroupError, check_file_system, find_hierarchy
 from colo_executor.core import Executor
 from colo_executor.journal import JournalBusy
+from colo_executor.not_restored import NotRestored
 from colo_executor.process.machine import cpu_index, online_cpus
 from colo_executor.process.observing import ObservingRuntime, WorkIsHere
 from colo_executor.process.runtime import ProcessRuntime
@@ -152,9 +154,20 @@ def _add(
         trials=trials,
     )
     process.add(service)
+    process.at_close(partial(_say_not_restored, shell, settings))
     process.background(shell.run_reflex())
     process.background(shell.run_teller(service.inject))
     process.background(shell.run_reconcile(service.inject))
+
+
+async def _say_not_restored(shell: ExecutorShell, settings: ExecutorSettings) -> None:
+    """Raise InvalidInput, which ends the process with one sentence and exit code 2, where its end did not put the machine back."""
+    if shell.not_restored:
+        raise _not_restored(shell.not_restored, settings)
+
+
+def _not_restored(why: str, settings: ExecutorSettings) -> InvalidInput:
+    return InvalidInput("process_cgroup_root", f"is not as it was before colo: {why}", settings.process.cgroup_root)
 
 
 def _nothing() -> None:
@@ -201,8 +214,8 @@ async def restore(settings: ExecutorSettings) -> None:
     runtime = open_runtime(settings)
     try:
         await runtime.restore()
-    except CgroupError as error:
-        raise InvalidInput("process_cgroup_root", str(error), settings.process.cgroup_root) from error
+    except NotRestored as error:
+        raise _not_restored(str(error), settings) from error
     finally:
         await runtime.close()
 

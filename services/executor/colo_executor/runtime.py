@@ -136,7 +136,7 @@ class Runtime(Protocol):
         ...
 
     async def restore(self) -> tuple[ReplicaExited, ...]:
-        """End every replica, put every kernel file back, remove every control group. Returns the exits."""
+        """End every replica, put every kernel file back, remove every control group. Returns the exits. Raises NotRestored."""
         ...
 
     async def close(self) -> None:

@@ -49,6 +49,7 @@ from colo_executor.local import (
     SignalReplica,
     SuspendReplicas,
 )
+from colo_executor.not_restored import NotRestored
 from colo_executor.reflex import MOVES, Reflex, ReflexEvent, ReflexPolicy
 from colo_executor.runtime import Runtime
 from colo_executor.suppress import bounds_mcpu
@@ -115,6 +116,7 @@ class ExecutorShell:
         self._beat = beat
         self._yields = yields
         self._paused = paused
+        self.not_restored = ""
         self._checked_at_ms = 0
         self._reflex: Reflex | None = None
         self._advice: deque[RenewLease | NoteMode | NoteViolation] = deque(maxlen=_ADVICE_MOST)
@@ -286,9 +288,22 @@ class ExecutorShell:
         return news
 
     async def restore(self) -> Sequence[Struct]:
-        """Stop the reflex and put the machine back. Returns the exits of the ended replicas."""
+        """Stop the reflex and put the machine back. Returns the exits of the ended replicas.
+
+        Where the machine is not put back in whole, `not_restored` says what of it, and batch work that is left gets the floor.
+        """
         await self._hold_reflex()
-        return [*self._take_news(), *await self._runtime.restore()]
+        news = self._take_news()
+        try:
+            return [*news, *await self._runtime.restore()]
+        except NotRestored as error:
+            self.not_restored = str(error)
+            news += error.exits
+        if self._runtime.has_batch:
+            floor_mcpu, _ = bounds_mcpu(self._policy.suppress, self._runtime.capacity_mcpu)
+            self._count(self._set_ceiling(floor_mcpu))
+            self.not_restored += "; batch work that is left has the floor"
+        return news
 
     async def _hold_reflex(self) -> None:
         """Stop the turns of the reflex, and wait until the one that is under way has ended: it still writes what it has decided.

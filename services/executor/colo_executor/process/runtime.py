@@ -50,6 +50,7 @@ from colo_executor.local import (
     SuspendReplicas,
 )
 from colo_executor.located_devices import DeviceAddress
+from colo_executor.not_restored import NotRestored
 from colo_executor.online import is_online
 from colo_executor.open_cpus import OpenCpus
 from colo_executor.process.attached import AttachedTier
@@ -76,6 +77,7 @@ from colo_executor.process.strangers import strangers
 from colo_executor.process.suspending import suspended
 from colo_executor.process.terminating import Terminating
 from colo_executor.process.tier import Tier
+from colo_executor.process.unknown_values import UnknownValues
 from colo_executor.process.unmanaged import UnmanagedTier
 from colo_executor.process.unmanaged_cpus import UnmanagedCpus
 
@@ -120,6 +122,7 @@ class ProcessRuntime:
         unmanaged = UnmanagedTier(policy.unmanaged, self._tier.open, self._tier.units, self._tier.old_value)
         self._unmanaged = UnmanagedCpus(self._tier, unmanaged, self._online.own, policy)
         self._online.own_changed = self._unmanaged.follow
+        self._unknown = UnknownValues(self._tier, self._journal, policy.state_dir, self._unmanaged.managed)
         self._reconciling = threading.Lock()
         self._attached = AttachedTier(
             self._tier, self._online, unmanaged, self._unmanaged, policy, self._journal, self._reconciling
@@ -251,7 +254,7 @@ class ProcessRuntime:
             revision=state.restricted.revision,
             restrictions=state.restricted.restrictions,
             terms=tuple(sorted(state.terms.items())),
-            remarks=tuple([*self._journal.remarks(), *refused, *remarks][:_REMARKS_MOST]),
+            remarks=tuple([*self._journal.remarks(), *self._unknown.remarks(), *refused, *remarks][:_REMARKS_MOST]),
             attaches=bool(self._policy.attach) or any(one.group for one in found),
         )
 
@@ -300,7 +303,10 @@ class ProcessRuntime:
             wait_s = min(2 * wait_s, 1.0)
 
     async def restore(self) -> tuple[ReplicaExited, ...]:
-        """End every replica and put the kernel back. Raises CgroupError that names each value that could not be put back."""
+        """End every replica and put the kernel back. Raises NotRestored that names each value that could not be put back.
+
+        An attempt whose group the kernel does not give up has not ended: it is in the journal for the next executor.
+        """
         await self._stop_ending()
         running = tuple(self._running.values())
         for one in running:
@@ -309,6 +315,8 @@ class ProcessRuntime:
         failures = await asyncio.to_thread(self._restore)
         exits = list(self.poll_exits())
         for one in running:
+            if one.attached is None and one.tree.exists(one.group):
+                continue
             if one.attached is None:
                 reaped(one.pid)
             exits.append(
@@ -319,10 +327,10 @@ class ProcessRuntime:
                     detail="the executor left the machine and put it back",
                 )
             )
-        self._running.clear()
-        self._batch.clear()
+            self._running.pop(one.token, None)
+            self._batch.discard(one.token)
         if failures:
-            raise CgroupError("; ".join(failures))
+            raise NotRestored("; ".join(failures), tuple(exits))
         return tuple(exits)
 
     async def close(self) -> None:
@@ -533,8 +541,11 @@ class ProcessRuntime:
         # A reconcile at the same time would write kept values over the old ones.
         with self._reconciling:
             self._attached.forget_replaced()
+            self._tier.claim()
+            is_new = self._unknown.note()
+            unknown = self._journal.state.unknown
             self._unmanaged.give_back()
-            return self._tier.restore()
+            return (*self._tier.restore(), *self._unknown.left(unknown, is_new=is_new))
 
     def _leaves(self, running: RunningAttempt) -> None:
         if not is_online(running.placement):
@@ -547,6 +558,7 @@ class ProcessRuntime:
 
     def _prepare(self) -> list[str]:
         refused = self._tier.prepare(self._online.batch_cpus)
+        self._unknown.note()
         machine = self._tier.machine
         if machine is not None and Knob.DEVICES not in machine.has and self._policy.devices == "given":
             self._log.info("devices-not-fenced", detail=self._tier.tree.lacks_fence())

@@ -72,6 +72,7 @@ class Tier:
         self._turn = threading.Lock()
         self._quotas: dict[str, int] = {}
         self._limits: dict[str, int] = {}
+        self.lost: list[str] = []
         self.machine: MachineFacts | None = None
         self.ceiling_mcpu: int | None = None
         self.located: tuple[DeviceAddress, ...] = journal.state.located.devices
@@ -176,20 +177,20 @@ class Tier:
         """Make the subtree's top group, and lock it: two executors would each undo what the other one writes."""
         existed = self.tree.exists("")
         if existed:
-            self._claim()
+            self.claim()
         self.tree.make("")
         if self._lock_fd < 0 or not existed:
             self.close()
             self._lock_fd = self.tree.lock()
 
-    def _claim(self) -> list[str]:
-        """Take the groups for our own that a journal was lost for: they have our names, and ours in them. Returns their paths.
+    def claim(self) -> None:
+        """Take the groups for our own that a journal was lost for: they have our names, and ours in them. `lost` has their paths.
 
         A whole journal says which are ours: a top group that somebody else made in advance is not, and is not removed at the end.
         """
         known = tuple(self._journal.state.created)
         if known and not self._journal.damaged_lines:
-            return []
+            return
         for tree, is_ours in (
             (self.tree, self.tree.exists(BATCH)),
             (self.online_tree, any(class_of(name) for name in self.online_tree.children(""))),
@@ -198,7 +199,7 @@ class Tier:
         ):
             for path in tree.own_group("") if is_ours else ():
                 self._note_created(path)
-        return [path for path in self._journal.state.created if path not in known]
+        self.lost += (path for path in self._journal.state.created if path not in known)
 
     def _make_batch(self, ceiling_mcpu: int | None) -> tuple[list[KnobValue], list[str]]:
         """Make the batch group, unless it is there, and set the tier's knobs. Returns those that are set, and what was refused.
@@ -518,6 +519,10 @@ class Tier:
         """Give a file of others its old value. Raises CgroupError, or FileNotFoundError."""
         self._old.put_back(path, value)
 
+    def shown(self, path: str) -> str:
+        """What a file of others holds now. Raises CgroupError or OSError."""
+        return self._tree_of(path).text_at(path)
+
     def forget_old_values(self, paths: Collection[str]) -> None:
         """Forget what files had before that are deleted."""
         self._journal.forget_old_values(paths)
@@ -588,10 +593,10 @@ class Tier:
     def restore(self) -> tuple[str, ...]:
         """Remove the executor's groups and put every old value back. Returns one sentence for each failure.
 
-        Groups that no journal knows are removed, too; that the old values of others are lost with it is a failure.
+        Groups that no journal knows are removed, too.
         """
         failures = []
-        lost = self._claim()
+        self.claim()
         self._lift_limits()
         if not self._kill_tier.clear():
             failures.append("a replica that was being killed did not die")
@@ -622,12 +627,6 @@ class Tier:
                 failures.append(str(error))
         if not failures:
             self._journal.forget()
-        if lost:
-            failures.append(
-                f"the journal in {self._policy.state_dir} did not know of {lost[0]} (and {len(lost) - 1} more groups): they are "
-                "removed; what colo changed in groups of others is not known and stays, unless this is run again with the state "
-                "directory that the executor had"
-            )
         return tuple(failures)
 
     def _old_files(self) -> list[tuple[str, str]]:

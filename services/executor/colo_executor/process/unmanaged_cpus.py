@@ -69,10 +69,13 @@ class UnmanagedCpus:
     def give_back_unkept(self, *, observes: bool = False) -> Drift:
         """Give every value of others back that neither the policy nor attached work keeps."""
         try:
-            managed = self._unmanaged.managed() | self._managed()
-            return self._tier.put_back_all_but(managed, observes=observes)
+            return self._tier.put_back_all_but(self.managed(), observes=observes)
         except (CgroupError, OSError) as error:
             return Drift(failed=(str(error),))
+
+    def managed(self) -> frozenset[str]:
+        """The files and properties of others that are kept now. Raises CgroupError for a pattern whose groups cannot be told."""
+        return self._unmanaged.managed() | self._managed()
 
     def clear_attached(self, group: str) -> list[KnobValue]:
         """Write the CPUs of a group that a replica is attached to. Raises CgroupError, NoCpuLeft, InvalidInput or OSError."""
