@@ -1,13 +1,16 @@
-"""Small parts of the runtime: inbox, conflating queue, backoff, clocks, metrics, logs."""
+"""Small parts of the runtime: inbox, conflating queue, backoff, clocks, metrics, logs, garbage of lives that are over."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import json
 import logging
 import random
 import time
+import weakref
+from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -26,6 +29,7 @@ from colo_common.runtime.backoff import Backoff
 from colo_common.runtime.core import Subscription, source_of
 from colo_common.runtime.inbox import Inbox, Local
 from colo_common.runtime.metrics import Metrics
+from colo_common.runtime.process import _tune_gc
 from tests.support.manual_clock import ManualClock
 from tests.support.vloop import run_virtual
 
@@ -382,3 +386,30 @@ def test_a_log_line_is_one_json_object_with_the_bound_keys() -> None:
     }
     assert "InvariantBroken: defect" in second["exception"]
     assert (third["source"], third["event"], third["text"]) == ("somebody.elses", "library-says", "away for 3 s")
+
+
+@pytest.fixture
+def collector_settings() -> Iterator[None]:
+    """The garbage collector of the tests is as before afterwards."""
+    threshold = gc.get_threshold()
+    yield
+    gc.set_threshold(*threshold)
+    gc.freeze()
+
+
+def test_what_a_life_that_is_over_held_is_collected_when_the_next_one_begins(collector_settings: None) -> None:
+    """A process that lost its term begins anew in itself, and its old state may be large."""
+
+    class State:
+        def __init__(self) -> None:
+            self.itself = self
+
+    def lives() -> weakref.ref[State]:
+        state = State()
+        _tune_gc()
+        return weakref.ref(state)
+
+    before = lives()
+    assert before() is not None
+    _tune_gc()
+    assert before() is None

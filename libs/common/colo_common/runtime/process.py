@@ -290,7 +290,9 @@ def _tune_gc() -> None:
     """Let the cyclic garbage collector run seldom, and never over the objects made at the start.
 
     The hot paths make many objects and no cycles. A full collection of a large state stops the process for as long as it takes.
+    What was frozen before is of a life of the process that is over: it is in cycles, with all that was hung to it since.
     """
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
