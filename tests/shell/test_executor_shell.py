@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Collection
+from functools import partial
 from itertools import pairwise
 
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from colo_common.events.effects import Publish
 from colo_common.events.enforcement import (
@@ -217,13 +219,16 @@ def test_unheard_of_for_long_batch_steps_down_to_the_floor_and_comes_back_with_t
         await node.apply(work())
         await node.order(LeaseRenewed(node=NODE, sample_seq=1, batch_cpu_mcpu=0, lease_ms=10_000))
         before = node.machine.batch_quota_mcpu
+        expired = partial(node.metrics.registry.get_sample_value, "colo_executor_lease_expired_count")
         await asyncio.sleep(9)
-        assert node.machine.batch_quota_mcpu == before
-        await asyncio.sleep(15)
-        assert node.machine.batch_quota_mcpu == 200
+        assert (node.machine.batch_quota_mcpu, expired()) == (before, 0)
+        with capture_logs() as lines:
+            await asyncio.sleep(15)
+            assert (node.machine.batch_quota_mcpu, expired()) == (200, 1)
+        assert [line["event"] for line in lines if "lease" in line["event"]] == ["lease-expired"]
         await node.order(LeaseRenewed(node=NODE, sample_seq=2, batch_cpu_mcpu=0, lease_ms=60_000))
         await asyncio.sleep(8)
-        assert node.machine.batch_quota_mcpu == before
+        assert (node.machine.batch_quota_mcpu, expired()) == (before, 0)
         reasons = [fact.reason for fact in node.reported(EnforcementChanged)]
         assert Reason.LEASE_EXPIRED in reasons
         assert Reason.LEASE_RENEWED in reasons

@@ -16,10 +16,11 @@ from msgspec.structs import replace
 from colo_common.events.effects import Effect, Wake
 from colo_common.events.enforcement import ZoneCeiling
 from colo_common.model.invalid import InvariantBroken
-from colo_common.model.reasons import Reason
+from colo_common.model.reasons import SENTENCES, Reason
 from colo_common.ports import Clock, SpanSink
 from colo_common.runtime.metrics import Metrics
 from colo_executor.cgroup import CgroupError
+from colo_executor.lease import LeasePhase
 from colo_executor.local import (
     Attempt,
     CeilingFound,
@@ -128,6 +129,7 @@ class ExecutorShell:
         self._ready = asyncio.Event()
         self._log = structlog.get_logger("executor")
         self._is_blind = False
+        self._is_unheld = False
         self._has_drift = self._has_open_cpus = False
         self._seen: Drift | None = None
         self._reading: FastReading | None = None
@@ -188,6 +190,10 @@ class ExecutorShell:
         metrics.gauge("colo_executor_open_own_cpus_count", "own CPUs on which groups of others run, too").set_function(
             lambda: float(len(self._runtime.open_cpus.cpus))
         )
+        metrics.gauge(
+            "colo_executor_lease_expired_count",
+            "1 while the control plane has not renewed the lease of batch work in time",
+        ).set_function(lambda: float(self._is_unheld))
         metrics.gauge("colo_executor_batch_frozen_count", "1 while all batch work is frozen").set_function(self._frozen)
         ways = metrics.gauge(
             "colo_executor_batch_low_priority_count",
@@ -480,6 +486,7 @@ class ExecutorShell:
             self._step(self._advice.popleft(), self._clock.now_ms())
         started_s = time.perf_counter()
         now_ms = self._clock.now_ms()
+        self._check_lease(now_ms)
         self._check_ceiling(now_ms)
         reading = self._runtime.read_fast(now_ms)
         if reading is not None:
@@ -502,6 +509,17 @@ class ExecutorShell:
         if since_ms is not None and OBSERVE_CEILING not in self._observes:
             self._frozen_seconds.inc(max(0, now_ms - since_ms) / 1000)
         self._frozen_until_ms = now_ms if is_frozen else None
+
+    def _check_lease(self, now_ms: int) -> None:
+        """Say on the machine itself that nobody renews the lease, because then nobody may hear what is published either."""
+        is_unheld = self._reflex is not None and self._reflex.phase(now_ms) is not LeasePhase.HELD
+        if is_unheld == self._is_unheld:
+            return
+        self._is_unheld = is_unheld
+        if is_unheld:
+            self._log.warning("lease-expired", detail=SENTENCES[Reason.LEASE_EXPIRED])
+        else:
+            self._log.info("lease-renewed", detail=SENTENCES[Reason.LEASE_RENEWED])
 
     def _check_ceiling(self, now_ms: int) -> None:
         """Once a second: whether the kernel still has the ceiling that the reflex wrote, and freezes batch work or does not."""
