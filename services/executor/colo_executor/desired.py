@@ -253,7 +253,12 @@ def most_memory_bytes(placement: Placement) -> int:
 
 
 def most_mcpu(policy: DesiredPolicy, placement: Placement) -> int | None:
-    """The CPU that a replica may use at most: its limit, or by `cap_at_request` its request; None for what is idle."""
+    """The CPU that a replica may use at most: its limit, or by `cap_at_request` its request; None for what is idle.
+
+    A batch replica that has its CPUs alone may use them whole: a quota would only stop it on CPUs that nobody else gets.
+    """
+    if exclusive_batch_cpus(placement):
+        return None
     limits = placement.run.limits
     limit = limits.cpu_mcpu if limits is not None and limits.cpu_mcpu else None
     if not policy.cap_at_request or placement.band is PriorityBand.PROD:

@@ -3,10 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
+from colo_common.model.constraints import CpuPolicy
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.workload import ResourceLimits, RunSpec
 from colo_executor.desired import (
     BATCH_IDENTITY,
     MID_FACTOR,
@@ -156,3 +158,12 @@ def test_a_capped_replica_stays_below_request_and_ceiling(ceiling, quota):
     writes = {write.knob: write.value for write in replica_knobs(policy, MACHINE, a_placement(), "batch/x", ceiling)}
     assert writes[Knob.CPU_QUOTA] == quota
     assert quota != UNLIMITED
+
+
+@pytest.mark.parametrize(("policy", "has_quota"), [(CpuPolicy.EXCLUSIVE, False), (CpuPolicy.IMMOVABLE, True)])
+def test_batch_work_with_cpus_that_it_has_alone_has_no_quota_on_them(policy, has_quota):
+    run = RunSpec(limits=ResourceLimits(cpu_mcpu=2_000))
+    placement = replace(a_placement(mcpu=2_000), cpus="0-1", cpu_policy=policy, run=run)
+    for desired in (DesiredPolicy(), DesiredPolicy(cap_at_request=True)):
+        knobs = [write.knob for write in replica_knobs(desired, MACHINE, placement, "batch/x", None)]
+        assert (Knob.CPU_QUOTA in knobs) is has_quota
