@@ -93,6 +93,7 @@ class ProcessRuntime:
 
     `admits_online` False refuses online work. `withheld` are CPUs of this machine that no placed work may use, until a collector
     names them. `is_free`: no reflex will write ceilings, so those that an earlier executor left are lifted at the start.
+    `leaves_others`: what differs in groups of others is only observed, so the start writes nothing there either.
     """
 
     def __init__(
@@ -102,9 +103,11 @@ class ProcessRuntime:
         admits_online: bool = True,
         withheld: CpuSet = _NO_CPUS,
         is_free: bool = False,
+        leaves_others: bool = False,
     ) -> None:
         self._policy = policy
         self._is_free = is_free
+        self._leaves_others = leaves_others
         self._log = structlog.get_logger("executor")
         self._state_dir = Path(policy.state_dir)
         self._output_dir = Path(policy.output_dir or policy.state_dir)
@@ -562,9 +565,14 @@ class ProcessRuntime:
         machine = self._tier.machine
         if machine is not None and Knob.DEVICES not in machine.has and self._policy.devices == "given":
             self._log.info("devices-not-fenced", detail=self._tier.tree.lacks_fence())
-        for kept in self._unmanaged.keep_all():
+        for kept in self._unmanaged.keep_all(observes=self._leaves_others):
             if kept.knobs or kept.failed:
-                self._log.info("unmanaged-groups", paths=[knob.path for knob in kept.knobs], failed=list(kept.failed))
+                self._log.info(
+                    "unmanaged-groups",
+                    paths=[knob.path for knob in kept.knobs],
+                    failed=list(kept.failed),
+                    observed=kept.observed,
+                )
         self._fast = reader_of(
             self._tier.tree, self._policy, self._online.closed, has_batch=True, has_sets=self._tier.sets.can_write
         )
