@@ -31,6 +31,7 @@ from colo_jobs.admission import UNPUBLISHED
 from colo_jobs.answers import AcceptedRequest, Answers, accepted
 from colo_jobs.claims import Claims
 from colo_jobs.completion import cancel, settle
+from colo_jobs.earlier_lives import EarlierLives
 from colo_jobs.effects import (
     AskHolds,
     JobReloaded,
@@ -111,6 +112,7 @@ class JobsCore:
         self._answers = Answers(policy, self.index, self.counters, self._waits)
         self._missed = MissedFacts()
         self._claims = Claims()
+        self._earlier = EarlierLives()
         # Jobs whose rows the store may have lost.
         self._to_put_back: list[str] = []
         # Attempts that need a place and whose request is not published yet, in order.
@@ -128,7 +130,7 @@ class JobsCore:
             case ReplicaStarted():
                 return self._started(event, now_ms)
             case ReplicaEnded():
-                return self._of_replica(event, now_ms, replicas.on_ended)
+                return self._ended_attempt(event, now_ms)
             case PlacementsDecided():
                 return self._placed(event, now_ms)
             case PlacementRefused():
@@ -198,6 +200,16 @@ class JobsCore:
             return self._of_replica(fact, now_ms, replicas.on_started)
         return [AskHolds()] if self._claims.note((found[0].id, found[1]), fact) else []
 
+    def _ended_attempt(self, fact: ReplicaEnded, now_ms: int) -> list[Effect]:
+        """Apply an end, unless it is of an earlier job of this id, or may be: then the ledger says which."""
+        if (found := self.index.find(fact.replica)) is not None:
+            key, record = (found[0].id, found[1]), found[0].records[found[1]]
+            if self._earlier.is_of_other(key, record, fact):
+                return self._of_replica(fact, now_ms, replicas.on_used_before)
+            if self._earlier.is_doubtful(record, found[0].record.submitted_at_ms, fact):
+                return [AskHolds()] if self._earlier.doubt(key, fact) else []
+        return self._of_replica(fact, now_ms, replicas.on_ended)
+
     def _of_replica(
         self, fact: _ReplicaFact, now_ms: int, react: Callable[[JobTransaction, int, _ReplicaFact], None]
     ) -> list[Effect]:
@@ -239,6 +251,8 @@ class JobsCore:
             record = job.records[index]
             waits = record.state == "Pending" and record.attempt == placement.attempt
             replicas.on_placed(txn, index, placement.attempt, node, numbers)
+            if (end := self._earlier.placed((job.id, index), placement)) is not None:
+                replicas.on_ended(txn, index, end)
             if waits and record.state != "Pending":
                 self._waits.placed(job.spec.queue, job.spec.qos, max(now_ms - job.waits_since_ms(index), 0))
             if self.lost.is_lost(node) and job.records[index].node == node:
@@ -310,10 +324,12 @@ class JobsCore:
         is_complete = event.asked_at_ms > 0
         doubted = self._missed.compare(self.index.unreadable) if is_complete else self._missed.doubted
         claims = self._claims.take() if is_complete else {}
+        ends = self._earlier.take() if is_complete else {}
         if not doubted and not self.index.waiting:
             return []
         held: set[tuple[str, int]] = set()
         keys: dict[Key, Placed] = {}
+        decided_ms: dict[Key, int] = {}
         older: dict[Key, list[tuple[str, int]]] = {}
         for hold in event.holds:
             if hold.is_reservation or (found := self.index.find(hold.replica)) is None:
@@ -322,6 +338,7 @@ class JobsCore:
             record = found[0].replica(found[1])
             if _waits(record, hold.attempt):
                 keys[found[0].id, found[1]] = hold.node, tuple([share.zone for share in hold.zones])
+                decided_ms[found[0].id, found[1]] = hold.decided_at_ms
             elif hold.attempt < record.attempt:
                 older.setdefault((found[0].id, found[1]), []).append((hold.node, hold.attempt))
 
@@ -330,15 +347,20 @@ class JobsCore:
             record = txn.job.replica(index)
             for node, attempt in older.get((txn.job.id, index), ()):
                 txn.stop(index, node, attempt, Reason.OLDER_ATTEMPT, f"missed:{event.asked_at_ms}")
+            end = ends.get((txn.job.id, index))
             claimed = [fact for fact in claims.get((txn.job.id, index), ()) if _waits(record, fact.attempt)]
             if place is not None:
                 replicas.on_placed(txn, index, record.attempt, *place)
                 for fact in claimed:
                     replicas.on_started(txn, index, fact)
+                if end is not None and (end.node, end.decided_at_ms) == (place[0], decided_ms[txn.job.id, index]):
+                    replicas.on_ended(txn, index, end)
             elif claimed:
                 for fact in claimed:
                     trigger = f"claimed:{fact.boot_id}:{fact.seq}"
                     txn.stop(index, fact.node, fact.attempt, Reason.LEDGER_DISAGREES, trigger)
+            elif end is not None and _waits(record, end.attempt):
+                replicas.on_outlived(txn, index, end.attempt)
             elif (
                 is_complete
                 and record.state in HOLDING
@@ -347,7 +369,7 @@ class JobsCore:
             ):
                 txn.stop(index, record.node, record.attempt, Reason.LEDGER_DISAGREES, f"missed:{event.asked_at_ms}")
 
-        return self._of_keys(sorted({*keys, *older, *doubted, *claims}), now_ms, react)
+        return self._of_keys(sorted({*keys, *older, *doubted, *claims, *ends}), now_ms, react)
 
     def _of_node(self, node: str, now_ms: int, react: Callable[[JobTransaction, int], None]) -> list[Effect]:
         return self._of_keys(self.index.held_on(node), now_ms, react)

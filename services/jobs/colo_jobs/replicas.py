@@ -22,6 +22,7 @@ __all__ = [
     "on_placed",
     "on_refused",
     "on_started",
+    "on_used_before",
     "on_still_running",
 ]
 
@@ -144,13 +145,16 @@ def on_refused(txn: JobTransaction, index: int, fact: PlacementRefused) -> None:
     elif fact.reason is Reason.START_FAILED:
         _end(txn, index, EndCause.START_FAILED, _NOT_STARTED_EXIT_CODE, fact.reason)
     elif is_used:
-        if txn.fire_replica(index, "place_failed", reason=fact.reason):
-            replica.attempt = fact.newest_over
-            _next_attempt(txn, index)
+        _leave_used(txn, index, fact.newest_over, fact.reason)
     elif txn.fire_replica(index, "place_failed", reason=fact.reason):
         replica.reason = fact.reason.value
         _avoid(txn, replica, fact.node)
         _next_attempt(txn, index)
+
+
+def on_used_before(txn: JobTransaction, index: int, fact: ReplicaEnded) -> None:
+    """Apply the end of an earlier job's attempt on the node where the present one of its number was to start: it starts nothing."""
+    _leave_used(txn, index, fact.attempt, Reason.OLDER_ATTEMPT)
 
 
 def on_node_lost(txn: JobTransaction, index: int) -> None:
@@ -233,6 +237,13 @@ def on_due(txn: JobTransaction, index: int) -> None:
             replica.missing = False
         case _:
             return
+
+
+def _leave_used(txn: JobTransaction, index: int, newest: int, reason: Reason) -> None:
+    """The next attempt is above all numbers that the node used before."""
+    if txn.fire_replica(index, "place_failed", reason=reason):
+        txn.job.records[index].attempt = newest
+        _next_attempt(txn, index)
 
 
 def _run(txn: JobTransaction, index: int, fact: ReplicaStarted) -> None:
