@@ -202,3 +202,19 @@ async def _acknowledged(operator: JetStreamContext) -> None:
         return (await operator.consumer_info(Stream.EVT.value, "d")).num_ack_pending == 0
 
     await eventually(is_acknowledged, "the message is acknowledged")
+
+
+async def test_who_hears_last_messages_is_told_when_their_stream_is_made_again(
+    server: NatsServer, bus: NatsBus, operator: JetStreamContext
+) -> None:
+    """However many messages the new stream has by then: it is known by the time at which it was made."""
+    slow, subject = Slow(), "colo.v1.evt.node.n1.topology"
+    slow.may_go_on.set()
+    async with listening(bus, slow, Source(subject=subject, stream=Stream.NODE.value, last_per_subject=True)):
+        await say(bus, "old", subject=subject)
+        await slow.has("old")
+        await operator.delete_stream(Stream.NODE.value)
+        await made_streams(server.url)
+        await say(bus, "new", "newer", subject=subject)
+        await slow.has("newer")
+        assert await slow.has_missed() == "COLO_NODE was made again, or restored"

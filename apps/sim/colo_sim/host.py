@@ -17,8 +17,10 @@ from colo_collector.policy import CollectorPolicy
 from colo_collector.readings import TopologyRead
 from colo_common.events.effects import Effect
 from colo_common.events.kernel import ListKernelGroups
+from colo_common.events.node import NodeFactsWanted
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Bus, Clock
+from colo_common.runtime.core import Subscription
 from colo_common.runtime.process import ServiceProcess, run
 from colo_common.runtime.service import Service
 from colo_executor.core import Executor, ExecutorPolicy
@@ -96,7 +98,7 @@ class SimulatedNode:
             core=CollectorCore(self.name, CollectorPolicy()),
             bus=bus,
             clock=process.clock,
-            subscriptions=(),
+            subscriptions=(Subscription(type=NodeFactsWanted, parameters={"node": self.name}),),
             answers=(ListKernelGroups,),
             answers_for={"node": self.name},
             perform=self._read_groups,

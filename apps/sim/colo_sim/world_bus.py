@@ -140,10 +140,12 @@ class Consumer:
             self._event_queue.after(_FOUND_OUT_MS, reader.find_missed, why)
         return len(finders)
 
-    def empty(self) -> None:
-        """Forget every message that was not acknowledged: the stream has none any more."""
+    def empty(self, why: str) -> None:
+        """Forget every message that was not acknowledged: the stream has none any more. Who hears its last messages finds out."""
         self.unacked.clear()
         self._unsent.clear()
+        for reader in self.readers if self.source.last_per_subject else ():
+            self._event_queue.after(_FOUND_OUT_MS, reader.find_missed, why)
 
     def _send(self, seq: int) -> None:
         readers = [reader for reader in self.readers if reader.boot.link.passes_in]
@@ -285,11 +287,11 @@ class WorldBus:
         return count, found
 
     def empty(self) -> None:
-        """Lose every message of every stream. Nobody finds out: who had heard of them finds no gap."""
+        """Lose every message of every stream. Of those that keep them all nobody finds out: who had heard of them finds no gap."""
         for name, stream in self.streams.items():
             stream.empty()
             for consumer in self._consumers[name]:
-                consumer.empty()
+                consumer.empty(f"{name} was emptied")
 
     def undelivered(self) -> Mapping[str, int]:
         """The number of unacknowledged messages of each named consumer, where there are any."""

@@ -18,8 +18,9 @@ from colo_collector.shell import CollectorShell
 from colo_common.adapters.store_memory import MemoryStore
 from colo_common.events.effects import Effect
 from colo_common.events.enforcement import ZoneCeiling
+from colo_common.events.node import NodeFactsWanted
 from colo_common.model.placement import Attempt, Placement, attempt_key
-from colo_common.runtime.core import Core
+from colo_common.runtime.core import Core, Subscription
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
 from colo_executor.core import Executor, ExecutorPolicy
@@ -141,7 +142,7 @@ def collector(
         core=cast(Core, core),
         bus=connection,
         clock=boot.clock,
-        subscriptions=(),
+        subscriptions=(Subscription(type=NodeFactsWanted, parameters={"node": node.name}),),
         metrics=metrics,
         boot_id=boot.boot_id,
         seed=boot.seed,

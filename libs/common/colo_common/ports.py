@@ -226,7 +226,8 @@ class Delivery:
 Sink = Callable[[Delivery], Awaitable[None]]
 #: Gives the answer to the data and headers of a request; b"" leaves it to another member, and nothing is sent.
 Answerer = Callable[[bytes, Mapping[str, str]], Awaitable[bytes]]
-#: Called with one sentence when a stream may have discarded messages of a source before they were delivered.
+#: Called with one sentence when a stream may have discarded messages of a source before they were delivered. Of a source of the
+#: last messages: when the stream was made again, and has them no more.
 Missed = Callable[[str], Awaitable[None]]
 
 
@@ -240,7 +241,8 @@ class Bus(Protocol):
     async def listen(self, source: Source, sink: Sink, missed: Missed | None = None) -> None:
         """Deliver to `sink` until cancelled, across reconnects. A slow sink slows its own stream consumer down and no other.
 
-        `missed` is called, within seconds, when a stream may have discarded messages of the source before they were delivered.
+        `missed` is called, within seconds, when a stream may have discarded messages of the source before they were delivered, or
+        was made again and has the last messages no more.
         """
         ...
 

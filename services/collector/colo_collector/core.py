@@ -24,6 +24,7 @@ from colo_common.events.kernel import ListKernelGroups, NodeKernelGroups
 from colo_common.events.metric import PushMetric
 from colo_common.events.node import (
     MemoryEventsGrew,
+    NodeFactsWanted,
     NodeTopologyReported,
     NodeUsageSampled,
     PressureCrossed,
@@ -46,6 +47,7 @@ Event = (
     | GroupsRead
     | PolicyChanged
     | AttachedGroupsChanged
+    | NodeFactsWanted
     | RequestReceived
     | Wake
 )
@@ -108,6 +110,8 @@ class CollectorCore:
             case AttachedGroupsChanged():
                 attached = self._attached.changed(event)
                 return [] if attached is None else [attached]
+            case NodeFactsWanted():
+                return self._published_again(event, now_ms)
             case Wake():
                 return []
             case _:
@@ -168,6 +172,12 @@ class CollectorCore:
         labels = self.topology_read.labels
         followed = (self._latency_slo.changed(labels, now_ms), self._host_applications.changed(labels, now_ms))
         return [effect for effect in followed if effect is not None]
+
+    def _published_again(self, event: NodeFactsWanted, now_ms: int) -> list[Effect]:
+        """Publish the topology once more, at once: whoever asks spreads its questions over the nodes."""
+        if event.node != self.node or self.topology_read is None:
+            return []
+        return [self._publish_topology(self.topology_read, now_ms)]
 
     def _publish_topology(self, event: TopologyRead, now_ms: int) -> Publish:
         self._published_ms = now_ms

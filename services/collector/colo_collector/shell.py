@@ -19,6 +19,7 @@ from colo_collector.pushed import TakePushed
 from colo_collector.readings import SampleRead, Skip, TopologyRead, Unreadable
 from colo_common.events.effects import Effect
 from colo_common.events.enforcement import AttachedGroupsChanged
+from colo_common.events.node import NodeFactsWanted
 from colo_common.events.policy import PolicyChanged
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.slo import worst_online_violation
@@ -93,8 +94,12 @@ class MetricDesk(Protocol):
 
 
 def collector_hears(node: str) -> tuple[Subscription, ...]:
-    """The subscriptions of one node's collector: the colocation policy, and what its executor attached, each with the last word."""
+    """The subscriptions of one node's collector: the colocation policy, and what its executor attached, each with the last word.
+
+    And what is asked of the node when the bus has lost its topology.
+    """
     return (
+        Subscription(type=NodeFactsWanted, parameters={"node": node}),
         Subscription(type=PolicyChanged, durable=False, replay=True),
         Subscription(type=AttachedGroupsChanged, parameters={"node": node}, durable=False, replay=True),
     )

@@ -43,6 +43,14 @@ class CeilingPublisher:
         self._published_zones: tuple[ZoneCeiling, ...] = ()
         self._published_at_ms: int | None = None
         self._is_frozen = False
+        self._published_fact: EnforcementChanged | None = None
+
+    def again(self, now_ms: int) -> list[Publish]:
+        """The ceiling as it was published last, as a fact that moves nothing."""
+        if self._published_fact is None:
+            return []
+        fact = replace(self._published_fact, at_ms=now_ms, ceiling_before_mcpu=self._published_fact.ceiling_mcpu)
+        return [Publish(fact=fact, id=f"executor:ceiling-again:{self._node}:{now_ms}")]
 
     def frozen(self, moved: FrozenMoved, now_ms: int) -> list[Publish]:
         """The fact that batch work was frozen or runs again. It waits for no interval: the reflex limits how often it comes."""
@@ -54,6 +62,7 @@ class CeilingPublisher:
             slo_workload=moved.workload,
             violation_pct=moved.pct if moved.workload else 0,
         )
+        self._published_fact = fact
         state = "frozen" if moved.is_frozen else "thawed"
         return [Publish(fact=fact, id=f"executor:{state}:{self._node}:{now_ms}")]
 
@@ -100,6 +109,7 @@ class CeilingPublisher:
             zone=zone,
             zone_terms=tuple(each for each in moved.zone_terms if each.zone in {its.zone for its in zones}),
         )
+        self._published_fact = fact
         return [Publish(fact=fact, id=f"executor:ceiling:{self._node}:{now_ms}")]
 
     def _fact(self, moved: CeilingMoved | FrozenMoved, reason: Reason, before_mcpu: int) -> EnforcementChanged:

@@ -11,7 +11,7 @@ from colo_common.events.enforcement import NodeRecovered, PlacementRefused, Repl
 from colo_common.events.eviction import EvictReplica
 from colo_common.events.fact import Fact
 from colo_common.events.job import StopReplicas
-from colo_common.events.node import LeaseRenewed, NodeTopologyReported, NodeUsageSampled
+from colo_common.events.node import LeaseRenewed, NodeFactsWanted, NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import ApplyPlacements
 from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.invalid import InvalidInput, InvariantBroken
@@ -73,6 +73,7 @@ ExecutorEvent = (
     | Adopted
     | RestrictionsChanged
     | NodeTopologyReported
+    | NodeFactsWanted
     | ReplicasSuspended
     | Wake
 )
@@ -182,6 +183,8 @@ class Executor:
                 return self.suspension.changed(event, self.active, now_ms)
             case NodeTopologyReported():
                 return self._reported(event)
+            case NodeFactsWanted():
+                return self._say_again(now_ms) if event.node == self.node else []
             case ReplicasSuspended():
                 return self.suspension.done(event, now_ms)
             case Wake():
@@ -234,6 +237,12 @@ class Executor:
             self._kept = kept
             effects.append(KeepCpus(kept=kept))
         return effects
+
+    def _say_again(self, now_ms: int) -> list[Effect]:
+        """Tell what nobody may know any more: the ceiling and the restrictions now, what runs within the next seconds."""
+        self._unconfirmed.doubt(now_ms)
+        self._open_cpus.doubt()
+        return [*self._publisher.again(now_ms), *self.suspension.again(now_ms)]
 
     def _has_batch(self) -> bool:
         return self._only_observes or any(not is_online(attempt.placement) for attempt in self.active.values())

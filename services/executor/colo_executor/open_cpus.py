@@ -28,6 +28,10 @@ class OpenCpusPublisher:
         self._published = OpenCpus()
         self._published_at_ms = 0
 
+    def doubt(self) -> None:
+        """Perhaps nobody knows them any more: they are due again with the next look."""
+        self._published_at_ms = 0
+
     def follow(self, found: OpenCpus, now_ms: int) -> list[Publish]:
         """The fact about what was found, when it is due."""
         is_due_again = bool(found.cpus) and now_ms - self._published_at_ms >= _AGAIN_MS

@@ -2,7 +2,7 @@
 
 from colo_common.events.eviction import EvictReplica
 from colo_common.events.job import StopReplicas
-from colo_common.events.node import LeaseRenewed, NodeTopologyReported, NodeUsageSampled
+from colo_common.events.node import LeaseRenewed, NodeFactsWanted, NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import ApplyPlacements
 from colo_common.events.restriction import RestrictionsChanged
 from colo_common.runtime.core import Subscription
@@ -21,6 +21,7 @@ def executor_hears(node: str, *, with_samples: bool = True) -> tuple[Subscriptio
         StopReplicas,
         EvictReplica,
         LeaseRenewed,
+        NodeFactsWanted,
         *((NodeUsageSampled,) if with_samples else ()),
     )
     return (

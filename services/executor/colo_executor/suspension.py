@@ -111,6 +111,11 @@ class Suspension:
             self._retry_at_ms = now_ms + _RETRY_MS
         return self._confirm(now_ms)
 
+    def again(self, now_ms: int) -> list[Effect]:
+        """Confirm once more which table the node follows, as soon as nothing is under way."""
+        self._is_due = self.restrictions.revision > 0
+        return self._confirm(now_ms)
+
     def stopping(self, replica: str, number: int) -> list[Effect]:
         """Let a suspended attempt run again, so that it hears the signal to stop."""
         if (replica, number) not in self.suspended:

@@ -32,6 +32,11 @@ class Unconfirmed:
         """The replica ends or has ended."""
         self._confirmed_ms.pop(replica, None)
 
+    def doubt(self, now_ms: int) -> None:
+        """Perhaps nobody knows of any of them: all are due now."""
+        for replica in self._confirmed_ms:
+            self._confirmed_ms[replica] = now_ms - self._after_ms
+
     def due(self, now_ms: int) -> list[str]:
         """The replicas to be said to run now, the one that waits longest first; they are due again after the same time."""
         if (due_ms := self.deadline_ms()) is None or due_ms > now_ms:

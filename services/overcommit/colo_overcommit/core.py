@@ -6,7 +6,7 @@ from typing import assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from colo_common.events.effects import Effect, Publish, Reply, RequestReceived, Wake
+from colo_common.events.effects import Effect, Publish, Reply, RequestReceived, StreamLost, Wake
 from colo_common.events.eviction import EvictionFinished, EvictionRequested
 from colo_common.events.external import (
     ClearExternalCapacity,
@@ -24,6 +24,7 @@ from colo_common.events.node import (
 )
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
 from colo_common.events.policy import PolicyChanged
+from colo_common.events.registry import Stream
 from colo_common.events.requests import ExplainAllocatable, HoldEntry, HoldsListed, HoldsReply
 from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import RestrictionsChanged
@@ -36,12 +37,12 @@ from colo_common.model.partition import Partitions, PartitionsHeld, partition_of
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.received_fences import ReceivedFences
 from colo_common.model.restriction import Restrictions, restriction_text
-from colo_overcommit.allocatable import Limit, ZoneInputs, allocatable_of_zone, with_reclaim
+from colo_overcommit.allocatable import Limit, ZoneInputs, allocatable_of_zone
 from colo_overcommit.check_published import check_published
 from colo_overcommit.dropped import Dropped
 from colo_overcommit.events import Event
 from colo_overcommit.explain import explain
-from colo_overcommit.external import bounds_with, unexpired, with_external
+from colo_overcommit.external import bounds_with, external_again, unexpired, with_external
 from colo_overcommit.fleet_guard import NO_GUARD, BusReachable, FleetGuard, GuardPolicy
 from colo_overcommit.followed_policy import FollowedPolicy
 from colo_overcommit.held_by_batch import HeldByBatch, with_bands
@@ -54,13 +55,13 @@ from colo_overcommit.mid_of_node import mid_of_node
 from colo_overcommit.node_terms import node_terms
 from colo_overcommit.online_parts import parts_by_zone
 from colo_overcommit.policy import OvercommitPolicy
-from colo_overcommit.promises import JudgedPromises, promises_of
+from colo_overcommit.promises import promises_of
 from colo_overcommit.queries import answer, unknown_node
 from colo_overcommit.reserved import reserved_by_zone
-from colo_overcommit.risk import moved_by
 from colo_overcommit.stored_histories import StoredHistories
 from colo_overcommit.take_back import TakeBack
 from colo_overcommit.term_ages import ages_of
+from colo_overcommit.unreported_nodes import UnreportedNodes
 from colo_overcommit.watch import Watch
 
 __all__ = ["Event", "OvercommitCore"]
@@ -102,6 +103,7 @@ class OvercommitCore:
         self.restrictions = Restrictions()
         self._histories = StoredHistories(self.dropped)
         self._take_back = TakeBack()
+        self._unreported = UnreportedNodes()
         self._watch = Watch(policy.freshness, forget_node_ms)
         self._shrink = Shrink(freshness=policy.freshness, window_ms=policy.stale_shrink_ms)
         self._begun_ms = -1
@@ -119,66 +121,56 @@ class OvercommitCore:
             case PlacementsDecided():
                 for placement in event.placements:
                     self._take(placement, now_ms, is_new=True)
-                return []
             case PlacementsReleased():
                 for release in event.nodes:
                     held = self._held(release.node, now_ms)
                     for replica, attempt in release.attempts:
                         held.drop(replica, attempt)
-                return []
             case ReservationChanged():
                 if event.node:
                     held = self._held(event.node, now_ms)
                     held.put(event.replica, event.attempt, event.zones, now_ms, qos=event.qos, band=event.band)
-                return []
             case HoldsReply():
                 for hold in event.holds:
                     self._take(hold, now_ms)
-                return []
             case HoldsListed():
                 self._listed(event, now_ms)
-                return []
             case NodeTopologyReported():
                 return self._topology(event, now_ms)
             case RestrictionsChanged():
                 if self.restrictions.take(event.revision, event.restrictions, now_ms):
                     for name, known in self.nodes.items():
                         self._restrict(name, known)
-                return []
             case PolicyChanged():
                 if self.followed.take(event):
                     for name, known in self.nodes.items():
                         self._follow(name, known)
-                return []
             case EvictionRequested() | EvictionFinished():
                 self._take_back.hear(event)
-                return []
             case AllocatableChanged():
                 self._restore(event, now_ms)
                 self._take_published(event, now_ms)
-                return []
             case FreshnessChanged():
                 self._take_freshness(event, now_ms)
-                return []
             case PartitionsHeld():
                 return self._held_now(event, now_ms)
             case HistoriesLoaded():
                 self._load_histories(event, now_ms)
-                return []
             case ExternalCapacityChanged():
                 self._external_changed(event)
-                return []
             case RequestReceived(body=SetExternalCapacity() | ClearExternalCapacity() as asked):
                 return self._bound(event, asked, now_ms)
             case RequestReceived():
                 return [Reply(request=event.request, body=self._answer(event, now_ms))]
+            case StreamLost():
+                return self._say_again(event, now_ms)
             case BusReachable():
                 self.guard.hears(event.is_reachable)
-                return []
             case Wake():
                 return self._late(now_ms)
             case _:
                 assert_never(event)
+        return []
 
     def deadline_ms(self) -> int | None:
         """The time at which the next node turns stale or lost, or is to be forgotten; None without one."""
@@ -201,6 +193,7 @@ class OvercommitCore:
 
     def _topology(self, event: NodeTopologyReported, now_ms: int) -> list[Effect]:
         event.topology.validate()
+        self._unreported.reported(event.node)
         reserved = reserved_by_zone(event.topology, event.rules)
         is_colocated = admits_batch(event.labels, event.rules)
         known = self._known(event.node)
@@ -224,13 +217,15 @@ class OvercommitCore:
 
     def _sample_came(self, event: NodeUsageSampled | Undecoded, now_ms: int) -> list[Effect]:
         """Decode and take a sample of an own node. Of another one the newest is kept as it came."""
-        known = self.nodes.get(event.node)
-        if known is None or known.topology is None:
+        known, owns = self.nodes.get(event.node), self.partitions.owns(event.node)
+        is_known = known is not None and known.topology is not None
+        asks: list[Effect] = [*self._unreported.sampled(event.node, now_ms, is_known=is_known)] if owns else []
+        if known is None or not is_known:
             self.dropped.no_topology += 1
-            return []
-        if self.partitions.owns(event.node):
+            return asks
+        if owns:
             sample = event.decoded() if isinstance(event, Undecoded) else event
-            return self._sampled(sample, known, now_ms) if isinstance(sample, NodeUsageSampled) else []
+            return asks + (self._sampled(sample, known, now_ms) if isinstance(sample, NodeUsageSampled) else [])
         known.unread, known.sampled_at_ms = event, now_ms
         self._received(event.node, known, now_ms)
         if now_ms < known.asked_until_ms:
@@ -280,7 +275,10 @@ class OvercommitCore:
         policy = known.policy or self.policy
         inputs = node_terms(known, topology, sample, policy, now_ms)
         if known.promises is not None:
-            inputs = self._judged(known, known.promises, sample, inputs, now_ms)
+            if known.sample is not None and known.sample.boot_id != sample.boot_id:
+                # Samples of two sequences are never joined.
+                known.promises.forget()
+            inputs = known.promises.judged(inputs, now_ms, self.take_back_ms, self.policy.risk)
         if known.expected is not None:
             parts = parts_by_zone(inputs, sample.workloads, known.held) if known.expected.by_workload else {}
             inputs = known.expected.learn(inputs, sample.at_ms, parts, now_ms=now_ms)
@@ -316,14 +314,14 @@ class OvercommitCore:
         if known is None or known.topology is None:
             return [Reply(request=request.request, body=unknown_node(asked.node, self.nodes))]
         answer = bounds_with(asked, known.external, now_ms)
-        effects: list[Effect] = [Reply(request=request.request, body=answer)]
-        if isinstance(answer, NodeExternal) and answer.changed:
-            # Never before what counts now, which another instance may have published by a clock that is ahead.
-            at_ms = max(now_ms, known.external_at_ms)
-            fact = ExternalCapacityChanged(at_ms=at_ms, node=asked.node, entries=answer.entries)
-            self._external_changed(fact)
-            effects.insert(0, Publish(fact=fact))
-        return effects
+        reply = Reply(request=request.request, body=answer)
+        if not isinstance(answer, NodeExternal) or not answer.changed:
+            return [reply]
+        # Never before what counts now, which another instance may have published by a clock that is ahead.
+        at_ms = max(now_ms, known.external_at_ms)
+        fact = ExternalCapacityChanged(at_ms=at_ms, node=asked.node, entries=answer.entries)
+        self._external_changed(fact)
+        return [Publish(fact=fact), reply]
 
     def _external_changed(self, event: ExternalCapacityChanged) -> None:
         """Follow what an instance published; an older message than the one that counts changes nothing."""
@@ -346,6 +344,14 @@ class OvercommitCore:
     def _load_histories(self, event: HistoriesLoaded, now_ms: int) -> None:
         asked, count = frozenset(event.partitions), self.partitions.count
         self._histories.take(event, self.nodes, lambda node: not asked or partition_of(node, count) in asked, now_ms)
+
+    def _say_again(self, lost: StreamLost, now_ms: int) -> list[Effect]:
+        """Say again what the stream kept, with the next sample of each node, and have the nodes tell again what they are."""
+        if lost.stream == Stream.NODE.value:
+            for node, known in self.nodes.items():
+                known.is_changed = True
+                self._unreported.doubt(node)
+        return [*external_again(self.own_nodes(), now_ms)] if lost.stream == Stream.POLICY.value else []
 
     # ---- several instances
 
@@ -435,22 +441,6 @@ class OvercommitCore:
             self._watch.departed(event.node, self.guard.watched_ms(now_ms))
         if event.freshness in (Freshness.STALE, Freshness.LOST) and known.promises is not None:
             known.promises.forget()
-
-    def _judged(
-        self,
-        known: KnownNode,
-        promises: JudgedPromises,
-        sample: NodeUsageSampled,
-        inputs: tuple[ZoneInputs, ...],
-        now_ms: int,
-    ) -> tuple[ZoneInputs, ...]:
-        """Judge by the sample what the node was promised, and return its terms with the margins that follow."""
-        if known.sample is not None and known.sample.boot_id != sample.boot_id:
-            # Samples of two sequences are never joined.
-            promises.forget()
-        risk, take_back_ms = self.policy.risk, self.take_back_ms
-        promises.judge(inputs, now_ms, take_back_ms, risk)
-        return with_reclaim(inputs, *promises.reclaim_pct, moved_by(risk, take_back_ms))
 
     @property
     def take_back_ms(self) -> int:

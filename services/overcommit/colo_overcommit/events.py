@@ -1,6 +1,6 @@
 """The events of the overcommit core."""
 
-from colo_common.events.effects import RequestReceived, Wake
+from colo_common.events.effects import RequestReceived, StreamLost, Wake
 from colo_common.events.eviction import EvictionFinished, EvictionRequested
 from colo_common.events.external import ExternalCapacityChanged
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported, NodeUsageSampled
@@ -35,6 +35,7 @@ Event = (
     | HistoriesLoaded
     | ExternalCapacityChanged
     | RequestReceived
+    | StreamLost
     | BusReachable
     | Wake
 )

@@ -1,15 +1,17 @@
 """What systems outside say that a node has for batch work: checks what they say, and bounds the zones' numbers by it."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
+from colo_common.events.effects import Publish
 from colo_common.events.external import (
     TTL_MOST_MS,
     ClearExternalCapacity,
     ExternalCapacity,
+    ExternalCapacityChanged,
     NodeExternal,
     SetExternalCapacity,
 )
@@ -17,8 +19,9 @@ from colo_common.events.requests import Refusal
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.restriction import BY_MOST
 from colo_overcommit.allocatable import Limit, Resource, ZoneInputs
+from colo_overcommit.known_node import KnownNode
 
-__all__ = ["bounds_with", "entry_of", "unexpired", "with_external"]
+__all__ = ["bounds_with", "entry_of", "external_again", "unexpired", "with_external"]
 
 SOURCES_MOST: Final = 8
 TTL_LEAST_MS: Final = 1_000
@@ -107,4 +110,15 @@ def _bounded(resources: Sequence[Resource], most: int | None) -> list[Resource]:
     return [
         replace(each, external=most * weight // total if total else most // len(resources))
         for each, weight in zip(resources, weights, strict=True)
+    ]
+
+
+def external_again(nodes: Mapping[str, KnownNode], now_ms: int) -> list[Publish]:
+    """What counts for each of these nodes, for a bus that lost it."""
+    return [
+        Publish(
+            fact=ExternalCapacityChanged(at_ms=max(now_ms, known.external_at_ms), node=node, entries=known.external)
+        )
+        for node, known in nodes.items()
+        if known.external
     ]

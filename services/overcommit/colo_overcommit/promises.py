@@ -7,9 +7,9 @@ from msgspec import Struct
 
 from colo_common.events.node import PromiseRisk, ResourceRisk, ZoneAllocatable
 from colo_common.model.placement import ZoneShare
-from colo_overcommit.allocatable import ZoneInputs
+from colo_overcommit.allocatable import ZoneInputs, with_reclaim
 from colo_overcommit.policy import OvercommitPolicy
-from colo_overcommit.risk import JUDGED_AT_ONCE, Margin, RiskPolicy, broken_most_ratio
+from colo_overcommit.risk import JUDGED_AT_ONCE, Margin, RiskPolicy, broken_most_ratio, moved_by
 
 __all__ = ["JudgedPromises", "promises_of"]
 
@@ -134,6 +134,13 @@ class JudgedPromises:
             memory[zone.zone] = zone.memory.left
         self._cpu.judge(cpu, now_ms, take_back_ms, policy)
         self._memory.judge(memory, now_ms, take_back_ms, policy)
+
+    def judged(
+        self, inputs: tuple[ZoneInputs, ...], now_ms: int, take_back_ms: int, policy: RiskPolicy
+    ) -> tuple[ZoneInputs, ...]:
+        """Judge what was promised by a sample's terms, and return them with the margins that follow."""
+        self.judge(inputs, now_ms, take_back_ms, policy)
+        return with_reclaim(inputs, *self.reclaim_pct, moved_by(policy, take_back_ms))
 
     def promise(
         self, zones: Sequence[ZoneAllocatable], held: dict[int, ZoneShare], now_ms: int, take_back_ms: int

@@ -115,6 +115,7 @@ def overcommit_service(
         more_problems=more_problems,
         leases=leases,
         ends_with_lease=leases is not None,
+        says_again=True,
         load=None if histories is None else histories.load,
         perform=perform,
         trials=None if histories is None else histories.store,

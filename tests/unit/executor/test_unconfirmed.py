@@ -5,6 +5,7 @@ import pytest
 from colo_common.events.effects import Effect, Publish, Wake
 from colo_common.events.enforcement import ReplicaStarted
 from colo_common.events.job import ReplicaStop, StopReplicas
+from colo_common.events.node import NodeFactsWanted
 from colo_common.events.placement import ApplyPlacements
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.reasons import Reason
@@ -91,3 +92,15 @@ def test_with_0_nothing_is_told_twice() -> None:
 def test_a_time_that_would_flood_the_bus_or_that_nobody_lives_to_see_is_refused(unconfirmed_ms: int) -> None:
     with pytest.raises(InvalidInput, match="orders_unconfirmed_ms: must be 0, or from 60000 to 86400000"):
         ExecutorSettings(orders=ExecutorPolicy(unconfirmed_ms=unconfirmed_ms)).validate()
+
+
+def test_when_the_bus_has_lost_what_only_the_node_knows_all_are_told_at_the_same_pace() -> None:
+    core = executor()
+    names = [f"job/main/{n}" for n in range(12)]
+    run(core, 0, *names)
+    core.handle(NodeFactsWanted(at_ms=5, node="n2"), 5)
+    assert published_until(core, 5_000) == []
+    core.handle(NodeFactsWanted(at_ms=6_000, node=NODE), 6_000)
+    found = published_until(core, 10_000)
+    assert sorted(replica for _, replica in found) == sorted(names)
+    assert [at_ms - found[0][0] for at_ms, _ in found] == [0] * 10 + [1_000] * 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from colo_common.adapters.store_memory import MemoryStore
-from colo_common.events.effects import Conflict, RequestReceived
+from colo_common.events.effects import Conflict, RequestReceived, StreamLost
 from colo_common.events.policy import ApplyPolicy, GetPolicy, PolicyChanged, PolicyReply, RollbackPolicy
 from colo_common.events.requests import Refusal
 from colo_common.model.colocation_policy import ColocationPolicy, PolicyValues
@@ -121,3 +121,13 @@ def test_who_follows_the_document_of_an_installation_that_is_gone_follows_the_fi
     gateway.ask(pct(60))
     assert in_force(gateway.ask(RollbackPolicy())) == (2_001, 70, True)
     assert [(fact.revision, fact.rolled_back_to) for fact in gateway.sent] == [(1_000, 0), (2_000, 0), (2_001, 1_000)]
+
+
+def test_a_bus_that_lost_the_document_gets_the_stored_one_again() -> None:
+    gateway = Gateway(MemoryStore())
+    gateway.tell(StreamLost(stream="COLO_POLICY"))
+    assert gateway.sent == []
+    gateway.ask(pct(70))
+    gateway.tell(gateway.sent[0])
+    gateway.tell(StreamLost(stream="COLO_POLICY"))
+    assert [(fact.revision, fact.policy.defaults.cpu_reclaim_pct) for fact in gateway.sent] == [(1, 70), (1, 70)]

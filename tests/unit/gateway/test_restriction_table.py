@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from colo_common.adapters.store_memory import MemoryStore
-from colo_common.events.effects import Conflict, Reply, RequestReceived, Wake, Write
+from colo_common.events.effects import Conflict, Reply, RequestReceived, StreamLost, Wake, Write
 from colo_common.events.node import FreshnessChanged
 from colo_common.events.requests import Refusal
 from colo_common.events.restriction import (
@@ -294,3 +294,15 @@ def test_who_is_asked_to_follow_a_quiesce_is_said_by_the_newest_holder_of_the_no
         assert listed.quiesce is not None
         asked.append("n1" in listed.quiesce.missing)
     assert asked == [True, True, False, False, True]
+
+
+def test_a_bus_that_lost_the_table_gets_the_stored_one_again() -> None:
+    gateway = Gateway(MemoryStore())
+    gateway.tell(StreamLost(stream="COLO_POLICY"))
+    assert gateway.sent == []
+    gateway.ask(a_cordon("n1"))
+    gateway.tell(gateway.sent[0])
+    gateway.tell(StreamLost(stream="COLO_NODE"))
+    assert len(gateway.sent) == 1
+    gateway.tell(StreamLost(stream="COLO_POLICY"))
+    assert [(fact.revision, len(fact.restrictions)) for fact in gateway.sent] == [(1, 1), (1, 1)]

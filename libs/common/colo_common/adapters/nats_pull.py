@@ -66,12 +66,17 @@ class PullConsumer:
     Who had received all that there was, and has asked for more ever since, missed nothing however much of other subjects has gone
     meanwhile: a fact that comes once in a month is no alarm in a stream that keeps a week, nor is one that another member of the
     group received.
+
+    A source of the last messages looks whether the stream is still the one of before, whenever its consumer is gone.
     """
 
     def __init__(self, connection: NatsConnection, source: Source, sink: Sink, missed: Missed | None = None) -> None:
         self._connection = connection
         is_kept = source.last_per_subject or source.stream not in _DISCARDING
         self._missed = None if is_kept else missed
+        self._lost = missed if source.last_per_subject else None
+        # When the stream was made, by its server.
+        self._stream_made: datetime | None = None
         # The first sequence that was passed over since the stream was asked, and when it was asked last.
         self._passed_over: int | None = None
         self._looked_s = 0.0
@@ -188,6 +193,14 @@ class PullConsumer:
             await self._tell_missed(
                 f"{self._source.stream} discarded messages from {received + 1} to {state.first_seq - 1}"
             )
+
+    async def _look_whether_made_again(self, lost: Missed) -> None:
+        """Whoever said the last messages has to say them again where the stream was made again, or restored."""
+        info = await self._jetstream.stream_info(self._source.stream)
+        before, self._stream_made = self._stream_made, info.created
+        if before is not None and (before != info.created or info.state.last_seq < (self._last_seq or 0)):
+            self._last_seq = 0
+            await lost(f"{self._source.stream} was made again, or restored")
 
     async def _pull(self) -> None:
         self._open = self._source.batch
@@ -317,6 +330,8 @@ class PullConsumer:
     async def _start_policy(self) -> dict[str, Any]:
         """The start of an unnamed consumer, as fields of its configuration."""
         if self._source.last_per_subject:
+            if self._lost is not None:
+                await self._look_whether_made_again(self._lost)
             return {"deliver_policy": DeliverPolicy.LAST_PER_SUBJECT}
         if self._last_seq is None:
             if not self._source.since_s:

@@ -14,6 +14,7 @@ __all__ = [
     "Record",
     "Reply",
     "StoreLost",
+    "StreamLost",
     "Wake",
     "Write",
 ]
@@ -74,6 +75,14 @@ class Conflict(Struct, frozen=True, kw_only=True):
 
 class StoreLost(Struct, frozen=True, kw_only=True):
     """Event: the store was emptied, or started again and may have lost its newest rows. The core puts back its rows."""
+
+
+class StreamLost(Struct, frozen=True, kw_only=True):
+    """Event: a stream of which this service hears the last message of each subject was made again, or restored as it was before.
+    The core says again what it said last.
+    """
+
+    stream: str
 
 
 class FactsMissed(Struct, frozen=True, kw_only=True):

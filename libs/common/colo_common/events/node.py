@@ -29,6 +29,7 @@ __all__ = [
     "LoadWindow",
     "MachineDetail",
     "MemoryEventsGrew",
+    "NodeFactsWanted",
     "NodeTopologyReported",
     "NodeUsageSampled",
     "PressureCrossed",
@@ -487,6 +488,15 @@ class LeaseRenewed(FencedFact, frozen=True, kw_only=True):
     sample_seq: Number
     batch_cpu_mcpu: Mcpu
     lease_ms: Ms
+
+
+class NodeFactsWanted(Fact, frozen=True, kw_only=True):
+    """The bus has lost what only the node knows: its collector tells the topology again, its executor what runs there. Lossy.
+
+    Overcommit asks so while samples come of a node without a topology, and when the stream of topologies was made again.
+    """
+
+    node: NodeName
 
 
 class FreshnessChanged(FencedFact, frozen=True, kw_only=True):

@@ -53,6 +53,7 @@ from colo_common.events.node import (
     FreshnessChanged,
     LeaseRenewed,
     MemoryEventsGrew,
+    NodeFactsWanted,
     NodeTopologyReported,
     NodeUsageSampled,
     PressureCrossed,
@@ -243,6 +244,9 @@ def _request_spec(
 EVENTS: Final[tuple[Event, ...]] = (
     _event("tlm.node.{node}.usage", NodeUsageSampled, "collector", None, "one coherent sample, every period"),
     _event("tlm.node.{node}.lease", LeaseRenewed, "overcommit", None, "batch work may go on for the lease time"),
+    _event(
+        "tlm.node.{node}.wanted", NodeFactsWanted, "overcommit", None, "the node is to tell again what it is and runs"
+    ),
     _event("tlm.trace.{service}", SpansFinished, "any", None, "finished spans"),
     _event(
         "evt.node.{node}.topology",

@@ -10,9 +10,9 @@ from typing import Any, Final
 import structlog
 from msgspec import DecodeError, Struct
 
-from colo_common.events.effects import Effect, FactsMissed, StoreLost
+from colo_common.events.effects import Effect, FactsMissed, StoreLost, StreamLost
 from colo_common.model.partition import PartitionsHeld
-from colo_common.ports import Bus, Clock, Delivery, Fenced, PortError, Store
+from colo_common.ports import Bus, Clock, Delivery, Fenced, Missed, PortError, Source, Store
 from colo_common.runtime.batch import outbox_kind, outbox_removal
 from colo_common.runtime.core import Core, Loader, ManyPerformer, Performer, Subscription
 from colo_common.runtime.core_runner import CoreRunner
@@ -94,6 +94,7 @@ class Service:
         ends_with_lease: bool = False,
         puts_back: bool = False,
         asks_for_missed: bool = False,
+        says_again: bool = False,
         trials: Store | None = None,
     ) -> None:
         """`perform` performs the service's own effects one by one; `perform_many`, if given, all of a round at once instead.
@@ -105,6 +106,7 @@ class Service:
         instance holds; `ends_with_lease`: `run` hands its inputs back and raises Fenced as soon as the term is over.
         `puts_back`: the core takes StoreLost, and puts its rows back into a store that lost them.
         `asks_for_missed`: the core takes FactsMissed, and asks for what a stream discarded before it was received.
+        `says_again`: the core takes StreamLost, and says again what a stream kept of it that was made again.
         `trials`: where a service without a store of its own notes which message ends it.
         """
         self.name = name
@@ -120,7 +122,7 @@ class Service:
         self._discoverable = discoverable
         self._drain_s = drain_s
         self._puts_back = puts_back
-        self._asks_for_missed = asks_for_missed
+        self._asks_for_missed, self._says_again = asks_for_missed, says_again
         self._more_problems = more_problems
         rng = random.Random(seed)
         self.boot_id = boot_id or f"{rng.getrandbits(48):012x}"
@@ -293,8 +295,7 @@ class Service:
             self._listeners.append(self._spawn(watch_identity(self._store.identity, self._store_lost, self._identity)))
         for source in sources_of(self.name, self._subscriptions):
             sink = self._intake.sink(source, min(self._clock.real_s(source.may_wait_ms), _WAIT_MOST_S))
-            missed = partial(self._facts_missed, source.stream)
-            self._listeners.append(self._spawn(self._bus.listen(source, sink, missed)))
+            self._listeners.append(self._spawn(self._bus.listen(source, sink, self._missed_of(source))))
         if self._answers or self._discoverable:
             answerers = self._intake.answerers(self._answers, self._answers_for)
             if self._discoverable:
@@ -343,6 +344,16 @@ class Service:
         )
         if self._asks_for_missed:
             await self.inject(FactsMissed(stream=stream))
+
+    def _missed_of(self, source: Source) -> Missed | None:
+        """What is called when the stream of the source has lost something."""
+        if not source.last_per_subject:
+            return partial(self._facts_missed, source.stream)
+        return partial(self._stream_lost, source.stream) if self._says_again else None
+
+    async def _stream_lost(self, stream: str, why: str) -> None:
+        self._log.warning("stream-lost", why=why)
+        await self.inject(StreamLost(stream=stream))
 
     async def _load_events(self) -> None:
         if self._store is not None and self._puts_back:

@@ -9,7 +9,18 @@ from typing import Final, assert_never
 import msgspec
 from msgspec import Struct
 
-from colo_common.events.effects import Conflict, Effect, Publish, Record, Reply, RequestReceived, StoreLost, Wake, Write
+from colo_common.events.effects import (
+    Conflict,
+    Effect,
+    Publish,
+    Record,
+    Reply,
+    RequestReceived,
+    StoreLost,
+    StreamLost,
+    Wake,
+    Write,
+)
 from colo_common.events.policy import ApplyPolicy, GetPolicy, PolicyChanged, PolicyReply, PolicyRevision, RollbackPolicy
 from colo_common.events.requests import Refusal
 from colo_common.model.colocation_policy import ColocationPolicy
@@ -48,7 +59,7 @@ class PolicyLoaded(Struct, frozen=True, kw_only=True):
     row: PolicyRow
 
 
-Event = PolicyLoaded | PolicyChanged | RequestReceived | Conflict | StoreLost | Wake
+Event = PolicyLoaded | PolicyChanged | RequestReceived | Conflict | StoreLost | StreamLost | Wake
 
 
 class PolicyCore:
@@ -77,6 +88,9 @@ class PolicyCore:
                 return [ReadPolicy()]
             case StoreLost():
                 return [self._write(self._version, puts_back=True)] if self._version else []
+            case StreamLost():
+                # The newest that is stored for certain, as for whoever hears an older document.
+                return [self._publish(self._stored, now_ms)] if self._stored.revision else []
             case Wake():
                 return []
             case _:

@@ -54,6 +54,7 @@ def policy_service(
         boot_id=boot_id,
         seed=seed,
         puts_back=True,
+        says_again=True,
     )
 
 

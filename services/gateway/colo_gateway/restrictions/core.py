@@ -10,8 +10,20 @@ from typing import Final, assert_never
 import msgspec
 from msgspec import Struct, structs
 
-from colo_common.events.effects import Conflict, Effect, Publish, Record, Reply, RequestReceived, StoreLost, Wake, Write
+from colo_common.events.effects import (
+    Conflict,
+    Effect,
+    Publish,
+    Record,
+    Reply,
+    RequestReceived,
+    StoreLost,
+    StreamLost,
+    Wake,
+    Write,
+)
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
+from colo_common.events.registry import Stream
 from colo_common.events.requests import Refusal
 from colo_common.events.restriction import (
     LiftRestrictions,
@@ -74,6 +86,7 @@ Event = (
     | RequestReceived
     | Conflict
     | StoreLost
+    | StreamLost
     | Wake
 )
 
@@ -117,6 +130,8 @@ class RestrictionCore:
                 value = msgspec.json.encode(self.row)
                 put_back = Write(kind=ROW_KIND, id=ROW_ID, value=value, expect=self._version, puts_back=True)
                 return [Record(writes=(put_back,))] if self._version else []
+            case StreamLost():
+                return self._published_again(now_ms) if event.stream == Stream.POLICY.value else []
             case Wake():
                 return self._expire(now_ms)
             case _:
@@ -256,6 +271,13 @@ class RestrictionCore:
             return []
         fact = RestrictionsChanged(at_ms=now_ms, revision=newest.revision, restrictions=newest.restrictions)
         return [Publish(fact=fact, id=f"restrictions:{newest.revision}:after:{older.boot_id}:{older.seq}")]
+
+    def _published_again(self, now_ms: int) -> list[Effect]:
+        """The newest table that is stored for certain, for a bus that lost it."""
+        if not self._stored.revision:
+            return []
+        fact = RestrictionsChanged(at_ms=now_ms, revision=self._stored.revision, restrictions=self._stored.restrictions)
+        return [Publish(fact=fact, id=f"restrictions:{fact.revision}")]
 
     def _adopt(self, version: int, row: RestrictionRow) -> None:
         self._version, self.row = version, row

@@ -74,6 +74,7 @@ def restrictions_service(
         boot_id=boot_id,
         seed=seed,
         puts_back=True,
+        says_again=True,
     )
 
 
