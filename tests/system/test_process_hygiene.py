@@ -7,6 +7,7 @@ import pwd
 import stat
 import subprocess
 import sys
+import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -126,6 +127,21 @@ async def test_an_executor_that_is_root_runs_nobody_as_root_whom_no_rule_names_s
     async with adopted(replace(policy, users={}, command_prefix=("env",))) as runtime:
         assert (await end_of(runtime, a_run("id -u", 3))).exit_code == 125
     assert "process_users: must name a user" in output(policy, 3, "stderr")
+
+
+async def test_jobs_of_one_number_are_two_users_on_a_node_also_for_the_next_executor(policy):
+    # Both have the first of these numbers by their names.
+    two = "200000-200001"
+    names = [name for name in (f"job-{number}" for number in range(20)) if zlib.crc32(name.encode()) % 2 == 0][:2]
+    policy = replace(policy, users={"red": two, "blue": two})
+    found = []
+    for name, tenant in zip((*names, names[0]), ("red", "blue", "red"), strict=True):
+        index = len(found)
+        placement = replace(a_run("id -u", index), replica=f"{name}/main/{index}", job=name, tenant=tenant)
+        async with adopted(policy) as runtime:
+            assert (await end_of(runtime, placement)).exit_code == 0
+        found.append(int((attempt_dir(Path(policy.output_dir), f"{name}.main.{index}@1") / "stdout").read_text()))
+    assert found == [200_000, 200_001, 200_000]
 
 
 async def test_a_directory_that_the_user_may_not_enter_ends_it_with_a_word(runtime, policy):

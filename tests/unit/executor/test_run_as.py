@@ -1,11 +1,13 @@
 """As which user the jobs of a tenant run, and what an operator may not write."""
 
+import os
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from colo_common.model.invalid import InvalidInput
+from colo_executor.process.job_users import job_users
 from colo_executor.process.run_as import EVERY_OTHER, NOBODYS, UserIds, account_of, check_users, prefix_of
 from colo_executor.process.run_prefix import run_prefix
 from colo_executor.process.settings import ProcessPolicy
@@ -34,6 +36,31 @@ def test_jobs_of_a_range_are_different_users_and_the_same_again() -> None:
     assert found == [account_of(RULE, "red", f"job-{number}", KNOWN.__getitem__) for number in range(50)]
     assert all(each is not None and 200_000 <= each.uid <= 200_999 and each.gid == each.uid for each in found)
     assert len(set(found)) > 40
+
+
+def test_two_jobs_of_a_node_share_a_number_only_where_the_range_has_no_other() -> None:
+    taken: dict[int, str] = {}
+    rule = {"red": "200000-200009", "blue": "200000-200009"}
+    for number in range(10):
+        found = account_of(rule, ("red", "blue")[number % 2], f"job-{number}", KNOWN.__getitem__, taken=lambda: taken)
+        assert found is not None
+        assert found.uid not in taken
+        taken[found.uid] = f"job-{number}"
+    for uid, job in taken.items():
+        assert account_of(rule, "red", job, KNOWN.__getitem__, taken=lambda: taken) == UserIds(uid, uid)
+    more = account_of(rule, "red", "job-10", KNOWN.__getitem__, taken=lambda: taken)
+    assert more is not None
+    assert more.uid in taken
+
+
+def test_whose_a_number_is_the_outputs_of_the_attempts_say(tmp_path: Path) -> None:
+    for token in ("job.main.0@1", "other.main.0@1", "no-attempt"):
+        directory = tmp_path / "attempts" / token
+        directory.mkdir(parents=True)
+        (directory / "stdout").touch()
+    (tmp_path / "attempts" / "other.main.0@1" / "stdout").unlink()
+    assert job_users(tmp_path) == {os.geteuid(): "job"}
+    assert job_users(tmp_path / "nowhere") == {}
 
 
 @pytest.mark.parametrize("tenant", ["red", "default", ""])

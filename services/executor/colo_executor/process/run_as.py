@@ -45,12 +45,20 @@ def check_users(users: Mapping[str, str], lookup: Lookup) -> None:
 
 
 def account_of(
-    users: Mapping[str, str], tenant: str, job: str, lookup: Lookup, *, has_prefix: bool = False, is_root: bool = True
+    users: Mapping[str, str],
+    tenant: str,
+    job: str,
+    lookup: Lookup,
+    *,
+    has_prefix: bool = False,
+    is_root: bool = True,
+    taken: Callable[[], Mapping[int, str]] = dict,
 ) -> UserIds | None:
     """The account of a replica; None where it is the prefix's to say, or the executor's own because that is not root.
 
-    Of a range the jobs of a tenant get one number each, the same on every node; many jobs may share one. Raises InvalidInput where
-    the rule says nothing about the tenant and no prefix stands in for it.
+    Of a range each job gets a number, the same on every node, or the next one that no other job has there: `taken` says whose each
+    is. A job keeps the one that it has. Only in a range that is all taken jobs share a number. Raises InvalidInput where the rule
+    says nothing about the tenant and no prefix stands in for it.
     """
     tenant = tenant or "default"
     rule = users if users or has_prefix or not is_root else {EVERY_OTHER: NOBODYS}
@@ -64,8 +72,19 @@ def account_of(
     first, last = _numbers(tenant, user, lookup)
     if last == first.uid:
         return first
-    chosen = first.uid + zlib.crc32(job.encode()) % (last - first.uid + 1)
+    chosen = _chosen(range(first.uid, last + 1), job, taken())
     return UserIds(chosen, chosen)
+
+
+def _chosen(numbers: range, job: str, taken: Mapping[int, str]) -> int:
+    if (
+        own := next((number for number in sorted(taken) if number in numbers and taken[number] == job), None)
+    ) is not None:
+        return own
+    begin = zlib.crc32(job.encode()) % len(numbers)
+    # More than are taken are never looked at.
+    turns = (numbers[(begin + step) % len(numbers)] for step in range(min(len(numbers), len(taken) + 1)))
+    return next((number for number in turns if number not in taken), numbers[begin])
 
 
 def prefix_of(account: UserIds) -> tuple[str, ...]:

@@ -2,8 +2,10 @@
 
 import os
 import shutil
+from pathlib import Path
 
 from colo_common.model.placement import Placement
+from colo_executor.process.job_users import job_users
 from colo_executor.process.machine import account_of_name
 from colo_executor.process.run_as import NO_NEW_PRIVS, UserIds, account_of, prefix_of
 from colo_executor.process.settings import ProcessPolicy
@@ -27,6 +29,7 @@ def run_prefix(
         account_of_name,
         has_prefix=has_prefix,
         is_root=os.geteuid() == 0,
+        taken=lambda: job_users(Path(policy.output_dir or policy.state_dir)),
     )
     if account is not None:
         return account, (*namespaces, *_found(prefix_of(account), policy.path))
