@@ -14,6 +14,8 @@ __all__ = ["HOME", "ROOT", "environment", "project_entries"]
 ROOT: Final = Path(__file__).parents[3]
 HOME: Final = "/colo"
 _FOLDERS: Final = ("apps", "examples", "libs", "services", "tests")
+_LEFT_OUT: Final = frozenset({"parity", "props", "repo", "scripts", "sim"})
+"""Folders of tests that run in no machine."""
 _FILES: Final = ("pyproject.toml", "README.md")
 _SCRIPTS: Final = {"python": "", "pytest": "-m pytest", "colo": "-m colo_cli"}
 
@@ -23,8 +25,10 @@ def project_entries() -> tuple[Entry, ...]:
     entries = [file(f"{HOME}/{name}", ROOT / name) for name in _FILES]
     for folder in _FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
-                entries.append(file(f"{HOME}/{path.relative_to(ROOT).as_posix()}", path))
+            inner = path.relative_to(ROOT)
+            is_left_out = folder == "tests" and inner.parts[1] in _LEFT_OUT
+            if path.is_file() and "__pycache__" not in path.parts and not is_left_out:
+                entries.append(file(f"{HOME}/{inner.as_posix()}", path))
     for name, way_in in _SCRIPTS.items():
         text = f'#!/bin/sh\nexec {PYTHON}/bin/python3 {way_in} "$@"\n'
         entries.append(file(f"/opt/bin/{name}", text.encode(), program=True))
