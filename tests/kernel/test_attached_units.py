@@ -175,10 +175,20 @@ async def test_a_property_that_somebody_sets_meanwhile_is_set_again_and_named(
     assert drift.failed == ()
     found = {knob.path.rpartition("/")[2]: (knob.before, knob.value) for knob in drift.knobs}
     assert found == {"cpu.weight": ("5", "79"), "memory.low": ("0", str(64 * MIB))}
+    assert {(Path(one.path).name, one.writer) for one in drift.writers} == {
+        ("cpu.weight", "systemd"),
+        ("memory.low", "systemd"),
+    }
     assert shown(*FILES) == FILES
     assert {name: property_of(name) for name in PROPERTIES} == PROPERTIES
     systemd_writes_everything("TasksMax=50")
     assert await runtime.reconcile() is None
+    (CGROUP_ROOT / GROUP / "cpu.weight").write_text("6")
+    by_hand = await runtime.reconcile()
+    assert by_hand is not None
+    assert [(one.writer, one.evidence) for one in by_hand.writers] == [
+        ("unknown", f"CPUWeight of {UNIT} is 79: systemd did not write what was found")
+    ]
     # What is better than what was promised is not taken for a change: a weight that somebody raised stays.
     reported("systemctl", "set-property", "--runtime", UNIT, "CPUWeight=500")
     assert await runtime.reconcile() is None

@@ -14,6 +14,7 @@ from colo_common.events.enforcement import (
     DriftCorrected,
     EnforcementChanged,
     KnobValue,
+    LikelyWriter,
     NodeRecovered,
     OwnCpusOpened,
     ReplicaEnded,
@@ -167,7 +168,13 @@ def test_a_machine_that_cannot_be_adopted_ends_the_start_with_the_setting_that_i
 def test_what_somebody_else_changed_is_put_back_at_every_look_and_told() -> None:
     async def story() -> None:
         node = Node(ExecutorSettings(period_ms=100, reconcile_ms=2_000))
-        drifts = [Drift(knobs=(KnobValue(path="colo/cpu.idle", value="1", before="0"),)), None, Drift(failed=("busy",))]
+        knobs = tuple(
+            KnobValue(path=path, value="1", before="0") for path in ("colo/cpu.idle", "shop.service/cpu.weight")
+        )
+        systemd = LikelyWriter(
+            path=knobs[1].path, writer="systemd", evidence="CPUWeight of shop.service is 0, as was found"
+        )
+        drifts = [Drift(knobs=knobs, writers=(systemd,)), None, Drift(failed=("busy",))]
         looks: list[float] = []
 
         async def reconcile(*, observes: bool, paused: Collection[Attempt]) -> Drift | None:
@@ -178,8 +185,16 @@ def test_what_somebody_else_changed_is_put_back_at_every_look_and_told() -> None
         node.runtime.reconcile = reconcile
         await node.start()
         await asyncio.sleep(11)
-        assert [fact.count for fact in node.reported(DriftCorrected)] == [1, 1]
+        assert [fact.count for fact in node.reported(DriftCorrected)] == [2, 1]
         assert [fact.failed for fact in node.reported(DriftCorrected)] == [(), ("busy",)]
+        assert [fact.writers for fact in node.reported(DriftCorrected)] == [(systemd,), ()]
+        counted = {
+            (sample.labels["outcome"], sample.labels["by"]): sample.value
+            for family in node.metrics.registry.collect()
+            for sample in family.samples
+            if sample.name == "colo_executor_drifts_total"
+        }
+        assert counted == {("corrected", "unknown"): 1, ("corrected", "systemd"): 1, ("failed", "unknown"): 1}
         assert [later - earlier for earlier, later in pairwise(looks)] == [2_000] * (len(looks) - 1)
         await node.leave()
         delivered = len(looks)

@@ -31,7 +31,8 @@ class DriftReporter:
         yielded_before, self._yielded = self._yielded, drift.yielded
         if drift.yielded in ((), yielded_before):
             return self._report(drift, now_ms)
-        yielded = self._published(Drift(knobs=drift.yielded, observed=True), now_ms, "yielded:")
+        left = Drift(knobs=drift.yielded, observed=True, writers=drift.writers)
+        yielded = self._published(left, now_ms, "yielded:")
         return [*self._report(drift, now_ms), yielded]
 
     def _report(self, drift: Drift, now_ms: int) -> list[Publish]:
@@ -53,6 +54,7 @@ class DriftReporter:
 
     def _published(self, drift: Drift, now_ms: int, what: str = "") -> Publish:
         knobs = drift.knobs[:_NAMED_MOST]
+        named = {knob.path for knob in knobs}
         fact = DriftCorrected(
             at_ms=now_ms,
             node=self._node,
@@ -60,5 +62,6 @@ class DriftReporter:
             knobs=knobs,
             failed=tuple(sentence[:_SENTENCE_MOST] for sentence in drift.failed[: _NAMED_MOST - len(knobs)]),
             observed=drift.observed,
+            writers=tuple(writer for writer in drift.writers if writer.path in named),
         )
         return Publish(fact=fact, id=f"executor:drift:{what}{self._node}:{now_ms}")

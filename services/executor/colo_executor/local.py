@@ -4,7 +4,14 @@ from typing import Literal
 
 from msgspec import Struct
 
-from colo_common.events.enforcement import KnobValue, PlacementRefused, ReplicaEnded, ZoneCeiling, ZoneTerms
+from colo_common.events.enforcement import (
+    KnobValue,
+    LikelyWriter,
+    PlacementRefused,
+    ReplicaEnded,
+    ZoneCeiling,
+    ZoneTerms,
+)
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.restriction import Restriction
@@ -373,13 +380,14 @@ class Drift(Struct, frozen=True, kw_only=True):
     """Kernel files that another program changed. `knobs` are the corrected files; their `before` is the changed value.
 
     `failed` has one sentence for each file that could not be put back. `observed`: all are left as they are. `yielded` are left as
-    they are, because an operator has paused the work.
+    they are, because an operator has paused the work. `writers` are those who changed some of the files, as far as that is known.
     """
 
     knobs: tuple[KnobValue, ...] = ()
     failed: tuple[str, ...] = ()
     observed: bool = False
     yielded: tuple[KnobValue, ...] = ()
+    writers: tuple[LikelyWriter, ...] = ()
 
 
 class AdoptedReplica(Struct, frozen=True, kw_only=True):

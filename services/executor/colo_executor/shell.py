@@ -154,7 +154,7 @@ class ExecutorShell:
             "colo_executor_reflex_seconds", "from the beginning of a fast reading to the ceiling written"
         )
         self._drifts = metrics.counter(
-            "colo_executor_drifts_total", "kernel values that somebody else changed", ("outcome",)
+            "colo_executor_drifts_total", "kernel values that somebody else changed", ("outcome", "by")
         )
         self._suspensions = metrics.counter(
             "colo_executor_suspensions_total", "replicas that were suspended or resumed", ("outcome",)
@@ -448,13 +448,19 @@ class ExecutorShell:
         if drift is None or (drift == seen_before and (drift.observed or not (drift.knobs or drift.failed))):
             return
         outcome = "yielded" if is_held else "observed" if drift.observed else "corrected"
-        self._drifts.labels(outcome).inc(len(drift.knobs))
+        by = {writer.path: writer.writer for writer in drift.writers}
+        for knob in drift.knobs:
+            self._drifts.labels(outcome, by.get(knob.path, "unknown")).inc()
         if seen_before is None or drift.yielded != seen_before.yielded:
-            self._drifts.labels("yielded").inc(len(drift.yielded))
-        self._drifts.labels("failed").inc(len(drift.failed))
+            for knob in drift.yielded:
+                self._drifts.labels("yielded", by.get(knob.path, "unknown")).inc()
+        self._drifts.labels("failed", "unknown").inc(len(drift.failed))
         paths, yielded = ([knob.path for knob in knobs[:_NAMED_MOST]] for knobs in (drift.knobs, drift.yielded))
         failed = drift.failed[:_NAMED_MOST]
-        self._log.warning("drift", corrected=len(drift.knobs), paths=paths, failed=failed, yielded=yielded)
+        by_whom = [writer.evidence for writer in drift.writers[:_NAMED_MOST]]
+        self._log.warning(
+            "drift", corrected=len(drift.knobs), paths=paths, failed=failed, yielded=yielded, writers=by_whom
+        )
 
     async def run_teller(self, inject: Inject) -> None:
         """Hand the events of the reflex and the runtime to the service until cancelled."""

@@ -11,6 +11,7 @@ from colo_common.events.enforcement import (
     DriftCorrected,
     EnforcementChanged,
     KnobValue,
+    LikelyWriter,
     NodeRecovered,
     OwnCpusOpened,
     PlacementRefused,
@@ -214,6 +215,22 @@ def _moves(*moves: tuple[str, str, str]) -> ReplicasChanged:
         (
             DriftCorrected(node="n1", count=1, knobs=(KnobValue(path="b/cpu.max", value="1", before="2"),)),
             "n1: another program changed 1 kernel file: b/cpu.max was 2, is 1 again",
+        ),
+        (
+            DriftCorrected(
+                node="n1",
+                count=1,
+                knobs=(KnobValue(path="w.service/cpu.weight", value="79", before="5"),),
+                writers=(
+                    LikelyWriter(
+                        path="w.service/cpu.weight",
+                        writer="systemd",
+                        evidence="CPUWeight of w.service is 5, as was found",
+                    ),
+                ),
+            ),
+            "n1: systemd changed 1 kernel file: w.service/cpu.weight was 5, is 79 again"
+            " (CPUWeight of w.service is 5, as was found)",
         ),
         (NodeRecovered(node="n1", running=(("j/main/0", 1),)), "n1: its executor started, 1 replica still runs"),
         (

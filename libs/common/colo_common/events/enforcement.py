@@ -15,6 +15,7 @@ __all__ = [
     "DriftCorrected",
     "EnforcementChanged",
     "KnobValue",
+    "LikelyWriter",
     "NodeRecovered",
     "OwnCpusOpened",
     "PlacementRefused",
@@ -158,13 +159,22 @@ class EnforcementChanged(Fact, frozen=True, kw_only=True):
     zone_terms: tuple[ZoneTerms, ...] = ()
 
 
+class LikelyWriter(Struct, frozen=True, kw_only=True):
+    """Who changed the file `path`, by what speaks for it; `unknown`: what speaks against somebody whose file it is."""
+
+    path: str
+    writer: Literal["systemd", "kubelet", "unknown"]
+    evidence: str
+
+
 class DriftCorrected(Fact, frozen=True, kw_only=True):
     """Another program changed kernel files that the executor keeps, and the executor restored them.
 
     `knobs` are the restored files; their `before` is the changed value. `failed` has a sentence for each file that could not be
     restored. `observed`: nothing was written, because an operator holds the node, or the rule or the whole node only observes; then
     `value` is what would be written, and a control group that would be made is in `knobs`, too.
-    `count` is the number of changed files; `knobs` and `failed` together name at most 100 of them.
+    `count` is the number of changed files; `knobs` and `failed` together name at most 100 of them. `writers` are those who changed
+    some of them, as far as that is known: the kernel keeps no author of a value.
     """
 
     node: NodeName
@@ -172,6 +182,7 @@ class DriftCorrected(Fact, frozen=True, kw_only=True):
     knobs: tuple[KnobValue, ...] = ()
     failed: tuple[str, ...] = ()
     observed: bool = False
+    writers: tuple[LikelyWriter, ...] = ()
 
 
 class NodeRecovered(Fact, frozen=True, kw_only=True):

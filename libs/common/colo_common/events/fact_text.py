@@ -270,7 +270,21 @@ def _drift(fact: DriftCorrected) -> str:
     what = several([f"{knob.path} was {knob.before}, is {knob.value} again" for knob in fact.knobs])
     failed = f"; not restored: {several(fact.failed)}" if fact.failed else ""
     files = f"{fact.count} kernel file{'' if fact.count == 1 else 's'}"
-    return f"{fact.node}: another program changed {files}: {what}{failed}"
+    return f"{fact.node}: {_writers(fact)} changed {files}: {what}{failed}{_evidence(fact)}"
+
+
+def _writers(fact: DriftCorrected) -> str:
+    """Who changed the files: by name where something speaks for the writer of each."""
+    known = {writer.path: writer.writer for writer in fact.writers}
+    names = {known.get(knob.path, "unknown") for knob in fact.knobs}
+    if not names or "unknown" in names or len(fact.knobs) + len(fact.failed) < fact.count or fact.failed:
+        return "another program"
+    return " and ".join(sorted(names))
+
+
+def _evidence(fact: DriftCorrected) -> str:
+    found = dict.fromkeys(writer.evidence for writer in fact.writers)
+    return f" ({several(list(found))})" if found else ""
 
 
 def _withheld(fact: DriftCorrected) -> str:

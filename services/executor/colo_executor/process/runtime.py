@@ -17,6 +17,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement, replica_token
 from colo_executor.cgroup import CgroupError
 from colo_executor.desired import BATCH
+from colo_executor.drift_writers import kubelet_writers
 from colo_executor.journal import JournalFile
 from colo_executor.journal_lines import (
     Booted,
@@ -524,8 +525,9 @@ class ProcessRuntime:
         knobs = tuple(knob for drift in found for knob in drift.knobs)
         failed = tuple(sentence for drift in found for sentence in drift.failed)
         yielded = tuple(knob for drift in found for knob in drift.yielded)
+        writers = (*(writer for drift in found for writer in drift.writers), *kubelet_writers((*knobs, *yielded)))
         return (
-            Drift(knobs=knobs, failed=failed, observed=observes, yielded=yielded)
+            Drift(knobs=knobs, failed=failed, observed=observes, yielded=yielded, writers=writers)
             if knobs or failed or yielded
             else None
         )

@@ -115,6 +115,11 @@ class SystemdUnits:
         owned = self._systemctl(["show", "--property=ControlGroup", "--value", "--", name]).strip()
         return name if owned == f"/{group}" else ""
 
+    def has(self, group: str, name: str) -> str | None:
+        """What the property of the unit that owns the group is, "" where it is not set; None for no unit. Raises CgroupError."""
+        unit = self.unit_of(group)
+        return self._shown(unit, name) if unit else None
+
     def group_of(self, unit: str) -> str:
         """The path of the group that the unit has now, without a first "/"; "" for a unit without one. Raises CgroupError."""
         shown = self._systemctl(["show", "--property=ControlGroup", "--value", "--", unit])

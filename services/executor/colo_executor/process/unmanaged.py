@@ -1,13 +1,15 @@
 """Keeps the values that the operator wants in groups that colo did not make; the journal has what they held before."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from msgspec.structs import replace
 
-from colo_common.events.enforcement import KnobValue
+from colo_common.events.enforcement import KnobValue, LikelyWriter
 from colo_common.model.invalid import InvalidInput
 from colo_executor.cgroup import CgroupError, CgroupTree
+from colo_executor.drift_writers import asked_unit, writer_by_property
 from colo_executor.group_pattern import is_pattern
 from colo_executor.knob_table import Knob
 from colo_executor.knobs import holds, value_of
@@ -41,6 +43,8 @@ _READ: Final = (
 _MATCHES_MOST: Final = 256
 """So many groups one pattern may keep; a kubelet runs about as many pods."""
 _SEEN_MOST: Final = 65_536
+_ASKED_MOST: Final = 20
+"""Of so many changed files a look asks systemd who wrote them; each takes some ten milliseconds."""
 
 
 class UnmanagedTier:
@@ -119,6 +123,7 @@ class UnmanagedTier:
         `only`: in this group and, for the memory that it protects, in those above it. The groups `yields` are left as they are.
         """
         knobs: list[KnobValue] = []
+        changed: list[KnobValue] = []
         written: list[tuple[str, int, dict[Knob, int | str]]] = []
         there, failed = self._there(_MATCHES_MOST)
         failed = [] if only else failed
@@ -136,7 +141,9 @@ class UnmanagedTier:
                 writes, values, lacking = self._writes(tree, group, each, observes=observes)
                 failed += lacking
                 for write in writes:
+                    is_again = self._old_value(tree.path_of(write.knob, group)) is not None
                     knobs.append(tree.observed(write) if observes else tree.write(write))
+                    changed += knobs[-1:] if is_again else ()
                 values |= {write.knob: write.value for write in writes}
                 if values and not observes:
                     written.append((each.group, tree.version, values))
@@ -146,8 +153,27 @@ class UnmanagedTier:
                 failed.append(f"{each.group}: the kernel has no such file here ({error.filename})")
             except (CgroupError, InvalidInput, OSError, ValueError) as error:
                 failed.append(f"{each.group}: {error}")
+        # Before the properties are set, which then say nothing of who wrote.
+        writers = () if only else self.writers(changed)
         failed += [] if observes else self._keep_properties(written, only)
-        return Drift(knobs=tuple(knobs), failed=tuple(failed), observed=observes)
+        return Drift(knobs=tuple(knobs), failed=tuple(failed), observed=observes, writers=writers)
+
+    def writers(self, changed: Iterable[KnobValue]) -> tuple[LikelyWriter, ...]:
+        """Who wrote to these files of groups of others after colo did, where a property of the group's unit tells."""
+        found: list[LikelyWriter] = []
+        for change in islice(changed, _ASKED_MOST if self._units is not None else 0):
+            asked = asked_unit(change.path)
+            if asked is None or self._units is None:
+                continue
+            group, knob = asked
+            try:
+                has = self._units.has(group, property_of(knob, 2))
+            except CgroupError:
+                # A systemd that does not answer is not waited for once a file.
+                break
+            writer = None if has is None else writer_by_property(knob, change, group.rpartition("/")[2], has)
+            found += [] if writer is None else [writer]
+        return tuple(found)
 
     def _there(self, most: int) -> tuple[list[UnmanagedGroup], list[str]]:
         """What is kept in which of the groups that there are, and a sentence for each entry of which that cannot be told."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from colo_common.events.enforcement import KnobValue
 from colo_common.model.cpuset import CpuSet
@@ -57,8 +58,11 @@ class UnmanagedCpus:
 
         The groups `yields` are left as they are.
         """
-        own = self._own()
-        found = [self.follow(observes=observes, yields=yields), self.give_back_unkept(observes=observes)]
+        own, written = self._own(), self._written.copy()
+        first = self.follow(observes=observes, yields=yields)
+        # Another set than the last one is colo's own change, and not somebody else's.
+        changed = (knob for knob in first.knobs if written.get(knob.path) == CpuSet.parse(knob.value))
+        found = [replace(first, writers=self._unmanaged.writers(changed)), self.give_back_unkept(observes=observes)]
         if self._own() != own:
             # Online work came meanwhile, and what was just cleared for it may have been given back.
             found.append(self.follow(observes=observes, yields=yields))
