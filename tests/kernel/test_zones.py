@@ -84,6 +84,9 @@ class Felt(ProcessRuntime):
     """
 
     contended: int | None = None
+    decided_by: FastReading | None = None
+    """The last reading in which the group waits: what the reflex took CPUs for."""
+
     waited_us = 0
     at_ms = 0
     last: OnlineStalls | None = None
@@ -94,13 +97,21 @@ class Felt(ProcessRuntime):
         if reading is None or stalls is None:
             return reading
         if stalls.at_ms == self.at_ms:
-            return replace(reading, stalls=self.last)
-        if self.contended is not None and self.contended in shown("batch"):
+            return self._noted(replace(reading, stalls=self.last))
+        if self._is_contended():
             self.waited_us += (stalls.at_ms - self.at_ms) * 500
         self.at_ms = stalls.at_ms
         total_us = tuple((name, self.waited_us if name == WEB else 0) for name, _ in stalls.total_us)
         self.last = replace(stalls, total_us=total_us, throttled_us=())
-        return replace(reading, stalls=self.last)
+        return self._noted(replace(reading, stalls=self.last))
+
+    def _is_contended(self) -> bool:
+        return self.contended is not None and self.contended in shown("batch")
+
+    def _noted(self, reading: FastReading) -> FastReading:
+        if self._is_contended():
+            self.decided_by = reading
+        return reading
 
 
 async def reflex_of(runtime: ProcessRuntime, policy: ReflexPolicy = POLICY) -> ExecutorShell:
@@ -141,7 +152,10 @@ async def test_who_waits_in_one_zone_takes_cpus_of_that_zone_alone_and_they_are_
             runtime.contended = contended
             held = await eventually(narrowed, "zone 0 to give up CPUs, which helps", limit_s=120)
             kept = shown("batch") & zones[0]
-            # Half of what it uses there, which a slow machine takes for more than it is.
+            assert runtime.decided_by is not None
+            # Half of what it uses there in whole CPUs, one at least; a slow machine takes what it uses for more than it is.
+            used_mcpu = next(zone.batch_used_mcpu for zone in runtime.decided_by.zones if zone.zone == 0)
+            assert len(kept) == max(1, used_mcpu // 2_000)
             ceiling = ZoneCeiling(zone=0, ceiling_mcpu=len(kept) * 1_000, capacity_mcpu=len(zones[0]) * 1_000)
             assert held == (ceiling,)
             assert kept
