@@ -35,7 +35,12 @@ def check_disk_limits(limits: Mapping[str, str]) -> None:
 
 
 def disk_limit(placement: Placement, limits: Mapping[str, str]) -> DiskLimit | None:
-    """The limit of a replica, None without one. `limits` are the operator's by tenant, "*" of every other; they were checked."""
+    """The limit of a replica, None without one. `limits` are the operator's by tenant, "*" of every other; they were checked.
+
+    What is known by its control group alone, because a journal was lost, has none: its job and tenant may have permitted more.
+    """
+    if not placement.run.command:
+        return None
     found = []
     asked = placement.run.limits
     if asked is not None and asked.disk_bytes:

@@ -76,8 +76,12 @@ def test_what_is_too_deep_is_told_and_no_file_stays_open(tmp_path: Path) -> None
 def test_the_smallest_limit_counts(
     job: int, tenant: str, limits: dict[str, str], found: tuple[int, str] | None
 ) -> None:
-    run = RunSpec(limits=ResourceLimits(disk_bytes=job * MIB))
+    run = RunSpec(command=("true",), limits=ResourceLimits(disk_bytes=job * MIB))
     assert disk_limit(replace(a_placement(), run=run, tenant=tenant), limits) == found
+
+
+def test_what_is_known_by_its_group_alone_is_not_ended_by_a_limit_of_others() -> None:
+    assert disk_limit(replace(a_placement(), run=RunSpec()), {"default": "1Mi", "*": "1Mi"}) is None
 
 
 @pytest.mark.parametrize("amount", ["much", "1Ki", "2Pi", ""])
@@ -87,7 +91,8 @@ def test_an_amount_that_cannot_be_one_is_refused(amount: str) -> None:
 
 
 def test_a_disk_that_cannot_be_looked_at_keeps_nobody_else_from_being_told(tmp_path: Path) -> None:
-    absent, file, fills = (a_placement(f"job/main/{index}") for index in range(3))
+    run = RunSpec(command=("true",))
+    absent, file, fills = (replace(a_placement(f"job/main/{index}"), run=run) for index in range(3))
     make_attempt_dir(tmp_path, "job.main.1@1")
     os.rename(tmp_path / "attempts/job.main.1@1", tmp_path / "aside")
     (tmp_path / "attempts/job.main.1@1").touch()
