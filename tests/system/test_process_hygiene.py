@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import resource
 import stat
 import subprocess
 import sys
@@ -30,7 +31,9 @@ from colo_executor.local import (
     SignalReplica,
     StopIntent,
 )
+from colo_executor.process.hygiene import Hygiene, settle
 from colo_executor.process.launch import attempt_dir
+from colo_executor.process.machine import online_cpus
 from colo_executor.process.namespaces import Namespaces, namespaces_prefix
 from colo_executor.process.run_as import NOBODYS
 from colo_executor.process.runtime import ProcessRuntime
@@ -93,6 +96,34 @@ async def test_what_a_replica_inherits_is_the_nodes_rule_and_not_the_executors(r
     online = replace(a_run(SHOWS, 1), qos=QosClass.LS, band=PriorityBand.PROD)
     assert (await end_of(runtime, online)).exit_code == 0
     assert output(policy, 1).splitlines()[0] == "0"
+
+
+@pytest.mark.parametrize("is_online", [False, True])
+def test_how_the_executor_itself_is_scheduled_no_replica_inherits(is_online):
+    command = ["taskset", "-c", "0", "chrt", "-f", "1", "nice", "-n", "-7", "sleep", "600"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        try:
+            name = Path(f"/proc/{process.pid}/comm")
+            eventually_blocking(lambda: name.read_text() == "sleep\n", "the program behind all of these")
+            assert os.sched_getscheduler(process.pid) == os.SCHED_FIFO
+            settle(Hygiene(), "/proc", process.pid, is_online=is_online)
+            assert os.sched_getscheduler(process.pid) == os.SCHED_OTHER
+            assert os.sched_getaffinity(process.pid) == set(online_cpus("/sys"))
+            assert os.getpriority(os.PRIO_PROCESS, process.pid) == 0
+            assert is_online or resource.prlimit(process.pid, resource.RLIMIT_RTPRIO) == (0, 0)
+        finally:
+            process.kill()
+
+
+async def test_a_replica_runs_on_its_cpu_set_also_where_the_executor_is_pinned(policy):
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        async with adopted(policy) as runtime:
+            assert (await end_of(runtime, a_run("grep Cpus_allowed_list /proc/self/status"))).exit_code == 0
+    finally:
+        os.sched_setaffinity(0, before)
+    assert output(policy).split()[-1] == online_cpus("/sys").format()
 
 
 async def test_a_tenants_user_has_a_home_of_his_own_and_reads_his_own_output(runtime, policy, tmp_path):

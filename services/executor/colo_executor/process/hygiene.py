@@ -3,6 +3,7 @@
 import contextlib
 import os
 import resource
+from typing import Final
 
 from msgspec import Struct
 
@@ -10,6 +11,10 @@ from colo_executor.process.core_cookies import CoreScheduling
 from colo_executor.process.namespaces import Namespaces
 
 __all__ = ["Hygiene", "settle"]
+
+
+_EVERY_CPU: Final = range(8_192)
+"""More numbers than a machine has CPUs; those that it has not are left out."""
 
 
 class Hygiene(Struct, frozen=True, kw_only=True):
@@ -35,13 +40,24 @@ def settle(hygiene: Hygiene, proc_root: str, pid: int, *, is_online: bool) -> No
     """Set what the processes of a replica inherit, on the process that waits at its gate. Raises OSError.
 
     Limits are only ever lowered. A score below its own needs a right that the executor may lack; the process keeps it then.
+
+    How the executor itself is scheduled is not inherited. One that is pinned to CPUs (CPUAffinity= of systemd) would keep its
+    replicas on these within every CPU set; a realtime one would let batch work go before everything, or the kernel take none of it.
     """
+    os.sched_setaffinity(pid, _EVERY_CPU)
+    with contextlib.suppress(PermissionError):
+        if os.sched_getscheduler(pid) != os.SCHED_OTHER:
+            os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
+        os.setpriority(os.PRIO_PROCESS, pid, 0)
     score = hygiene.online_oom_score_adj if is_online else hygiene.batch_oom_score_adj
     with contextlib.suppress(PermissionError), open(os.path.join(proc_root, str(pid), "oom_score_adj"), "w") as file:
         file.write(str(score))
+    # Realtime work is stopped by no weight and no quota.
+    of_batch = () if is_online else ((resource.RLIMIT_RTPRIO, 0), (resource.RLIMIT_NICE, 0))
     for kind, most in (
         (resource.RLIMIT_NOFILE, hygiene.open_files_most),
         (resource.RLIMIT_CORE, hygiene.core_bytes_most),
+        *of_batch,
     ):
         _, hard = resource.prlimit(pid, kind)
         limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
