@@ -7,7 +7,7 @@ from typing import assert_never
 
 import msgspec
 
-from colo_common.events.effects import Conflict, Effect, Publish, Record, StoreLost, Wake, Write
+from colo_common.events.effects import BusReachable, Conflict, Effect, Publish, Record, StoreLost, Wake, Write
 from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.eviction import (
     EvictionFinished,
@@ -62,6 +62,8 @@ _RANKING_MAX = 20
 # About 2 ms.
 _CHECKED_AT_ONCE = 20_000
 _PIECE = 1_000
+# What waited on the bus while it was away is heard in this time.
+_RECEIVED_MS = 5_000
 # The scheduler may have answered from a view that does not contain younger holds yet.
 _YOUNG_MS = 60_000
 
@@ -91,6 +93,7 @@ Event = (
     | BudgetRecorded
     | Conflict
     | StoreLost
+    | BusReachable
     | Wake
 )
 
@@ -133,6 +136,8 @@ class EvictorCore:
         self._fences = ReceivedFences()
         self.restrictions = Restrictions()
         self._drain_at_ms: int | None = None
+        # Since when nothing that happens on a node can be heard; None: it can.
+        self._deaf_since_ms: int | None = None
         self._now_ms = 0
         self._audit = Audit(self._pieces, _CHECKED_AT_ONCE)
 
@@ -196,6 +201,8 @@ class EvictorCore:
                 return self._budget_known(event, now_ms)
             case Conflict():
                 return self._refused(event)
+            case BusReachable():
+                return self._hears(event.is_reachable, now_ms)
             case Wake():
                 is_retry = self._drain_at_ms is not None and self._drain_at_ms <= now_ms
                 drained = self._drain_all(now_ms) if self.restrictions.expire(now_ms) or is_retry else []
@@ -204,11 +211,14 @@ class EvictorCore:
                 assert_never(event)
 
     def deadline_ms(self) -> int | None:
-        """When the first victim is overdue, a lost node is to be forgotten, a drain goes on, or a restriction is over."""
+        """When the first victim is overdue, a lost node is to be forgotten, a drain goes on, or a restriction is over.
+
+        While the bus is away no victim is overdue.
+        """
         due = [
             victim.due_ms
             for name, node in self.nodes.items()
-            if node.terminating and self._owns(name)
+            if node.terminating and self._deaf_since_ms is None and self._owns(name)
             for victim in node.terminating.values()
         ]
         if self._lost_since and self._forget_ms:
@@ -493,9 +503,26 @@ class EvictorCore:
         )
         return [self._record(name, node), Publish(fact=finished, id=f"evictor:finished:{victim.eviction}")]
 
+    def _hears(self, is_reachable: bool, now_ms: int) -> list[Effect]:
+        """Take that messages flow, or do not. Meanwhile nobody can say that a victim has ended.
+
+        So the time until it counts as lost stands still, and what is left of it begins when the bus is back.
+        """
+        since_ms, self._deaf_since_ms = self._deaf_since_ms, None
+        if not is_reachable:
+            self._deaf_since_ms = now_ms if since_ms is None else since_ms
+        elif since_ms is not None:
+            for node in self.nodes.values():
+                for key, victim in node.terminating.items():
+                    due_ms = max(victim.due_ms + now_ms - since_ms, now_ms + _RECEIVED_MS)
+                    node.terminating[key] = msgspec.structs.replace(victim, due_ms=due_ms)
+        return []
+
     def _overdue(self, now_ms: int) -> list[Effect]:
         """Finish the overdue victims as lost: they are no longer credited, and the node may lose another replica."""
         effects: list[Effect] = []
+        if self._deaf_since_ms is not None:
+            return effects
         for name in sorted(self.nodes):
             node = self.nodes[name]
             if not node.terminating or not self._owns(name):

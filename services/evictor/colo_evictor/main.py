@@ -2,6 +2,7 @@
 
 import sys
 
+from colo_common.runtime.bus_watch import tell_bus
 from colo_common.runtime.holds import list_holds
 from colo_common.runtime.process import ServiceProcess, run
 from colo_evictor.core import EvictorCore
@@ -35,6 +36,7 @@ async def build(process: ServiceProcess, settings: EvictorSettings) -> None:
     )
     process.add(service)
     process.share(service)
+    process.background(tell_bus(process.bus, service.inject))
     process.background(list_holds(process.bus, process.clock, service))
     refused = process.metrics.gauge(
         "colo_evictor_budget_refusals", "evictions that the cluster's budget refused since the last one it allowed"

@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import Final, TypeVar, assert_never
 
 from colo_common.events.effects import (
+    BusReachable,
     Conflict,
     Effect,
     FactsMissed,
@@ -79,6 +80,7 @@ Event = (
     | JobsLost
     | StoreLost
     | FactsMissed
+    | BusReachable
     | HoldsListed
     | Wake
 )
@@ -91,6 +93,8 @@ _ROW_KINDS = frozenset({"job", "job-spec", "replica-page"})
 _GOES_ON: Final = frozenset({"Pending", "Assigned", "Starting", "Running", "Unknown"})
 # The grace of an orphan's job is not known any more.
 _ORPHAN_GRACE_MS = 10_000
+# What waited on the bus while it was away is heard in this time.
+_RECEIVED_MS: Final = 5_000
 # Most facts name one of the same few nodes.
 _check_node = lru_cache(maxsize=65_536)(encode_node)
 
@@ -120,6 +124,8 @@ class JobsCore:
         # The transactions since the last Wake by job, not written and not published yet.
         self._pending: dict[str, JobTransaction] = {}
         self._reloading: set[str] = set()
+        # Since when nothing that happens on a node can be heard; None: it can.
+        self._deaf_since_ms: int | None = None
         self._now_ms = 0
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
@@ -157,6 +163,8 @@ class JobsCore:
             case FactsMissed():
                 self._missed.doubt(self.index.jobs.values())
                 return [AskHolds()]
+            case BusReachable():
+                return self._hears(event.is_reachable, now_ms)
             case HoldsListed():
                 return self._compare_holds(event, now_ms)
             case Wake():
@@ -165,11 +173,14 @@ class JobsCore:
                 assert_never(event)
 
     def deadline_ms(self) -> int | None:
-        """Now while transactions or requests are pending, else the time of the next timer or of a queue's next QueueChanged."""
+        """Now while transactions or requests are pending, else the time of the next timer or of a queue's next QueueChanged.
+
+        While the bus is away no timer is due.
+        """
         is_due = self._ended.has_surplus or self._to_put_back or self._missed.has_compared
         if self._pending or self._unrequested or is_due:
             return self._now_ms
-        timer_ms = self.index.timers.next_ms()
+        timer_ms = self.index.timers.next_ms() if self._deaf_since_ms is None else None
         dues_ms = [queue.due_ms for queue in self.index.queues.values() if queue.is_changed]
         return min(dues_ms if timer_ms is None else [*dues_ms, timer_ms], default=None)
 
@@ -383,7 +394,7 @@ class JobsCore:
         return [effect for job in txns for effect in self._finish(txns[job])]
 
     def _wake(self, now_ms: int) -> list[Effect]:
-        due = self.index.timers.due(now_ms)
+        due = self.index.timers.due(now_ms) if self._deaf_since_ms is None else []
         effects = self._of_keys(due, now_ms, replicas.on_due) if due else []
         for txn in self._pending.values():
             effects.extend(result_of(txn).effects)
@@ -399,6 +410,24 @@ class JobsCore:
         # The next Wake, one millisecond later, deletes the rest of a surplus and puts back more jobs.
         self._now_ms = now_ms + 1 if self._ended.has_surplus or self._to_put_back else self._now_ms
         return effects
+
+    def _hears(self, is_reachable: bool, now_ms: int) -> list[Effect]:
+        """Take that messages flow, or do not. Meanwhile nobody can say that a node is back, or that an attempt has ended.
+
+        So lost times stand still, and what is left of them, five seconds at least, begins when the bus is back.
+        """
+        since_ms, self._deaf_since_ms = self._deaf_since_ms, None
+        if not is_reachable:
+            self._deaf_since_ms = now_ms if since_ms is None else since_ms
+        elif since_ms is not None:
+            least_ms, most_ms = now_ms + _RECEIVED_MS, now_ms + self.policy.retry.lost_after_ms
+            for job in self.index.jobs.values():
+                for index, replica in job.replicas():
+                    if replica.due_ms and replica.state != "Backoff":
+                        due_ms = max(replica.due_ms, least_ms, min(replica.due_ms + now_ms - since_ms, most_ms))
+                        self.index.timers.change(job.id, index, replica.due_ms, due_ms)
+                        replica.due_ms = due_ms
+        return []
 
     def _put_back(self) -> list[Effect]:
         """Write the rows of the next jobs into a store that lost rows. The rows in memory were stored, and are the truth then."""

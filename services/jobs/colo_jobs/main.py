@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from colo_common.runtime.bus_watch import tell_bus
 from colo_common.runtime.holds import list_holds
 from colo_common.runtime.process import ServiceProcess, run
 from colo_jobs.core import JobsCore
@@ -27,6 +28,7 @@ async def build(process: ServiceProcess, settings: JobsSettings) -> None:
         shell=shell,
     )
     process.add(service)
+    process.background(tell_bus(process.bus, service.inject))
     process.background(list_holds(process.bus, process.clock, service, due=shell.holds_due))
 
 

@@ -6,7 +6,7 @@ from typing import assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from colo_common.events.effects import Effect, Publish, Reply, RequestReceived, StreamLost, Wake
+from colo_common.events.effects import BusReachable, Effect, Publish, Reply, RequestReceived, StreamLost, Wake
 from colo_common.events.eviction import EvictionFinished, EvictionRequested
 from colo_common.events.external import (
     ClearExternalCapacity,
@@ -43,7 +43,7 @@ from colo_overcommit.dropped import Dropped
 from colo_overcommit.events import Event
 from colo_overcommit.explain import explain
 from colo_overcommit.external import bounds_with, external_again, unexpired, with_external
-from colo_overcommit.fleet_guard import NO_GUARD, BusReachable, FleetGuard, GuardPolicy
+from colo_overcommit.fleet_guard import NO_GUARD, FleetGuard, GuardPolicy
 from colo_overcommit.followed_policy import FollowedPolicy
 from colo_overcommit.held_by_batch import HeldByBatch, with_bands
 from colo_overcommit.histories import HistoriesLoaded, LoadHistories

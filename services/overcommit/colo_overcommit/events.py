@@ -1,6 +1,6 @@
 """The events of the overcommit core."""
 
-from colo_common.events.effects import RequestReceived, StreamLost, Wake
+from colo_common.events.effects import BusReachable, RequestReceived, StreamLost, Wake
 from colo_common.events.eviction import EvictionFinished, EvictionRequested
 from colo_common.events.external import ExternalCapacityChanged
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported, NodeUsageSampled
@@ -11,7 +11,6 @@ from colo_common.events.reservation import ReservationChanged
 from colo_common.events.restriction import RestrictionsChanged
 from colo_common.events.undecoded import Undecoded
 from colo_common.model.partition import PartitionsHeld
-from colo_overcommit.fleet_guard import BusReachable
 from colo_overcommit.histories import HistoriesLoaded
 
 __all__ = ["Event"]

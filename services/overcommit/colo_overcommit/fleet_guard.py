@@ -10,16 +10,10 @@ from colo_common.model.freshness import FreshnessPolicy
 from colo_common.model.holds_gate import HoldsGate
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["NO_GUARD", "BusReachable", "FleetGuard", "GuardPolicy"]
+__all__ = ["NO_GUARD", "FleetGuard", "GuardPolicy"]
 
 # Losses further apart than this are not at once.
 _AT_ONCE_MS: Final = 60_000
-
-
-class BusReachable(Struct, frozen=True, kw_only=True):
-    """Event: whether messages flow now, as the service's own connection to the bus says."""
-
-    is_reachable: bool
 
 
 class GuardPolicy(Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 import sys
 from functools import partial
 
+from colo_common.runtime.bus_watch import tell_bus
 from colo_common.runtime.holds import list_holds
 from colo_common.runtime.process import ServiceProcess, run
 from colo_overcommit.core import OvercommitCore
@@ -10,7 +11,7 @@ from colo_overcommit.fleet_metrics import FleetMetrics
 from colo_overcommit.histories import ROW_KIND
 from colo_overcommit.history_store import HistoryRows
 from colo_overcommit.settings import OvercommitSettings
-from colo_overcommit.shell import overcommit_service, watch_bus
+from colo_overcommit.shell import overcommit_service
 
 __all__ = ["main"]
 
@@ -40,7 +41,7 @@ async def build(process: ServiceProcess, settings: OvercommitSettings) -> None:
         process.background(histories.keep(core, process.clock, settings.history_ms))
     process.add(service)
     process.share(service)
-    process.background(watch_bus(process.bus, service))
+    process.background(tell_bus(process.bus, service.inject))
     process.background(list_holds(process.bus, process.clock, service))
     nodes = process.metrics.gauge("colo_overcommit_known_nodes", "nodes that have reported their topology")
     nodes.set_function(lambda: float(len(core.own_nodes())))

@@ -1,6 +1,5 @@
-"""The subscriptions of the overcommit service, and the watch over its bus."""
+"""The subscriptions of the overcommit service."""
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -23,11 +22,10 @@ from colo_common.runtime.core import Core, Subscription
 from colo_common.runtime.lease_keeper import LeaseKeeper
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
-from colo_overcommit.fleet_guard import BusReachable
 from colo_overcommit.histories import LoadHistories
 from colo_overcommit.history_store import HistoryRows
 
-__all__ = ["ANSWERS", "HEARS", "HEARS_RISK", "HEARS_SHARED", "overcommit_service", "watch_bus"]
+__all__ = ["ANSWERS", "HEARS", "HEARS_RISK", "HEARS_SHARED", "overcommit_service"]
 
 # Samples come every few seconds, so a short wait costs nothing, and messages that arrive together are handled as one cheaper batch.
 _WAIT_MS: Final = 25
@@ -65,7 +63,6 @@ ANSWERS: Final = (
     SetExternalCapacity,
     ClearExternalCapacity,
 )
-_LISTEN_S: Final = 0.5
 
 
 def overcommit_service(
@@ -82,7 +79,7 @@ def overcommit_service(
     is_shared: bool = False,
     histories: HistoryRows | None = None,
 ) -> Service:
-    """The service on the given ports; `list_holds` and `watch_bus` belong beside it. `has_risk`: its policy has risk control on.
+    """The service on the given ports; `list_holds` and `tell_bus` belong beside it. `has_risk`: its policy has risk control on.
 
     `is_shared`: several instances hold a part of the nodes each. In the store of `histories` is also which message
     ended an instance.
@@ -120,14 +117,3 @@ def overcommit_service(
         perform=perform,
         trials=None if histories is None else histories.store,
     )
-
-
-async def watch_bus(bus: Bus, service: Service) -> None:
-    """Tell the core when the bus goes away and when it is back, until cancelled."""
-    was_reachable = True
-    while True:
-        is_reachable = not await bus.ready()
-        if is_reachable != was_reachable:
-            await service.inject(BusReachable(is_reachable=is_reachable))
-            was_reachable = is_reachable
-        await asyncio.sleep(_LISTEN_S)

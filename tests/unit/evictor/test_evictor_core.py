@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import structs
 
-from colo_common.events.effects import Conflict, Publish, Record, Wake
+from colo_common.events.effects import BusReachable, Conflict, Publish, Record, Wake
 from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.eviction import EvictionFinished, EvictionRequested, EvictReplica
 from colo_common.events.node import FreshnessChanged, NodeUsageSampled
@@ -117,6 +117,21 @@ def test_a_victim_that_does_not_end_is_no_longer_credited_after_a_while() -> Non
     assert isinstance(published[1], EvictionFinished)
     assert published[1].cause is EndCause.LOST
     assert core.deadline_ms() is None
+
+
+def test_while_the_bus_is_away_a_victim_is_not_overdue_and_its_end_counts_afterwards() -> None:
+    core = a_core()
+    for second in range(4):
+        run(core, full(second), second * 1000)
+    run(core, BusReachable(is_reachable=False), 5_000)
+    assert core.deadline_ms() is None
+    assert run(core, Wake(), 900_000) == []
+    run(core, BusReachable(is_reachable=True), 905_000)
+    assert core.deadline_ms() == 905_000 + 3_000 + 10_000 + 30_000 - 5_000
+    ended = ReplicaEnded(node="n1", replica="low/main/0", job="low", attempt=1, cause=EndCause.EVICTED, exit_code=143)
+    published = run(core, ended, 906_000)
+    assert isinstance(published[1], EvictionFinished)
+    assert published[1].cause is EndCause.EVICTED
 
 
 def test_the_cluster_budget_stops_evictions() -> None:

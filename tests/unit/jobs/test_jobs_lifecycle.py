@@ -5,6 +5,7 @@ from typing import TypeVar
 import pytest
 from msgspec.structs import replace
 
+from colo_common.events.effects import BusReachable
 from colo_common.events.fact import Fact
 from colo_common.events.job import (
     JobStateChanged,
@@ -317,6 +318,36 @@ def test_a_node_that_is_back_in_time_keeps_its_replicas(world: JobsWorld) -> Non
     world.now_ms += 59_000
     assert steps(world.feed(world.freshness(state=Freshness.WARMING))) == ["Unknown-R09->Running"]
     assert world.at(world.now_ms + 600_000) == []
+    world.feed(world.ended())
+    assert world.state() == "Completed"
+
+
+@pytest.mark.parametrize("away_ms", [1_000, 59_000, 3_600_000])
+@pytest.mark.parametrize("lost_for_ms", [0, 59_999])
+def test_while_the_bus_is_away_the_lost_time_of_a_replica_stands_still(
+    world: JobsWorld, lost_for_ms: int, away_ms: int
+) -> None:
+    world.submit()
+    world.run()
+    world.feed(world.freshness())
+    assert requests_of(world.at(world.now_ms + lost_for_ms)) == []
+    world.feed(BusReachable(is_reachable=False))
+    assert requests_of(world.at(world.now_ms + away_ms)) == []
+    world.feed(BusReachable(is_reachable=True))
+    left_ms = max(60_000 - lost_for_ms, 5_000)
+    back_ms = world.now_ms
+    assert requests_of(world.at(back_ms + left_ms - 1)) == []
+    assert requests_of(world.at(back_ms + left_ms)) == [("j1/main/0", 2)]
+
+
+def test_an_end_that_waited_while_the_bus_was_away_counts(world: JobsWorld) -> None:
+    world.submit()
+    world.run()
+    world.feed(world.freshness())
+    world.feed(BusReachable(is_reachable=False))
+    world.at(world.now_ms + 120_000)
+    world.feed(BusReachable(is_reachable=True))
+    world.now_ms += 1_000
     world.feed(world.ended())
     assert world.state() == "Completed"
 

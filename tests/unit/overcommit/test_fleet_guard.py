@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from colo_common.events.effects import Effect, Publish, Wake
+from colo_common.events.effects import BusReachable, Effect, Publish, Wake
 from colo_common.events.node import AllocatableChanged, FreshnessChanged
 from colo_common.events.requests import HoldEntry, HoldsListed
 from colo_common.model.freshness import Freshness
 from colo_common.model.partition import PartitionsHeld
 from colo_common.model.placement import ZoneShare
 from colo_overcommit.core import Event, OvercommitCore
-from colo_overcommit.fleet_guard import BusReachable, GuardPolicy
+from colo_overcommit.fleet_guard import GuardPolicy
 from colo_overcommit.policy import OvercommitPolicy
 from tests.support.builders import a_node, a_sample
 

@@ -7,6 +7,7 @@ from colo_common.events.requests import Refusal
 
 __all__ = [
     "RequestReceived",
+    "BusReachable",
     "Conflict",
     "Effect",
     "FactsMissed",
@@ -89,6 +90,12 @@ class FactsMissed(Struct, frozen=True, kw_only=True):
     """Event: the stream discarded facts before this service received them. The core asks for what it may have missed."""
 
     stream: str
+
+
+class BusReachable(Struct, frozen=True, kw_only=True):
+    """Event: whether messages flow now, as the process's own connection to the bus says. While none does nobody ages."""
+
+    is_reachable: bool
 
 
 class Wake(Struct, frozen=True, kw_only=True):

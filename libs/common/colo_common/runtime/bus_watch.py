@@ -1,12 +1,17 @@
-"""Whether an instance reaches the bus, for the leases of its work: sure only after it was so for a while."""
+"""Whether an instance reaches the bus: told to its core at once, and to the leases of its work when it was so for a while."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Final
 
+from colo_common.events.effects import BusReachable
 from colo_common.model.partition import BusReach
+from colo_common.ports import Bus
 
-__all__ = ["SURE_AFTER_S", "BusWatch"]
+__all__ = ["SURE_AFTER_S", "BusWatch", "tell_bus"]
+
+_LISTEN_S: Final = 0.5
 
 #: Longer than two instances may differ in noticing that the bus went (a ping every 5 s) or is back (a try every 5 s), with a
 #: renewal of the leases in it.
@@ -32,3 +37,14 @@ class BusWatch:
         if now_s < self._since_s + SURE_AFTER_S:
             return BusReach.UNSURE
         return BusReach.HEARS if seen else BusReach.DEAF
+
+
+async def tell_bus(bus: Bus, inject: Callable[[BusReachable], Awaitable[None]]) -> None:
+    """Tell a core when the bus goes away and when it is back, until cancelled."""
+    was_reachable = True
+    while True:
+        is_reachable = not await bus.ready()
+        if is_reachable != was_reachable:
+            await inject(BusReachable(is_reachable=is_reachable))
+            was_reachable = is_reachable
+        await asyncio.sleep(_LISTEN_S)
