@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 
 from colo_cli.servers import NatsServer, RedisServer, ServerMissing
@@ -23,6 +24,7 @@ from colo_common.events.enforcement import ReplicaEnded, ReplicaStarted
 from colo_common.events.fact import Fact
 from colo_common.events.placement import NodeRelease, PlacementsDecided, PlacementsReleased
 from colo_common.events.requests import CancelJob, GetJob, JobAccepted, JobDetail, SubmitJob
+from colo_common.model.partition import Fence, PartitionsHeld
 from colo_common.model.placement import Attempt
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.ports import Unavailable
@@ -33,7 +35,17 @@ from colo_executor.shell import no_span
 from colo_jobs.core import JobsCore
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.shell import JobsShell, jobs_service
-from colo_scheduler.ledger.port import Hold, Ledger, LedgerLoaded, LedgerRows, NodeCommit
+from colo_scheduler.ledger.port import (
+    CommitLedger,
+    Hold,
+    Ledger,
+    LedgerAnswered,
+    LedgerCompared,
+    LedgerLoaded,
+    LedgerRefused,
+    LedgerRows,
+    NodeCommit,
+)
 from colo_scheduler.ledger.redis import RedisLedger
 from colo_scheduler.main import scheduler_service
 from colo_scheduler.policy import SchedulerPolicy
@@ -267,4 +279,51 @@ async def test_a_place_that_was_decided_again_after_its_release_was_published_st
     await ledger.commit([NodeCommit(node="n1", expect=0, holds=(Hold(placement=placement, generation=1),))])
     held, _ = await loaded(ledger, bus)
     assert held == {"n1": {("a/t/0", 1)}}
+    await ledger.close()
+
+
+async def test_a_scheduler_that_lives_decides_on_no_place_that_another_one_held_in_the_lost_second(
+    bus: NatsBus, redis: Redis
+) -> None:
+    publish = Publisher(bus, "scheduler")
+    ledger = RedisLedger(redis_client(redis.url, name="test"))
+    await ledger.commit([commit("n1", 0, "a/t/0")])
+    await publish(PlacementsDecided(placements=(a_placement("a/t/0"),)))
+    _, shell = scheduler_service(
+        SchedulerPolicy(),
+        ledger,
+        bus,
+        SystemClock(),
+        store=None,
+        span=no_span,
+        metrics=Metrics(),
+        replay=bus.replay,
+        shards=1,
+    )
+    (compared,) = [event.identity for event in await shell.load() if isinstance(event, LedgerCompared)]
+    held: list[Fence] = []
+
+    async def inject(event: Struct) -> None:
+        if isinstance(event, PartitionsHeld):
+            held[:] = event.fences
+
+    async def has_the_shard() -> bool:
+        return bool(held)
+
+    beside = asyncio.create_task(shell.run(asyncio.Event(), inject))
+    await eventually(has_the_shard, "the scheduler has the shard")
+    await redis.keep()
+    await ledger.commit([commit("n1", 1, "b/t/0")])
+    await publish(PlacementsDecided(placements=(a_placement("b/t/0"),)))
+    redis.lose_power()
+    # Decided on the row that Redis has again, and sent before this scheduler has seen that Redis is another one.
+    call = CommitLedger(reserves=(commit("n1", 1, "c/t/0"),), fences=tuple(held), compared=compared)
+    (answered,) = await shell.perform_many([call])
+    beside.cancel()
+    await asyncio.gather(beside, return_exceptions=True)
+    (row,) = await ledger.rows(["n1"])
+    assert {hold.attempt for hold in row.holds} == {("a/t/0", 1), ("b/t/0", 1)}
+    assert isinstance(answered, LedgerRefused) or (
+        isinstance(answered, LedgerAnswered) and not answered.answers[0].accepted
+    )
     await ledger.close()

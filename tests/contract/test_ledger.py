@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from colo_common.adapters.redis_client import redis_client
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.reasons import Reason
-from colo_common.ports import Refused
+from colo_common.ports import Refused, Unavailable
 from colo_scheduler.ledger.memory import MemoryLedger
 from colo_scheduler.ledger.port import CALL_MAX, HOLDS_MAX, Hold, Ledger, NodeCommit, NodeRow, encode_hold
 from colo_scheduler.ledger.redis import RedisLedger
@@ -56,6 +56,16 @@ async def test_a_node_without_a_row_has_revision_0_and_holds_nothing(ledger: Led
     (row,) = await ledger.rows(["n1"])
     assert (row.node, row.revision, row.changes, row.holds) == ("n1", 0, 0, ())
     assert dict(await ledger.changes()) == {}
+
+
+async def test_a_commit_that_was_decided_on_an_earlier_life_of_the_ledger_writes_nothing(ledger: Ledger) -> None:
+    compared = await ledger.identity()
+    await ledger.commit([reserve("n1", 0, reservation("j/t/0"))], compared=compared)
+    for earlier in ("another", f"{compared}0", f"0{compared}"):
+        with pytest.raises(Unavailable, match="began again"):
+            await ledger.commit([reserve("n1", 1, reservation("j/t/1"))], compared=earlier)
+    (row,) = await ledger.rows(["n1"])
+    assert [hold.attempt for hold in row.holds] == [("j/t/0", 1)]
 
 
 async def test_what_is_reserved_is_in_the_row_as_it_was_given(ledger: Ledger) -> None:
@@ -457,3 +467,18 @@ async def test_rows_that_were_lost_are_put_back_and_what_was_decided_on_them_mea
     assert more.revision > row.revision
     (answer,) = await ledger.commit([reserve("n2", 5, reservation("j/t/3", node="n2"))])
     assert [refused.reason for refused in answer.refused] == [Reason.ALREADY_HELD]
+
+
+async def test_a_number_of_a_row_that_was_lost_and_written_anew_counts_for_no_commit_once_the_lost_row_was_put_back(
+    ledger: Ledger,
+) -> None:
+    await ledger.release([("j/t/0", 1)])
+    known = NodeRow(node="n1", revision=1, changes=1, holds=(reservation("j/t/0"),))
+    await ledger.commit([reserve("n1", 0, reservation("k/t/0"))])
+    await ledger.put_back([known], 0)
+    (answer,) = await ledger.commit([reserve("n1", 1, reservation("j/t/1"))])
+    assert [refused.reason for refused in answer.refused] == [Reason.LEDGER_CONFLICT]
+    (row,) = await ledger.rows(["n1"])
+    assert [hold.attempt for hold in row.holds] == [("k/t/0", 1)]
+    await ledger.put_back([replace(row, holds=(*row.holds, reservation("j/t/0")))], 0)
+    assert await ledger.rows(["n1"]) == (row,), "a row that has nothing besides keeps its number"

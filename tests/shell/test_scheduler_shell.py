@@ -56,11 +56,11 @@ class FlakyLedger(MemoryLedger):
         self.refused = 0
 
     async def commit(
-        self, reserves: Sequence[NodeCommit], fences: Sequence[Fence] = (), owner: str = ""
+        self, reserves: Sequence[NodeCommit], fences: Sequence[Fence] = (), owner: str = "", compared: str = ""
     ) -> tuple[NodeAnswer, ...]:
         self._check_away("commit")
         self.commits += 1
-        answers = await super().commit(reserves, fences, owner)
+        answers = await super().commit(reserves, fences, owner, compared)
         if self.lost_answers:
             self.lost_answers -= 1
             raise Unavailable("the answer was lost")

@@ -66,11 +66,11 @@ class LedgerConnection:
         self.leases = LeaseConnection(boot, ledger.truth.leases, lambda: ledger.fault)
 
     async def commit(
-        self, commits: Sequence[NodeCommit], fences: Sequence[Fence] = (), owner: str = ""
+        self, commits: Sequence[NodeCommit], fences: Sequence[Fence] = (), owner: str = "", compared: str = ""
     ) -> tuple[NodeAnswer, ...]:
         """See Ledger.commit."""
         await self._send_call()
-        answers = await self._truth.commit(commits, fences, owner)
+        answers = await self._truth.commit(commits, fences, owner, compared)
         self._written(answers)
         await self._receive_answer()
         return answers

@@ -52,6 +52,7 @@ from colo_scheduler.ledger.port import (
     HoldsReleased,
     LedgerAnswered,
     LedgerChanges,
+    LedgerCompared,
     LedgerLoaded,
     LedgerRefused,
     LedgerRows,
@@ -207,7 +208,15 @@ class SchedulerCore:
             case RestrictionsChanged():
                 if self.cluster.restrictions.take(event.revision, event.restrictions, now_ms):
                     return self._restricted(now_ms)
-            case LedgerAnswered() | HoldsReleased() | LedgerRows() | LedgerLoaded() | LedgerChanges() | LedgerRefused():
+            case (
+                LedgerAnswered()
+                | HoldsReleased()
+                | LedgerRows()
+                | LedgerLoaded()
+                | LedgerCompared()
+                | LedgerChanges()
+                | LedgerRefused()
+            ):
                 return self._from_ledger(event, now_ms)
             case RequestReceived():
                 return self._asked(event, now_ms)
@@ -239,6 +248,9 @@ class SchedulerCore:
             case LedgerLoaded():
                 self._refresh_at_ms = self._next_refresh(now_ms)
                 return self.commits.loaded(event.floor, now_ms)
+            case LedgerCompared(identity=identity):
+                self.commits.compared = identity
+                return []
             case LedgerChanges():
                 nodes = self.commits.changed_nodes(event.changes, event.floor)
                 return [*load_rows(nodes), *self._holds_listing.changed(nodes)]

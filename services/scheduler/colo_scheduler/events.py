@@ -17,6 +17,7 @@ from colo_scheduler.ledger.port import (
     HoldsReleased,
     LedgerAnswered,
     LedgerChanges,
+    LedgerCompared,
     LedgerLoaded,
     LedgerRefused,
     LedgerRows,
@@ -26,7 +27,9 @@ from colo_scheduler.reservations.rows import JobsOver, ReservationsLoaded
 __all__ = ["Event", "LedgerEvent"]
 
 
-LedgerEvent = LedgerAnswered | HoldsReleased | LedgerRows | LedgerLoaded | LedgerChanges | LedgerRefused
+LedgerEvent = (
+    LedgerAnswered | HoldsReleased | LedgerRows | LedgerLoaded | LedgerCompared | LedgerChanges | LedgerRefused
+)
 
 Event = (
     NodeTopologyReported

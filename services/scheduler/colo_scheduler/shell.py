@@ -44,6 +44,7 @@ from colo_scheduler.ledger.port import (
     Ledger,
     LedgerAnswered,
     LedgerChanges,
+    LedgerCompared,
     LedgerEffect,
     LedgerLoaded,
     LedgerRefused,
@@ -216,6 +217,7 @@ class SchedulerShell:
         self._replay = replay
         self._decided_s = 0.0
         self._refused: dict[str, str] = {}
+        self._identity = self._compared = ""
         self._unread: dict[str, None] = {}
         self._read_again = asyncio.Event()
         self._jobs_to_ask: tuple[str, ...] = ()
@@ -350,7 +352,11 @@ class SchedulerShell:
         async def commit() -> Sequence[NodeAnswer]:
             if loop.time() > by_s:
                 raise _TooLateError(self._retrier.problem or "other calls took too long")
-            return await self._ledger.commit(effect.reserves, effect.fences, effect.written_by(self._owner))
+            if effect.compared != self._compared:
+                raise _TooLateError("Redis began again since")
+            return await self._ledger.commit(
+                effect.reserves, effect.fences, effect.written_by(self._owner), effect.compared
+            )
 
         # A call whose answer was lost is sent again: the ledger accepts the same bytes twice and changes nothing.
         answers = await self._asked(commit)
@@ -405,6 +411,7 @@ class SchedulerShell:
 
         The service tries again then. What the ledger lost is put back before: no place is decided on what is missing from it.
         """
+        identity = await self._ledger.identity()
         if self._replay is None:
             rows, ended = await read_rows(self._ledger), list[Fact]()
         else:
@@ -415,7 +422,7 @@ class SchedulerShell:
         ]
         if self._store is not None:
             events.append(await load_reservations(self._store))
-        return [*events, LedgerLoaded(floor=floor), *ended]
+        return [*events, self._compared_with(identity), LedgerLoaded(floor=floor), *ended]
 
     async def _compare(self, replay: Replay) -> tuple[tuple[NodeRow, ...], list[Fact]]:
         """Compare the ledger with the stream of facts, and tell what it had lost: its rows now, and what ended last.
@@ -434,18 +441,37 @@ class SchedulerShell:
             )
         return found.rows, await ended_last(replay)
 
+    def _compared_with(self, identity: str) -> LedgerCompared:
+        """From now on commits are for the ledger of this identity; one scheduler alone knows itself what was written."""
+        self._identity = identity
+        self._compared = identity if self._replay is not None and self.leases is not None else ""
+        return LedgerCompared(identity=self._compared)
+
     async def _store_lost(self, inject: Inject) -> None:
-        """The ledger is another one than before. What a scheduler wrote that died with it stands in the stream alone."""
-        ended: list[Fact] = []
-        if self._replay is not None and self.leases is not None:
+        """The ledger is another one than before: put back what it lost. Until then it takes no commit of this scheduler.
+
+        What another scheduler wrote may stand in the stream alone, as that one may have died, or be about to put it back.
+        """
+        backoff, is_told = Backoff(self._rng), False
+        while self._replay is not None and self.leases is not None:
             try:
+                identity = await self._ledger.identity()
                 _, ended = await self._compare(self._replay)
             except PortError as error:
                 self._log.warning(
                     "ledger-not-compared", why="the stream or the ledger does not answer", error=str(error)
                 )
-        for event in (StoreLost(), *ended):
-            await inject(event)
+                if not is_told:
+                    # What this scheduler knows itself needs no stream.
+                    await inject(StoreLost())
+                is_told = True
+                await asyncio.sleep(backoff.next_s())
+                continue
+            # The core puts back what it knows before it decides again.
+            for event in (StoreLost(), self._compared_with(identity), *ended):
+                await inject(event)
+            return
+        await inject(StoreLost())
 
     async def leave(self) -> Sequence[Struct]:
         """Release all shards to the other schedulers at once."""
@@ -466,7 +492,7 @@ class SchedulerShell:
             tasks.create_task(self._keep_asking_jobs(inject))
             tasks.create_task(self._keep_reading(inject))
             tasks.create_task(self._keep_counting())
-            tasks.create_task(watch_identity(self._ledger.identity, lambda: self._store_lost(inject)))
+            tasks.create_task(watch_identity(self._ledger.identity, lambda: self._store_lost(inject), self._identity))
             tasks.create_task(self._leave_when(stop))
 
     async def _leave_when(self, stop: asyncio.Event) -> None:

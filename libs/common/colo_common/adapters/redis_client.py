@@ -12,6 +12,7 @@ from redis.backoff import NoBackoff
 
 from colo_common.adapters.nats_access import secret_of, without_password
 from colo_common.adapters.redis_access import RedisAccess, SentinelAddress
+from colo_common.adapters.redis_identity import IDENTITY
 from colo_common.adapters.redis_tls import ManagedTlsConnection, TlsConnection
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import PortError, Refused, Unavailable
@@ -25,13 +26,13 @@ REDIS_ERRORS: Final = (redis.exceptions.RedisError, OSError, TimeoutError)
 ANSWER_WITHIN_S: Final = 5.0
 
 _CONNECTIONS_MAX: Final = 16
-_IDENTITY: Final = "colo:v1:identity"
 # Behind sentinels no caller waits for a connection: the library has no such pool. More than a process ever uses at once.
 _SENTINEL_CONNECTIONS_MAX: Final = 64
 # How long one sentinel may take to say who the primary is, before the next one is asked.
 _SENTINEL_WITHIN_S: Final = 1.0
-# Answers of a server on its way to another state: a primary that lost its replicas or became one, a replica without primary.
-_NOT_NOW: Final = ("NOREPLICAS", "READONLY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "UNBLOCKED")
+# Answers of a server on its way to another state: a primary that lost its replicas or became one, a replica without primary, and
+# a server whose losses are being looked for (`redis_identity`).
+_NOT_NOW: Final = ("NOREPLICAS", "READONLY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "UNBLOCKED", "BEGANAGAIN")
 
 
 def redis_client(server: str | RedisAccess, *, name: str) -> redis.asyncio.Redis:
@@ -123,8 +124,8 @@ async def redis_identity(client: redis.asyncio.Redis) -> str:
     """
     try:
         async with client.pipeline(transaction=False) as pipe:
-            pipe.set(_IDENTITY, uuid4().hex, nx=True)
-            pipe.get(_IDENTITY)
+            pipe.set(IDENTITY, uuid4().hex, nx=True)
+            pipe.get(IDENTITY)
             # In one word the library does not take the answer apart: of some thirty lines one is wanted.
             pipe.execute_command("INFO server")
             _, number, server = await pipe.execute()

@@ -137,6 +137,8 @@ class Commits:
         self.floor = 0
         """The ledger's floor as last read: the revision of nodes that have no row."""
         self.is_loaded = False
+        self.compared = ""
+        """The identity of the ledger that commits are for."""
 
     # ---- forward
 
@@ -201,7 +203,9 @@ class Commits:
 
     def _call(self, reserves: Sequence[NodeCommit]) -> CommitLedger:
         jobs = {one.placement.job: None for reserve in reserves for one in reserve.holds}
-        return CommitLedger(reserves=tuple(reserves), fences=self._shards.fences_of(jobs), round=self._rounds)
+        return CommitLedger(
+            reserves=tuple(reserves), fences=self._shards.fences_of(jobs), round=self._rounds, compared=self.compared
+        )
 
     # ---- answers
 

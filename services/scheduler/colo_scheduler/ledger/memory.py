@@ -8,6 +8,7 @@ from colo_common.adapters.leases_memory import MemoryLeases
 from colo_common.model.partition import Fence
 from colo_common.model.placement import Attempt, attempt_key
 from colo_common.model.reasons import Reason
+from colo_common.ports import Unavailable
 from colo_scheduler.ledger.port import (
     Hold,
     HoldRefused,
@@ -46,10 +47,12 @@ class MemoryLedger:
         self._lives = 1
 
     async def commit(
-        self, reserves: Sequence[NodeCommit], fences: Sequence[Fence] = (), owner: str = ""
+        self, reserves: Sequence[NodeCommit], fences: Sequence[Fence] = (), owner: str = "", compared: str = ""
     ) -> tuple[NodeAnswer, ...]:
         """See Ledger.commit."""
         check_call(reserves)
+        if compared and compared != await self.identity():
+            raise Unavailable("the ledger began again and was not compared yet")
         is_fenced = self.leases.fenced(fences) is not None
         return tuple(self._commit_node(reserve, is_fenced, owner) for reserve in reserves)
 
@@ -106,6 +109,9 @@ class MemoryLedger:
         for row in rows:
             node = self._nodes.get(row.node) or _Node(0)
             is_news = node.revision < row.revision or node.changes < row.changes
+            # Somebody wrote the row that the store had before once more: the same number, and other holds.
+            given = {attempt_key(*hold.attempt) for hold in row.holds}
+            is_news = is_news or (node.revision == row.revision and not node.holds.keys() <= given)
             for hold in row.holds:
                 replica, attempt = hold.attempt
                 key = attempt_key(replica, attempt)

@@ -38,6 +38,7 @@ __all__ = [
     "LedgerAnswered",
     "LedgerChanges",
     "LedgerEffect",
+    "LedgerCompared",
     "LedgerLoaded",
     "LedgerRefused",
     "LedgerRows",
@@ -175,11 +176,13 @@ class CommitLedger(Struct, frozen=True, kw_only=True):
     """Write holds; answered by LedgerAnswered. At most HOLDS_MAX holds. `fences`: of the shards that they are for.
 
     `round`: the calls of one round count on each other, and on no call of an earlier one, which was given up and may still come.
+    `compared`: see Ledger.commit.
     """
 
     reserves: tuple[NodeCommit, ...]
     fences: tuple[Fence, ...] = ()
     round: int = 0
+    compared: str = ""
 
     def written_by(self, scheduler: str) -> str:
         """The owner of the revisions that this call writes."""
@@ -277,6 +280,15 @@ class LedgerLoaded(Struct, frozen=True, kw_only=True):
     floor: int = 0
 
 
+class LedgerCompared(Struct, frozen=True, kw_only=True):
+    """What this ledger had lost is back, as the stream of facts has it.
+
+    `identity` is what commits are to name from now on; "" where no other scheduler writes to it.
+    """
+
+    identity: str
+
+
 class LedgerChanges(Struct, frozen=True, kw_only=True):
     """The change counter of every node that has a row, in ascending name. `floor`: see Ledger.floor."""
 
@@ -299,9 +311,12 @@ class Ledger(Protocol):
     """The port. Every method raises Unavailable or Refused of colo_common.ports and nothing else of the library below."""
 
     async def commit(
-        self, reserves: Sequence[NodeCommit], fences: Sequence[Fence] = (), owner: str = ""
+        self, reserves: Sequence[NodeCommit], fences: Sequence[Fence] = (), owner: str = "", compared: str = ""
     ) -> tuple[NodeAnswer, ...]:
         """Write each node's holds when its revision is the expected one; the whole call is one atomic step.
+
+        `compared` is the `identity` of the ledger whose rows the caller compared with the stream of facts, "" where that does not
+        matter. A ledger that began again since raises Unavailable and writes nothing: rows of its last second may be missing.
 
         When a fence is not the newest of its shard the whole call gets nothing (shard-lost), unless it was accepted before. A node
         with another revision gets nothing (ledger-conflict), nor does a chained commit whose revision was not written by `owner`,
@@ -348,7 +363,8 @@ class Ledger(Protocol):
         """Add the holds of these rows that the ledger lost; those that it has, and attempts that are over, stay as they are.
 
         The revision and the change counter of a row to which something is added rise above the given and the stored ones, and so
-        they do where they were lower than the given ones: what was decided on the row meanwhile is refused. At most PUT_BACK_MAX.
+        they do where they were lower than the given ones, or the stored row has the given revision and a hold besides: what was
+        decided on the row meanwhile is refused. At most PUT_BACK_MAX.
         """
         ...
 

@@ -64,14 +64,14 @@ class RedisLedger:
         return cls(redis_client(url, name=name))
 
     async def commit(
-        self, reserves: Sequence[NodeCommit], fences: Sequence[Fence] = (), owner: str = ""
+        self, reserves: Sequence[NodeCommit], fences: Sequence[Fence] = (), owner: str = "", compared: str = ""
     ) -> tuple[NodeAnswer, ...]:
         """See Ledger.commit."""
         check_call(reserves)
         if not reserves:
             return ()
         named = " ".join(f"{shard} {fence}" for shard, fence in fences)
-        arguments: list[Argument] = [self._prefix, named, owner]
+        arguments: list[Argument] = [self._prefix, named, owner, compared]
         for reserve in reserves:
             arguments += [reserve.node, reserve.expect, int(reserve.is_chained), len(reserve.holds)]
             for hold in reserve.holds:

@@ -9,19 +9,21 @@ replica, `<prefix>:over:<replica>` its newest finished one.
 from typing import Final
 
 from colo_common.adapters.lease_scripts import FENCED
+from colo_common.adapters.redis_identity import SAME_STORE
 
 __all__ = ["COMMIT", "CONFIRM", "FORGET", "PUT_BACK", "RELEASE"]
 
 # Each script reads and judges all of a node (or of an attempt) before it writes the first of it, so that what is written is
 # written whole. What is of the wrong type or no number is told as ledger-disagrees of the replicas that it is about.
 
-# ARGV: prefix, fences, owner, then for each node: name, expected revision, 1 where the owner must have written that, number of
-# holds, and for each hold: replica, attempt, value.
+# ARGV: prefix, fences, owner, the identity of the store that was compared ("": any), then for each node: name, expected revision,
+# 1 where the owner must have written that, number of holds, and for each hold: replica, attempt, value.
 # Answer, for each node: {revision, changes, {verdict, node it is held on, verdict, ...}}.
 COMMIT: Final = (
     """
-local prefix, fences, owner = ARGV[1], ARGV[2], ARGV[3]
+local prefix, fences, owner, compared = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 """
+    + SAME_STORE
     + FENCED
     + """
 local held, newest, changed = prefix .. ':held', prefix .. ':newest', prefix .. ':changes'
@@ -60,7 +62,7 @@ local function verdict_of(node, replica, attempt, taken)
 end
 
 local out = {}
-local at = 4
+local at = 5
 while at <= #ARGV do
   local node, expect, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 3])
   local key = prefix .. ':node:' .. node
@@ -235,6 +237,14 @@ while at <= #ARGV do
   local key, first = prefix .. ':node:' .. node, at + 4
   local stored, written = number(redis.call('HGET', key, 'rev')), number(redis.call('HGET', changed, node))
   local is_news = stored < revision or written < changes
+  if stored == revision then
+    -- Somebody wrote the row that the store had before once more: the same number, and other holds.
+    local given = {}
+    for i = 0, count - 1 do given['h:' .. ARGV[first + i * 4] .. '#' .. ARGV[first + i * 4 + 1]] = true end
+    for _, field in ipairs(redis.call('HKEYS', key)) do
+      is_news = is_news or (string.sub(field, 1, 2) == 'h:' and not given[field])
+    end
+  end
   for i = 0, count - 1 do
     local one = first + i * 4
     local replica, attempt = ARGV[one], tonumber(ARGV[one + 1])
