@@ -132,8 +132,8 @@ async def test_where_drift_is_only_observed_no_start_writes_to_groups_of_others(
             service.path_of(knobs[0], "").rsplit("/", 1)[1]
         }
         assert [service.value(knob, "") for knob in knobs] == before
-        await runtime.restore()
     finally:
+        await runtime.restore()
         await runtime.close()
         assert service.remove("")
 
