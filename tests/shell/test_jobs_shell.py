@@ -184,6 +184,25 @@ def test_another_writers_row_wins_and_the_request_is_refused() -> None:
     run_virtual(story())
 
 
+def test_a_specification_that_another_writer_left_unreadable_costs_that_job_alone() -> None:
+    async def story() -> None:
+        async with House() as house:
+            for job in ("j", "other"):
+                await ask(house.bus, SubmitJob(job=job, spec=a_spec()))
+            page, spec = await house.store.get("replica-page", "j/0000"), await house.store.get("job-spec", "j")
+            assert page is not None
+            assert spec is not None
+            await house.store.write([Write(kind="replica-page", id=page.id, value=page.value, expect=page.version)])
+            await house.store.write([Write(kind="job-spec", id="j", value=b"{", expect=spec.version)])
+            assert isinstance(await ask(house.bus, CancelJob(job="j")), Refusal)
+            assert isinstance(await ask(house.bus, CancelJob(job="other")), JobAccepted)
+            refused = await ask(house.bus, SubmitJob(job="j", spec=a_spec()))
+            assert isinstance(refused, Refusal)
+            assert "is stored in rows that cannot be read here: job-spec/j" in refused.rule
+
+    run_virtual(story())
+
+
 def test_an_end_whose_record_met_another_writer_is_not_lost() -> None:
     async def story() -> None:
         async with House() as house:

@@ -25,7 +25,7 @@ from colo_common.events.requests import (
 from colo_common.events.started import StartedReplicas
 from colo_common.events.trace import trace_is_sampled
 from colo_common.events.waiting import ExplainWait
-from colo_common.model.invalid import InvariantBroken
+from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.ports import Bus, Clock, Replay, Row, Store
 from colo_common.runtime.core import Core, Subscription
 from colo_common.runtime.lease_keeper import LeaseKeeper
@@ -230,7 +230,12 @@ class JobsShell:
         if spec is None or record is None:
             return JobReloaded(job=job)
         pages: list[Row] = []
-        for page in range(page_count(decode_spec(spec.value, job).replica_count)):
+        try:
+            count = page_count(decode_spec(spec.value, job).replica_count)
+        except InvalidInput:
+            # The core names it, and leaves the job alone.
+            count = 0
+        for page in range(count):
             row = await self._store.get(PAGE_KIND, page_id(job, page))
             if row is not None:
                 pages.append(row)
