@@ -310,7 +310,7 @@ async def test_a_scheduler_that_lives_decides_on_no_place_that_another_one_held_
     async def has_the_shard() -> bool:
         return bool(held)
 
-    beside = asyncio.create_task(shell.run(asyncio.Event(), inject))
+    running = asyncio.create_task(shell.run(asyncio.Event(), inject))
     await eventually(has_the_shard, "the scheduler has the shard")
     await redis.keep()
     await ledger.commit([commit("n1", 1, "b/t/0")])
@@ -319,8 +319,8 @@ async def test_a_scheduler_that_lives_decides_on_no_place_that_another_one_held_
     # Decided on the row that Redis has again, and sent before this scheduler has seen that Redis is another one.
     call = CommitLedger(reserves=(commit("n1", 1, "c/t/0"),), fences=tuple(held), compared=compared)
     (answered,) = await shell.perform_many([call])
-    beside.cancel()
-    await asyncio.gather(beside, return_exceptions=True)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
     (row,) = await ledger.rows(["n1"])
     assert {hold.attempt for hold in row.holds} == {("a/t/0", 1), ("b/t/0", 1)}
     assert isinstance(answered, LedgerRefused) or (

@@ -196,15 +196,7 @@ class SchedulerCore:
                     self._ended(attempt)
                 self.commits.redelivery.not_started(event.waiting)
             case PlacementsReleased():
-                for release in event.nodes:
-                    for attempt in release.attempts:
-                        if self.commits.is_elsewhere(attempt, release.node):
-                            continue
-                        self._over.add(attempt, release.node)
-                        self.queue.remove(attempt)
-                        self.paused.remove(attempt)
-                        self.commits.gave_up(attempt)
-                        self.commits.forget(attempt)
+                self._released(event)
             case RestrictionsChanged():
                 if self.cluster.restrictions.take(event.revision, event.restrictions, now_ms):
                     return self._restricted(now_ms)
@@ -233,6 +225,17 @@ class SchedulerCore:
             case _:
                 assert_never(event)
         return []
+
+    def _released(self, event: PlacementsReleased) -> None:
+        for release in event.nodes:
+            for attempt in release.attempts:
+                if self.commits.is_elsewhere(attempt, release.node):
+                    continue
+                self._over.add(attempt, release.node)
+                self.queue.remove(attempt)
+                self.paused.remove(attempt)
+                self.commits.gave_up(attempt)
+                self.commits.forget(attempt)
 
     def _from_ledger(self, event: LedgerEvent, now_ms: int) -> list[Effect]:
         match event:

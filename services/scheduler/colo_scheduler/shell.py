@@ -452,7 +452,7 @@ class SchedulerShell:
 
         What another scheduler wrote may stand in the stream alone, as that one may have died, or be about to put it back.
         """
-        backoff, is_told = Backoff(self._rng), False
+        backoff, is_logged = Backoff(self._rng), False
         while self._replay is not None and self.leases is not None:
             try:
                 identity = await self._ledger.identity()
@@ -461,10 +461,10 @@ class SchedulerShell:
                 self._log.warning(
                     "ledger-not-compared", why="the stream or the ledger does not answer", error=str(error)
                 )
-                if not is_told:
+                if not is_logged:
                     # What this scheduler knows itself needs no stream.
                     await inject(StoreLost())
-                is_told = True
+                is_logged = True
                 await asyncio.sleep(backoff.next_s())
                 continue
             # The core puts back what it knows before it decides again.
