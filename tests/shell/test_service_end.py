@@ -61,6 +61,35 @@ def test_the_last_events_are_handled_before_the_service_leaves() -> None:
     run_virtual(story())
 
 
+@pytest.mark.parametrize("away", [True, False])
+def test_a_service_that_is_stopped_before_it_has_begun_leaves_all_the_same(away: bool) -> None:
+    async def story() -> None:
+        world = World(ScriptedCore())
+        loading, left = asyncio.Event(), []
+
+        async def load() -> Sequence[Struct]:
+            loading.set()
+            await world.stop.wait()
+            if away:
+                raise Unavailable("away")
+            return []
+
+        async def leave() -> Sequence[Struct]:
+            await asyncio.sleep(5)
+            left.append(True)
+            return [Local("bye")]
+
+        service = world.service([WITHDRAWN], load=load, leave=leave)
+        running = asyncio.create_task(service.run(world.stop))
+        await loading.wait()
+        world.stop.set()
+        await running
+        assert left == [True]
+        assert world.facts(QueueChanged) == []
+
+    run_virtual(story())
+
+
 @pytest.mark.parametrize("away", ["bus", "store"])
 def test_a_service_leaves_within_ten_seconds_although_a_server_is_away(away: str) -> None:
     async def story() -> None:

@@ -99,7 +99,8 @@ class Service:
     ) -> None:
         """`perform` performs the service's own effects one by one; `perform_many`, if given, all of a round at once instead.
 
-        `load` returns events for the core before any message is received, `leave` returns its last events when the service stops.
+        `load` returns events for the core before any message is received, `leave` returns its last events when the service stops,
+        also before it has begun.
         `answers_for` are the parameters of the subjects of `answers`, such as the node. `more_problems` names parts of the
         service's own and why each is not ready, "" when it is. `never_waits`: the core goes on however long the bus takes nothing,
         as one must that protects a machine; the oldest of its messages are dropped at a limit. `leases`: which partitions this
@@ -191,7 +192,7 @@ class Service:
         watcher = asyncio.create_task(self._watch(stop, main))
         try:
             self._spawn(self._sender.run())
-            if await self._start(stop):
+            if await self._has_started(stop):
                 await self._serve(stop)
                 await self._drain()
         except ShuttingDown as error:
@@ -275,10 +276,26 @@ class Service:
         if self._loaded:
             await asyncio.sleep(self._drain_s)
         self._shutting_down.set()
+        if not self._loaded and self._leave is not None:
+            await asyncio.sleep(self._drain_s)
         await asyncio.sleep(_GRACE_S)
         if main is not None:
             self._overdue = True
             main.cancel()
+
+    async def _has_started(self, stop: asyncio.Event) -> bool:
+        """Start, or leave: what the service has in hand beside the bus, such as a machine, it gives back also before it has begun.
+
+        Its last events are dropped, because nothing that it knew before has been published.
+        """
+        try:
+            if await self._start(stop):
+                return True
+        except ShuttingDown as error:
+            self._log.warning("left-unfinished", why=str(error))
+        if self._leave is not None:
+            await self._leave()
+        return False
 
     async def _start(self, stop: asyncio.Event) -> bool:
         """Publish the outbox rows of an earlier run, load, start to listen. False when `stop` was set meanwhile."""
