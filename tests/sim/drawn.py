@@ -45,16 +45,12 @@ def settings_from(seed: int) -> WorldSettings:
         partitions=0 if sharers == 1 else rng.choice((2, 4)),
         faults=settings.faults if forgetting is None else _forgetting(settings.faults, forgetting),
         jobs_within_ms=within_ms if forgetting in (None, TEARING) else min(within_ms, 60 * SECOND_MS),
-        # What a service has stored is lost for good when it dies before it has put that back: nothing is replaced there.
-        other_versions=rng.choice((0, 0, 0, 2, 5, 9)) if forgetting in (None, TEARING) else 0,
+        other_versions=0 if forgetting is FORGETFUL_STREAMS else rng.choice((0, 0, 0, 2, 5, 9)),
     )
 
 
 def _forgetting(faults: FaultPlan, plan: FaultPlan) -> FaultPlan:
-    """The plan of what is lost: entries of journals beside other faults; rows, holds or messages by themselves.
-
-    What a service has stored is lost for good when it dies before it has put that back: such worlds kill no service.
-    """
+    """The plan of what is lost: entries of journals beside other faults; rows and holds, or messages, by themselves."""
     if plan is TEARING:
         return replace(faults, weights=(*faults.weights, *(one for one in TEARING.weights if one not in HARSH.weights)))
     return replace(plan, network_faults=faults.network_faults)

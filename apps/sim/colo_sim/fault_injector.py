@@ -139,6 +139,14 @@ class FaultInjector:
         process.crashed = lambda: self._world.event_queue.after(wait_ms, self.revive, process)
         self._world.event_queue.after(_ARMED_MS, self._kill_idle, process, boots)
 
+    def replace(self, process: SimProcess[Any]) -> None:
+        """Kill the process as soon as it is not spared."""
+        left_ms = self._spared_until_ms - self._world.event_queue.now_ms
+        if process in self._world.services and left_ms > 0:
+            self._world.event_queue.after(left_ms, self.replace, process)
+        else:
+            self.kill(process)
+
     def _kill_idle(self, process: SimProcess[Any], boots: int) -> None:
         if process.is_up and process.boots == boots:
             process.crash()

@@ -135,9 +135,23 @@ TEARING = FaultPlan(
 FORGETFUL = FaultPlan(
     quiet_after_ms=60_000,
     every_ms=(4_000, 9_000),
-    weights=(("redis-forgets", 3), ("redis-emptied", 1), ("host-lost", 4)),
+    weights=(
+        ("redis-forgets", 3),
+        ("redis-emptied", 1),
+        ("host-lost", 4),
+        ("crash-jobs", 2),
+        ("crash-scheduler", 2),
+        ("crash-overcommit", 1),
+        ("crash-evictor", 1),
+        ("crash-executor", 2),
+        ("crash-replica", 1),
+        ("lose-node", 1),
+    ),
 )
-"""A Redis that starts again and again: empty, or without its last second, under services that live, or with some of them."""
+"""A Redis that starts again and again: empty, or without its last second, under services that live, or with some of them.
+
+They die at other times as well, but for the seconds in which they put back what Redis lost, or find it again.
+"""
 
 FORGETFUL_STREAMS = FaultPlan(
     quiet_after_ms=60_000, every_ms=(6_000, 12_000), weights=(("streams-forget", 2), ("crash-replica", 1))

@@ -78,7 +78,7 @@ class World(SimCluster):
                 raise InvalidInput(
                     "other_versions", "must be 0 where no other version is given", settings.other_versions
                 )
-            RollingUpdate(self, versions, self.fault_injector.kill)
+            RollingUpdate(self, versions, self.fault_injector.replace)
 
     def __enter__(self) -> World:
         return self
