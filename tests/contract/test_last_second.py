@@ -49,6 +49,7 @@ from colo_scheduler.ledger.port import (
 from colo_scheduler.ledger.redis import RedisLedger
 from colo_scheduler.main import scheduler_service
 from colo_scheduler.policy import SchedulerPolicy
+from colo_scheduler.shell import SchedulerShell
 from tests.support.builders import a_placement
 from tests.support.jobs_world import a_spec, a_task
 from tests.support.servers import missing, nats_server
@@ -202,8 +203,8 @@ async def test_jobs_that_ended_or_were_cancelled_in_the_second_that_redis_lost_w
 # ---- the scheduler
 
 
-async def loaded(ledger: Ledger, bus: NatsBus) -> tuple[dict[str, set[Attempt]], list[Any]]:
-    """What a scheduler that starts finds held, by node, and what it receives before its first decision."""
+def scheduler_shell(ledger: Ledger, bus: NatsBus, shards: int = 0) -> SchedulerShell:
+    """The shell of a scheduler that compares this ledger with the stream."""
     _, shell = scheduler_service(
         SchedulerPolicy(),
         ledger,
@@ -213,7 +214,14 @@ async def loaded(ledger: Ledger, bus: NatsBus) -> tuple[dict[str, set[Attempt]],
         span=no_span,
         metrics=Metrics(),
         replay=bus.replay,
+        shards=shards,
     )
+    return shell
+
+
+async def loaded(ledger: Ledger, bus: NatsBus) -> tuple[dict[str, set[Attempt]], list[Any]]:
+    """What a scheduler that starts finds held, by node, and what it receives before its first decision."""
+    shell = scheduler_shell(ledger, bus)
     events = list(await shell.load())
     rows = [row for event in events if isinstance(event, LedgerRows) for row in event.rows]
     (begin,) = [number for number, event in enumerate(events) if isinstance(event, LedgerLoaded)]
@@ -289,17 +297,7 @@ async def test_a_scheduler_that_lives_decides_on_no_place_that_another_one_held_
     ledger = RedisLedger(redis_client(redis.url, name="test"))
     await ledger.commit([commit("n1", 0, "a/t/0")])
     await publish(PlacementsDecided(placements=(a_placement("a/t/0"),)))
-    _, shell = scheduler_service(
-        SchedulerPolicy(),
-        ledger,
-        bus,
-        SystemClock(),
-        store=None,
-        span=no_span,
-        metrics=Metrics(),
-        replay=bus.replay,
-        shards=1,
-    )
+    shell = scheduler_shell(ledger, bus, shards=1)
     (compared,) = [event.identity for event in await shell.load() if isinstance(event, LedgerCompared)]
     held: list[Fence] = []
 
