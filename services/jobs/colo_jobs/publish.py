@@ -99,7 +99,7 @@ def _job_changed(txn: JobTransaction, move: Move) -> Publish:
         transition=move.transition,
         version=job.version,
     )
-    return Publish(fact=fact, id=f"jobs:job:{job.id}:{move.transition}:{job.version}")
+    return Publish(fact=fact, id=f"jobs:job:{job.id}:{move.transition}:{job.version}:{txn.now_ms}")
 
 
 def _changes(txn: JobTransaction) -> Iterator[Publish]:
@@ -140,11 +140,12 @@ def _replicas_changed(txn: JobTransaction, moves: list[Move], number: int) -> Pu
         )
         for move in moves
     ]
-    # The page of the first move is written in the same step, so its version is new; `number` counts the messages of the step.
+    # The page of the first move is written in the same step, so its version is new; `number` counts the messages of the step. A
+    # store that lost its last second gives a version twice, and what came of each is told: the time tells them apart.
     page = moves[0].index // PAGE_REPLICAS
     return Publish(
         fact=ReplicasChanged(at_ms=txn.now_ms, job=job.id, changes=tuple(changes)),
-        id=f"jobs:replicas:{page_id(job.id, page)}:{job.page_versions[page]}:{number}",
+        id=f"jobs:replicas:{page_id(job.id, page)}:{job.page_versions[page]}:{number}:{txn.now_ms}",
     )
 
 

@@ -210,3 +210,22 @@ def test_a_restoration_that_a_crash_cut_off_goes_on() -> None:
     again.restart()
     again.feed(JobsLost(jobs=(first, second), mark_version=begun.version))
     assert sorted(again.core.index.jobs) == ["a", "b"]
+
+
+def test_a_version_that_a_store_gives_again_after_it_lost_its_last_second_hides_no_fact() -> None:
+    """The bus drops a message of an id that it had within two minutes."""
+    world = JobsWorld()
+    world.submit()
+    world.feed(world.placed())
+    kept = dict(world.rows)
+    world.now_ms += 1_000
+    world.feed(world.started())
+    before = {publish.id for publish in world.published}
+    world.rows = kept
+    world.restart()
+    world.now_ms += 1_000
+    begin = len(world.published)
+    world.feed(world.refused())
+    again = [publish.id for publish in world.published[begin:]]
+    assert again
+    assert not before & set(again)
