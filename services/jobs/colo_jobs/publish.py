@@ -1,6 +1,7 @@
 """Makes the effects of a job transaction: the changed rows and the messages about the changes."""
 
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from colo_common.events.effects import Effect, Publish, Record, Write
@@ -99,7 +100,7 @@ def _job_changed(txn: JobTransaction, move: Move) -> Publish:
         transition=move.transition,
         version=job.version,
     )
-    return Publish(fact=fact, id=f"jobs:job:{job.id}:{move.transition}:{job.version}:{txn.now_ms}")
+    return Publish(fact=fact, id=f"jobs:job:{job.id}:{move.transition}:{job.version}")
 
 
 def _changes(txn: JobTransaction) -> Iterator[Publish]:
@@ -141,11 +142,11 @@ def _replicas_changed(txn: JobTransaction, moves: list[Move], number: int) -> Pu
         for move in moves
     ]
     # The page of the first move is written in the same step, so its version is new; `number` counts the messages of the step. A
-    # store that lost its last second gives a version twice, and what came of each is told: the time tells them apart.
+    # store that lost its last second gives a version twice: the same moves are told once, and others are not taken for them.
     page = moves[0].index // PAGE_REPLICAS
     return Publish(
         fact=ReplicasChanged(at_ms=txn.now_ms, job=job.id, changes=tuple(changes)),
-        id=f"jobs:replicas:{page_id(job.id, page)}:{job.page_versions[page]}:{number}:{txn.now_ms}",
+        id=f"jobs:replicas:{page_id(job.id, page)}:{job.page_versions[page]}:{number}:{_digest(moves):08x}",
     )
 
 
@@ -188,3 +189,8 @@ def _stop_order(txn: JobTransaction, node: str, stops: list[Stop]) -> Publish:
         fact=StopReplicas(at_ms=txn.now_ms, node=node, stops=orders),
         id=f"jobs:stop:{node}:{first}:{last}:{len(orders)}:{stops[0].trigger}",
     )
+
+
+def _digest(moves: Sequence[Move]) -> int:
+    told = [f"{m.index}#{m.attempt}:{m.transition}:{m.node}:{m.cause}:{m.exit_code}" for m in moves]
+    return zlib.crc32(" ".join(told).encode())
