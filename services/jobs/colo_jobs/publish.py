@@ -192,5 +192,5 @@ def _stop_order(txn: JobTransaction, node: str, stops: list[Stop]) -> Publish:
 
 
 def _digest(moves: Sequence[Move]) -> int:
-    told = [f"{m.index}#{m.attempt}:{m.transition}:{m.node}:{m.cause}:{m.exit_code}" for m in moves]
-    return zlib.crc32(" ".join(told).encode())
+    moved = [f"{m.index}#{m.attempt}:{m.transition}:{m.node}:{m.cause}:{m.exit_code}" for m in moves]
+    return zlib.crc32(" ".join(moved).encode())

@@ -220,7 +220,7 @@ def test_a_version_that_a_store_gives_again_after_it_lost_its_last_second_hides_
     world.feed(world.placed())
     kept = dict(world.rows)
 
-    def told(fact: Fact) -> set[str]:
+    def published_after(fact: Fact) -> set[str]:
         """The ids of what comes of it a second later, on the rows that were kept."""
         world.rows = dict(kept)
         world.restart()
@@ -229,7 +229,7 @@ def test_a_version_that_a_store_gives_again_after_it_lost_its_last_second_hides_
         world.feed(fact)
         return {publish.id for publish in world.published[begin:] if isinstance(publish.fact, ReplicasChanged)}
 
-    first = told(world.started())
+    first = published_after(world.started())
     assert first
-    assert told(world.started()) == first, "the same moves are told once"
-    assert not told(world.refused()) & first
+    assert published_after(world.started()) == first, "the same moves are told once"
+    assert not published_after(world.refused()) & first
