@@ -71,6 +71,7 @@ class InvariantChecker:
         self._ledger = ledger
         self._policy = policy
         self._replicas: dict[str, ReplicaChange] = {}
+        self._moved: set[tuple[str, int, str, str]] = set()
         self._message_ids: set[str] = set()
         self._queued: set[Attempt] = set()
         self._wanted: dict[Attempt, str] = {}
@@ -156,8 +157,11 @@ class InvariantChecker:
     def _replica(self, fact: ReplicaChange) -> None:
         last = self._replicas.get(fact.replica)
         state = REPLICA.initial if last is None else last.state
-        if self.has_lost_jobs and (last is None or fact.attempt >= last.attempt):
+        move = (fact.replica, fact.attempt, fact.previous, fact.state)
+        if self.has_lost_jobs and (last is None or fact.attempt >= last.attempt or move in self._moved):
+            # What a store lost is moved, and published, once more: also the end of an attempt that a newer one had followed.
             self._replicas[fact.replica] = fact
+            self._moved.add(move)
             return
         if fact.previous != state:
             raise InvariantBroken(
@@ -171,6 +175,7 @@ class InvariantChecker:
                 raise InvariantBroken("an attempt was queued twice", replica=fact.replica, attempt=fact.attempt)
             self._queued.add((fact.replica, fact.attempt))
         self._replicas[fact.replica] = fact
+        self._moved.add(move)
         self.reached[f"replica {fact.state}"] += 1
         self.reached[f"replica transition {fact.transition}"] += 1
 
