@@ -80,7 +80,7 @@ class InvariantChecker:
         self._online: set[str] = set()
         self._evicting: dict[str, EvictionRequested] = {}
         self._last_eviction: dict[str, EvictionRequested] = {}
-        self._suspended: dict[str, tuple[ExecutorRole, int, dict[Attempt, int]]] = {}
+        self._suspended: dict[str, tuple[ExecutorRole, int, int, dict[Attempt, int]]] = {}
 
     # ------------------------------------------------------------ facts
 
@@ -351,10 +351,12 @@ class InvariantChecker:
         if role.core.suspension.restrictions.suspension_of(node.name) is None:
             self._suspended.pop(node.name, None)
             return
+        revision = role.core.suspension.restrictions.revision
         known = self._suspended.get(node.name)
-        if known is None or known[0] is not role:
-            known = self._suspended[node.name] = (role, now_ms, {})
-        _, since_ms, used_ns = known
+        # Between two looks a table may have let the work run, and the next one have suspended it again.
+        if known is None or known[0] is not role or known[1] != revision:
+            known = self._suspended[node.name] = (role, revision, now_ms, {})
+        _, _, since_ms, used_ns = known
         if now_ms - since_ms < _SUSPENDED_WITHIN_MS:
             return
         self.counts["suspended"] += 1
