@@ -217,7 +217,7 @@ class SchedulerShell:
         self._replay = replay
         self._decided_s = 0.0
         self._refused: dict[str, str] = {}
-        self._identity = self._compared = ""
+        self._identity = ""
         self._unread: dict[str, None] = {}
         self._read_again = asyncio.Event()
         self._jobs_to_ask: tuple[str, ...] = ()
@@ -444,8 +444,11 @@ class SchedulerShell:
     def _compared_with(self, identity: str) -> LedgerCompared:
         """From now on commits are for the ledger of this identity; one scheduler alone knows itself what was written."""
         self._identity = identity
-        self._compared = identity if self._replay is not None and self.leases is not None else ""
         return LedgerCompared(identity=self._compared)
+
+    @property
+    def _compared(self) -> str:
+        return self._identity if self._replay is not None and self.leases is not None else ""
 
     async def _store_lost(self, inject: Inject) -> None:
         """The ledger is another one than before: put back what it lost. Until then it takes no commit of this scheduler.
