@@ -146,21 +146,31 @@ async def test_what_went_while_nobody_listened_is_missed_at_the_start(bus: NatsB
         await slow.has("4")
 
 
-async def test_a_stream_that_was_restored_lacks_what_was_received_from_it(
-    server: NatsServer, bus: NatsBus, operator: JetStreamContext
+@pytest.mark.parametrize("durable", ["d", ""])
+@pytest.mark.parametrize("stored", [1, 3, 5])
+async def test_who_hears_a_stream_that_was_made_again_has_missed_what_was_lost_and_receives_all_that_is_new(
+    server: NatsServer, bus: NatsBus, operator: JetStreamContext, durable: str, stored: int
 ) -> None:
+    """Also when the new stream holds as many messages by then as were received from the one before, or more."""
     slow = Slow()
-    slow.may_go_on.set()
-    async with listening(bus, slow):
-        await say(bus, "1", "2", "3")
+    new = [f"new {number}" for number in range(stored)]
+    source = Source(subject=RECEIVED, stream=Stream.EVT.value, durable=durable, batch=3, since_s=60, since_most=9)
+    async with listening(bus, slow, source):
+        slow.may_go_on.set()
+        await say(bus, "1", "2")
+        await slow.has("1", "2")
+        slow.may_go_on.clear()
+        await say(bus, "3")
         await slow.has("3")
+        # While it handles the third it does not notice that its consumer is gone.
         await operator.delete_stream(Stream.EVT.value)
         await make_streams(NatsAccess(url=server.url), StreamWish(), upgrade=False)
-        await say(bus, "new")
+        await say(bus, *new)
+        slow.may_go_on.set()
         why = await slow.has_missed()
-        assert why.startswith("COLO_EVT ends at ")
-        assert why.endswith(", and 3 was received from it")
-        await slow.has("new")
+        await slow.has(*new)
+    assert slow.missed == [why] == [f"COLO_EVT was made again, or restored: it ends at {stored}, and 3 was received"]
+    assert slow.texts == ["1", "2", "3", *new]
 
 
 async def test_what_the_server_says_about_consumers_of_colo_is_received(

@@ -226,8 +226,8 @@ class Delivery:
 Sink = Callable[[Delivery], Awaitable[None]]
 #: Gives the answer to the data and headers of a request; b"" leaves it to another member, and nothing is sent.
 Answerer = Callable[[bytes, Mapping[str, str]], Awaitable[bytes]]
-#: Called with one sentence when a stream may have discarded messages of a source before they were delivered. Of a source of the
-#: last messages: when the stream was made again, and has them no more.
+#: Called with one sentence when a stream may have discarded messages of a source before they were delivered, or was made again.
+#: Of a source of the last messages: when the stream was made again, and has them no more.
 Missed = Callable[[str], Awaitable[None]]
 
 
@@ -242,7 +242,7 @@ class Bus(Protocol):
         """Deliver to `sink` until cancelled, across reconnects. A slow sink slows its own stream consumer down and no other.
 
         `missed` is called, within seconds, when a stream may have discarded messages of the source before they were delivered, or
-        was made again and has the last messages no more.
+        was made again; what the new stream has is delivered from its first message on.
         """
         ...
 

@@ -67,7 +67,7 @@ class PullConsumer:
     meanwhile: a fact that comes once in a month is no alarm in a stream that keeps a week, nor is one that another member of the
     group received.
 
-    A source of the last messages looks whether the stream is still the one of before, whenever its consumer is gone.
+    Whenever its consumer is gone it looks whether the stream is still the one of before, by the time at which that was made.
     """
 
     def __init__(self, connection: NatsConnection, source: Source, sink: Sink, missed: Missed | None = None) -> None:
@@ -180,27 +180,29 @@ class PullConsumer:
             self._log.warning("messages-missed", why=why)
             await self._missed(why)
 
-    async def _look_at_start(self, received: int) -> None:
-        """Messages that were discarded or lost since the message `received`, before this consumer listened, are missed too."""
-        state = (await self._jetstream.stream_info(self._source.stream)).state
-        if state.last_seq < received:
+    async def _look_at_stream(self, delivered: int = 0) -> None:
+        """Tell what was discarded or lost since this consumer listened last.
+
+        `delivered` is the last message that the server knows this consumer to have; what this process received counts before it.
+        A stream that was made again begins at 1: it may hold as many messages by now as were received from the one before, so that
+        its numbers alone say nothing.
+        """
+        info = await self._jetstream.stream_info(self._source.stream)
+        before, self._stream_made = self._stream_made, info.created
+        received, state = self._last_seq or delivered, info.state
+        if (before is not None and before != info.created) or state.last_seq < received:
             # It was made again, or restored: it begins again.
             self._last_seq = 0
-            await self._tell_missed(
-                f"{self._source.stream} ends at {state.last_seq}, and {received} was received from it"
-            )
-        elif state.first_seq > received + 1:
+            if self._lost is not None:
+                await self._lost(f"{self._source.stream} was made again, or restored")
+            elif received:
+                await self._tell_missed(
+                    f"{self._source.stream} was made again, or restored: it ends at {state.last_seq}, and {received} was received"
+                )
+        elif received and state.first_seq > received + 1:
             await self._tell_missed(
                 f"{self._source.stream} discarded messages from {received + 1} to {state.first_seq - 1}"
             )
-
-    async def _look_whether_made_again(self, lost: Missed) -> None:
-        """Whoever said the last messages has to say them again where the stream was made again, or restored."""
-        info = await self._jetstream.stream_info(self._source.stream)
-        before, self._stream_made = self._stream_made, info.created
-        if before is not None and (before != info.created or info.state.last_seq < (self._last_seq or 0)):
-            self._last_seq = 0
-            await lost(f"{self._source.stream} was made again, or restored")
 
     async def _pull(self) -> None:
         self._open = self._source.batch
@@ -307,9 +309,7 @@ class PullConsumer:
             # A consumer created later continues from here, even if this one is lost before its first message.
             self._last_seq = info.delivered.stream_seq if info.delivered else 0
         elif source.durable and self._missed is not None:
-            received = self._last_seq or (info.delivered.stream_seq if info.delivered else 0)
-            if received:
-                await self._look_at_start(received)
+            await self._look_at_stream(info.delivered.stream_seq if info.delivered else 0)
         return info.name
 
     async def _present(self, wanted: ConsumerConfig) -> ConsumerInfo | None:
@@ -331,8 +331,9 @@ class PullConsumer:
         """The start of an unnamed consumer, as fields of its configuration."""
         if self._source.last_per_subject:
             if self._lost is not None:
-                await self._look_whether_made_again(self._lost)
+                await self._look_at_stream()
             return {"deliver_policy": DeliverPolicy.LAST_PER_SUBJECT}
+        await self._look_at_stream()
         if self._last_seq is None:
             if not self._source.since_s:
                 return {"deliver_policy": DeliverPolicy.NEW}
@@ -340,7 +341,6 @@ class PullConsumer:
             return {"deliver_policy": DeliverPolicy.BY_START_TIME, "opt_start_time": since}
         # The previous consumer was lost with its connection or server: continue after its last message, or at the first one of
         # a stream that was created again.
-        await self._look_at_start(self._last_seq)
         return {"deliver_policy": DeliverPolicy.BY_START_SEQUENCE, "opt_start_seq": self._last_seq + 1}
 
     async def _made_later(self, config: ConsumerConfig, info: ConsumerInfo) -> ConsumerInfo:
