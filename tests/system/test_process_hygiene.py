@@ -98,18 +98,24 @@ async def test_what_a_replica_inherits_is_the_nodes_rule_and_not_the_executors(r
     assert output(policy, 1).splitlines()[0] == "0"
 
 
+def io_class_of(pid: int) -> str:
+    return subprocess.run(["ionice", "-p", str(pid)], capture_output=True, text=True, check=True).stdout
+
+
 @pytest.mark.parametrize("is_online", [False, True])
 def test_how_the_executor_itself_is_scheduled_no_replica_inherits(is_online):
-    command = ["taskset", "-c", "0", "chrt", "-f", "1", "nice", "-n", "-7", "sleep", "600"]
+    command = ["taskset", "-c", "0", "chrt", "-f", "1", "nice", "-n", "-7", "ionice", "-c", "1", "sleep", "600"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         try:
             name = Path(f"/proc/{process.pid}/comm")
             eventually_blocking(lambda: name.read_text() == "sleep\n", "the program behind all of these")
             assert os.sched_getscheduler(process.pid) == os.SCHED_FIFO
+            assert io_class_of(process.pid).startswith("realtime")
             settle(Hygiene(), "/proc", process.pid, is_online=is_online)
             assert os.sched_getscheduler(process.pid) == os.SCHED_OTHER
             assert os.sched_getaffinity(process.pid) == set(online_cpus("/sys"))
             assert os.getpriority(os.PRIO_PROCESS, process.pid) == 0
+            assert io_class_of(process.pid).startswith("none")
             assert is_online or resource.prlimit(process.pid, resource.RLIMIT_RTPRIO) == (0, 0)
         finally:
             process.kill()

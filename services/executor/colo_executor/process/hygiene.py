@@ -1,7 +1,9 @@
 """What a replica's processes inherit beside their control group: who the kernel ends first, and limits of a process."""
 
 import contextlib
+import ctypes
 import os
+import platform
 import resource
 from typing import Final
 
@@ -15,6 +17,11 @@ __all__ = ["Hygiene", "settle"]
 
 _EVERY_CPU: Final = range(8_192)
 """More numbers than a machine has CPUs; those that it has not are left out."""
+
+_IOPRIO_SET: Final = {"x86_64": 251, "aarch64": 30, "riscv64": 30}
+"""The number of the system call by machine; the C library has no function for it."""
+_OF_A_PROCESS: Final = 1
+"""`IOPRIO_WHO_PROCESS` of ioprio_set(2)."""
 
 
 class Hygiene(Struct, frozen=True, kw_only=True):
@@ -43,12 +50,16 @@ def settle(hygiene: Hygiene, proc_root: str, pid: int, *, is_online: bool) -> No
 
     How the executor itself is scheduled is not inherited. One that is pinned to CPUs (CPUAffinity= of systemd) would keep its
     replicas on these within every CPU set; a realtime one would let batch work go before everything, or the kernel take none of it.
+    The class of its I/O is not inherited either: work that has none follows its niceness.
     """
     os.sched_setaffinity(pid, _EVERY_CPU)
     with contextlib.suppress(PermissionError):
         if os.sched_getscheduler(pid) != os.SCHED_OTHER:
             os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
         os.setpriority(os.PRIO_PROCESS, pid, 0)
+    if call := _IOPRIO_SET.get(platform.machine()):
+        # It fails where it may not be set, as for a process that is gone, of which the next call speaks.
+        ctypes.CDLL(None).syscall(call, _OF_A_PROCESS, pid, 0)
     score = hygiene.online_oom_score_adj if is_online else hygiene.batch_oom_score_adj
     with contextlib.suppress(PermissionError), open(os.path.join(proc_root, str(pid), "oom_score_adj"), "w") as file:
         file.write(str(score))
