@@ -189,6 +189,10 @@ async def test_a_letter_that_has_its_message_whole_is_replayed_and_another_one_s
         js = client.jetstream()
         for letter, status, reported in REPLAYED:
             stored = await js.publish("colo.v1.evt.dead-letter.test", wire.encode(letter))
+            assert (
+                await asyncio.to_thread(main, ["dead-letters", "show", str(stored.seq), "--api", gateway.address]) == 0
+            )
+            assert ("\n  cannot be replayed: it " in capsys.readouterr().out) == (status == 1)
             words = ["dead-letters", "replay", str(stored.seq), "--api", gateway.address]
             assert await asyncio.to_thread(main, words) == status
             printed = capsys.readouterr()

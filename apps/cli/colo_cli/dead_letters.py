@@ -67,6 +67,8 @@ def show(seq: int, /, *, output: Output = "table", api: str | None = None) -> in
     print(f"{entry.seq}: {entry.service} could not handle {entry.subject}")
     print(f"  why: {entry.reason}")
     print(f"  message: {bytes_text(entry.size_bytes)}, {where}")
+    if letter.lost:
+        print(f"  cannot be replayed: it {letter.lost}")
     for name, value in sorted(letter.headers.items()):
         print(f"  {name}: {value}")
     print(_body(letter.text) if letter.is_text else f"hex {letter.text}")

@@ -178,11 +178,24 @@ class Delivery:
     """One received message, from the bus through the inbox and the core to its acknowledgement. Nothing else holds a message.
 
     Exactly one of ack, nak and term is called; without a durable consumer (no `settle`) they do nothing. `deliveries` counts the
-    deliveries of the message so far. `stream` and `stream_seq` are where it is stored; "" and 0 for a live, lossy message. With
-    `age_ms` it is the last message of a subject and was stored so many real ms ago, before anybody listened here; 0: it came live.
+    deliveries of the message so far. `stream` and `stream_seq` are where it is stored; "" and 0 for a live, lossy message. A stream
+    that was made again counts from 1: `stored_us`, when its server stored the message, tells that from the one that was there
+    before (0: not known). With `age_ms` it is the last message of a subject and was stored so many real ms ago, before anybody
+    listened here; 0: it came live.
     """
 
-    __slots__ = ("_settle", "age_ms", "data", "deliveries", "fact", "headers", "stream", "stream_seq", "subject")
+    __slots__ = (
+        "_settle",
+        "age_ms",
+        "data",
+        "deliveries",
+        "fact",
+        "headers",
+        "stored_us",
+        "stream",
+        "stream_seq",
+        "subject",
+    )
 
     def __init__(
         self,
@@ -193,6 +206,7 @@ class Delivery:
         deliveries: int = 1,
         stream: str = "",
         stream_seq: int = 0,
+        stored_us: int = 0,
         settle: Settle | None = None,
         age_ms: int = 0,
     ) -> None:
@@ -202,6 +216,7 @@ class Delivery:
         self.deliveries = deliveries
         self.stream = stream
         self.stream_seq = stream_seq
+        self.stored_us = stored_us
         self._settle = settle
         self.age_ms = age_ms
         #: What `data` says, once somebody has decoded it: a message that many cores of one process hear is decoded once.
@@ -227,7 +242,8 @@ Sink = Callable[[Delivery], Awaitable[None]]
 #: Gives the answer to the data and headers of a request; b"" leaves it to another member, and nothing is sent.
 Answerer = Callable[[bytes, Mapping[str, str]], Awaitable[bytes]]
 #: Called with one sentence when a stream may have discarded messages of a source before they were delivered, or was made again.
-#: Of a source of the last messages: when the stream was made again, and has them no more.
+#: Of a source of the last messages: when the stream was made again, and has them no more, or was made lately, and may have had
+#: others before.
 Missed = Callable[[str], Awaitable[None]]
 
 
@@ -326,6 +342,12 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     letter: DeadLettered
 
 
+class NotKept(Struct, frozen=True):
+    """A message that nothing holds whole any more, with the reason as the end of a sentence about its letter."""
+
+    why: str
+
+
 class DeadLetters(Protocol):
     """The dead letters that wait for an operator. Raises as Bus does."""
 
@@ -337,8 +359,8 @@ class DeadLetters(Protocol):
         """The letter, or None."""
         ...
 
-    async def message_of(self, letter: DeadLetter) -> Outgoing | None:
-        """The message that it is about, ready to be published again; None when neither the letter nor a stream has it whole."""
+    async def message_of(self, letter: DeadLetter) -> Outgoing | NotKept:
+        """The message that it is about, ready to be published again, where the letter or its stream still has it whole."""
         ...
 
     async def drop(self, seq: int) -> bool:

@@ -30,12 +30,16 @@ class DeadLetterList(Struct, frozen=True, kw_only=True):
 
 
 class DeadLetterDetail(Struct, frozen=True, kw_only=True):
-    """One dead letter with its whole message: `text` is the message, or its hex digits when `is_text` is false."""
+    """One dead letter with its message: `text` is that, or its hex digits when `is_text` is false.
+
+    Of a very large message `text` is the beginning. `lost` says why the message cannot be published again; "" where it can.
+    """
 
     entry: DeadLetterEntry
     headers: dict[str, str]
     text: str
     is_text: bool
+    lost: str = ""
 
 
 class DeadLetterDone(Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from colo_common.events.service import DeadLettered
 from colo_common.model.invalid import InvalidInput
-from colo_common.ports import Bus, DeadLetter, DeadLetters, PortError, Refused
+from colo_common.ports import Bus, DeadLetter, DeadLetters, NotKept, PortError, Refused
 from colo_gateway.dead_letter_replies import DeadLetterDetail, DeadLetterDone, DeadLetterEntry, DeadLetterList
 from colo_gateway.responses import integer_of, invalid_of, json_of, problem_of
 
@@ -59,15 +59,19 @@ class DeadLetterRoutes:
         """GET /v1/dead-letters/{seq}."""
         try:
             letter = await self._letter(request)
+            if letter is None:
+                return _unknown(request)
+            message = await self._dead_letters.message_of(letter)
         except InvalidInput as error:
             return invalid_of(error)
         except PortError as error:
             return _away(error)
-        if letter is None:
-            return _unknown(request)
         fact = letter.letter
         text, is_text = _text_of(fact)
-        return json_of(DeadLetterDetail(entry=_entry(letter), headers=fact.headers, text=text, is_text=is_text))
+        lost = message.why if isinstance(message, NotKept) else ""
+        return json_of(
+            DeadLetterDetail(entry=_entry(letter), headers=fact.headers, text=text, is_text=is_text, lost=lost)
+        )
 
     async def replay(self, request: web.Request) -> web.Response:
         """POST /v1/dead-letters/{seq}/replay."""
@@ -76,8 +80,8 @@ class DeadLetterRoutes:
             if letter is None:
                 return _unknown(request)
             message = await self._dead_letters.message_of(letter)
-            if message is None:
-                return problem_of(409, "dead letter", _why_not(letter.letter), str(letter.seq))
+            if isinstance(message, NotKept):
+                return problem_of(409, "dead letter", f"{message.why}; drop it instead", str(letter.seq))
             await self._bus.publish((message,))
             await self._dead_letters.drop(letter.seq)
         except InvalidInput as error:
@@ -117,13 +121,6 @@ def _entry(letter: DeadLetter) -> DeadLetterEntry:
         stream=fact.stream,
         stream_seq=fact.stream_seq,
     )
-
-
-def _why_not(fact: DeadLettered) -> str:
-    """Why the message cannot be published again."""
-    if fact.stream:
-        return f"does not hold its message, and {fact.stream} no longer keeps it (message {fact.stream_seq}); drop it instead"
-    return f"holds only the beginning of its {fact.size_bytes} bytes, which no stream keeps; drop it instead"
 
 
 def _text_of(fact: DeadLettered) -> tuple[str, bool]:

@@ -37,6 +37,7 @@ _SILENCE_S: Final = 2.5 * _HEARTBEAT_S
 _WATCH_LEAST_S: Final = 0.1
 _LOOK_EVERY_S: Final = 10.0
 _NS: Final = 1_000_000_000
+_NS_PER_US: Final = 1_000
 _NS_PER_MS: Final = 1_000_000
 #: The streams that discard their oldest messages at a limit.
 _DISCARDING: Final = frozenset(stream.value for stream, limits in STREAMS.items() if not limits.work_queue)
@@ -250,6 +251,7 @@ class PullConsumer:
                     deliveries=deliveries,
                     stream=source.stream,
                     stream_seq=stream_seq,
+                    stored_us=stored_ns // _NS_PER_US,
                     settle=partial(_settle, message) if source.durable else None,
                     age_ms=self._age_ms(stored_ns),
                 )

@@ -13,7 +13,8 @@ class DeadLettered(Fact, frozen=True, kw_only=True):
 
     `data` and `headers` are the whole message, as it must be published again; without `data` it is too large and stays where
     `stream` and `stream_seq` say. `stream` is empty for a part of a message, which has no `data`, and for one of the service's own
-    that no stream took: without `data` these cannot be published again.
+    that no stream took: without `data` these cannot be published again. `stored_us` is when the stream stored the message, by which
+    it is told from another one that has its place in a stream that was made again; 0: not known.
     """
 
     service: str
@@ -23,6 +24,7 @@ class DeadLettered(Fact, frozen=True, kw_only=True):
     size_bytes: Bytes = 0
     stream: str = ""
     stream_seq: Number = 0
+    stored_us: Us = 0
     data: bytes = b""
     headers: dict[str, str] = {}
 

@@ -95,8 +95,9 @@ class Stamp:
 
     def dead_letter(self, delivery: Delivery, reason: str) -> Outgoing:
         """The DeadLettered message for a message of a stream that could not be decoded or handled."""
-        # Whoever receives the same message again, after a lost acknowledgement, does not write a second letter.
-        place = f"{delivery.stream}:{delivery.stream_seq}"
+        # Whoever receives the same message again, after a lost acknowledgement, does not write a second letter. In a stream that
+        # was made again another message has its place, and needs a letter of its own.
+        place = f"{delivery.stream}:{delivery.stream_seq}:{delivery.stored_us}"
         return self._letter(
             delivery.subject,
             delivery.data,
@@ -105,6 +106,7 @@ class Stamp:
             place,
             stream=delivery.stream,
             stream_seq=delivery.stream_seq,
+            stored_us=delivery.stored_us,
         )
 
     def poison_letter(self, message: Outgoing, reason: str) -> Outgoing:
@@ -121,6 +123,7 @@ class Stamp:
         *,
         stream: str = "",
         stream_seq: int = 0,
+        stored_us: int = 0,
     ) -> Outgoing:
         try:
             text = payload.decode()
@@ -135,6 +138,7 @@ class Stamp:
             size_bytes=len(payload),
             stream=stream,
             stream_seq=stream_seq,
+            stored_us=stored_us,
             data=payload if len(payload) <= _DATA_BYTES_MOST else b"",
             headers=_few_of(headers),
         )

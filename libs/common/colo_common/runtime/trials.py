@@ -20,7 +20,8 @@ __all__ = ["TRIES_MOST", "Trials", "trials_kind"]
 #: A message that ended the process this many times, while it was handled alone or by an error that came from it, is given up.
 TRIES_MOST: Final = 3
 _KEPT_MOST: Final = 100
-_Place = tuple[str, int]
+#: The stream, the sequence in it, and when the message was stored: in a stream that was made again another one has its sequence.
+_Place = tuple[str, int, int]
 
 
 def trials_kind(service: str) -> str:
@@ -34,6 +35,7 @@ class Tried(Struct, frozen=True, kw_only=True):
     stream: str
     stream_seq: int
     tries: int
+    stored_us: int = 0
 
 
 class Trials:
@@ -57,7 +59,7 @@ class Trials:
             # A row of another version only says that somebody did not end by itself.
             with suppress(msgspec.DecodeError):
                 for tried in msgspec.json.decode(row.value, type=tuple[Tried, ...]):
-                    place = (tried.stream, tried.stream_seq)
+                    place = (tried.stream, tried.stream_seq, tried.stored_us)
                     self._tries[place] = max(self._tries.get(place, 0), tried.tries)
         self._version = next((row.version for row in rows if row.id == self._id), 0)
         await self._save()
@@ -109,7 +111,10 @@ class Trials:
         await self._save()
 
     async def _save(self) -> None:
-        tried = [Tried(stream=place[0], stream_seq=place[1], tries=tries) for place, tries in self._tries.items()]
+        tried = [
+            Tried(stream=stream, stream_seq=seq, stored_us=stored_us, tries=tries)
+            for (stream, seq, stored_us), tries in self._tries.items()
+        ]
         write = Write(kind=self._kind, id=self._id, value=msgspec.json.encode(tried), expect=self._version)
         try:
             await self._store.write((write,))
@@ -122,4 +127,6 @@ class Trials:
 
 def _place_of(delivery: Delivery) -> _Place:
     """Where the message is stored; its subject for one that is stored nowhere."""
-    return (delivery.stream, delivery.stream_seq) if delivery.stream_seq else (delivery.subject, 0)
+    if not delivery.stream_seq:
+        return delivery.subject, 0, 0
+    return delivery.stream, delivery.stream_seq, delivery.stored_us
