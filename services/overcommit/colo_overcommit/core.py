@@ -219,7 +219,10 @@ class OvercommitCore:
         """Decode and take a sample of an own node. Of another one the newest is kept as it came."""
         known, owns = self.nodes.get(event.node), self.partitions.owns(event.node)
         is_known = known is not None and known.topology is not None
-        asks: list[Effect] = [*self._unreported.sampled(event.node, now_ms, is_known=is_known)] if owns else []
+        is_first = known is None or known.sampled_at_ms is None
+        asks: list[Effect] = []
+        if owns:
+            asks += self._unreported.sampled(event.node, now_ms, is_known=is_known, is_first=is_first)
         if known is None or not is_known:
             self.dropped.no_topology += 1
             return asks
@@ -348,9 +351,9 @@ class OvercommitCore:
     def _say_again(self, lost: StreamLost, now_ms: int) -> list[Effect]:
         """Say again what the stream kept, with the next sample of each node, and have the nodes tell again what they are."""
         if lost.stream == Stream.NODE.value:
-            for node, known in self.nodes.items():
+            self._unreported.lost(self.nodes)
+            for known in self.nodes.values():
                 known.is_changed = True
-                self._unreported.doubt(node)
         return [*external_again(self.own_nodes(), now_ms)] if lost.stream == Stream.POLICY.value else []
 
     # ---- several instances

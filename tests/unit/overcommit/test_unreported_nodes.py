@@ -80,3 +80,31 @@ def test_bounds_of_systems_outside_are_published_again_where_their_stream_was_lo
     core.handle(bound, 1_000)
     again = published(core, StreamLost(stream="COLO_POLICY"), 2_000, ExternalCapacityChanged)
     assert again == [bound]
+
+
+def test_after_a_loss_a_node_is_asked_once_although_its_collector_begins_again_and_tells_before() -> None:
+    """Its executor lives, and says what runs only when it is asked."""
+    core = OvercommitCore(POLICY)
+    core.handle(a_node("n1"), 0)
+    core.handle(a_sample("n1", seq=1), 500)
+    core.handle(StreamLost(stream="COLO_NODE"), 600)
+    core.handle(a_node("n1"), 700)
+    assert asked_at(core, 100) == [4]
+
+
+def test_a_service_that_begins_on_a_young_stream_asks_every_node_once_and_one_on_an_old_stream_none() -> None:
+    young, old = OvercommitCore(POLICY), OvercommitCore(POLICY)
+    young.handle(StreamLost(stream="COLO_NODE"), 0)
+    for core in (young, old):
+        core.handle(a_node("n1"), 100)
+    assert asked_at(young, 100) == [4]
+    assert asked_at(old, 100) == []
+
+
+def test_a_loss_ends_the_wait_of_a_node_that_has_not_answered_for_long() -> None:
+    core = OvercommitCore(POLICY)
+    assert asked_at(core, 700)[-1] == 634
+    core.handle(StreamLost(stream="COLO_NODE"), 700_000)
+    seconds = range(701, 800)
+    asked = [s for s in seconds if published(core, a_sample("n1", seq=s), s * 1_000, NodeFactsWanted)]
+    assert asked == [704, 714, 734, 774]

@@ -36,6 +36,8 @@ _RETRY_MOST_S: Final = 5.0
 _SILENCE_S: Final = 2.5 * _HEARTBEAT_S
 _WATCH_LEAST_S: Final = 0.1
 _LOOK_EVERY_S: Final = 10.0
+# Whatever was said before the stream was made is said again within this time without a question.
+_YOUNG_S: Final = 1_800.0
 _NS: Final = 1_000_000_000
 _NS_PER_US: Final = 1_000
 _NS_PER_MS: Final = 1_000_000
@@ -68,7 +70,8 @@ class PullConsumer:
     meanwhile: a fact that comes once in a month is no alarm in a stream that keeps a week, nor is one that another member of the
     group received.
 
-    Whenever its consumer is gone it looks whether the stream is still the one of before, by the time at which that was made.
+    Whenever its consumer is gone it looks whether the stream is still the one of before, by the time at which that was made. Who
+    begins to listen to the last messages cannot compare: a stream that is young then may be one that was lost and made again.
     """
 
     def __init__(self, connection: NatsConnection, source: Source, sink: Sink, missed: Missed | None = None) -> None:
@@ -277,7 +280,7 @@ class PullConsumer:
 
     async def _make_consumer(self) -> str:
         """Create or update the consumer at the server; returns its name."""
-        source = self._source
+        source, is_first = self._source, self._stream_made is None
         if source.also:
             config = ConsumerConfig(filter_subjects=list(source.subjects))
         else:
@@ -303,6 +306,10 @@ class PullConsumer:
                 **await self._start_policy(),
             )
         info = await self._present(config) or await self._jetstream.add_consumer(source.stream, config)
+        if is_first and self._lost is not None and self._stream_made is not None:
+            age_s = (info.created - self._stream_made).total_seconds()
+            if age_s < _YOUNG_S:
+                await self._lost(f"{source.stream} was made {max(0, age_s):.0f} s ago, and may have been lost before")
         if config.deliver_policy is DeliverPolicy.BY_START_TIME:
             info = await self._made_later(config, info)
         if source.last_per_subject:

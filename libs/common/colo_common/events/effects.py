@@ -80,7 +80,8 @@ class StoreLost(Struct, frozen=True, kw_only=True):
 
 class StreamLost(Struct, frozen=True, kw_only=True):
     """Event: a stream of which this service hears the last message of each subject was made again, or restored as it was before.
-    The core says again what it said last.
+    At the start of the service: it was made so lately that what others said before may be lost. The core says again what it said
+    last.
     """
 
     stream: str
