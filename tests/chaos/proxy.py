@@ -57,6 +57,11 @@ class Proxy:
             self._open[direction].set()
             self._delay_s[direction] = 0.0
 
+    def lead_to(self, host: str, port: int) -> None:
+        """Lead every connection from now on to this server, and end those that there are."""
+        self._to = host, port
+        self.reset()
+
     def reset(self) -> None:
         """End every connection that there is."""
         for connection in self._connections:

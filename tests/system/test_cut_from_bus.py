@@ -1,4 +1,6 @@
-"""An instance of each control service reaches Redis and not NATS: the other one does its work meanwhile, and all work ends once."""
+"""An instance of each control service reaches Redis and not NATS, or a NATS without streams: the other one does its work meanwhile,
+and all work ends once.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from colo_cli.server_process import ServerProcess
 from tests.chaos.proxy import Proxy
+from tests.contract.test_bus_nats import BARE
 from tests.support.running import running_colo
 from tests.support.waiting import eventually
 from tests.system.test_two_of_each import (
@@ -26,7 +30,10 @@ from tests.system.test_two_of_each import (
 pytestmark = [pytest.mark.server, pytest.mark.failover, pytest.mark.timeout(400)]
 
 
-async def test_the_work_of_an_instance_that_reaches_no_bus_is_done_by_the_other_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["cut off", "without streams"])
+async def test_the_work_of_an_instance_that_reaches_no_bus_or_no_streams_is_done_by_the_other_one(
+    tmp_path: Path, how: str
+) -> None:
     environment = {f"COLO_{service.upper()}_PARTITIONS": str(PARTITIONS) for service in SHARED}
     environment |= {"COLO_OVERCOMMIT_STALE_AFTER_MS": "3600000", "COLO_OVERCOMMIT_LOST_AFTER_MS": "7200000"}
     async with AsyncExitStack() as stack:
@@ -35,6 +42,10 @@ async def test_the_work_of_an_instance_that_reaches_no_bus_is_done_by_the_other_
         proxy = Proxy(server.hostname or "", server.port or 0)
         await proxy.start()
         stack.push_async_callback(proxy.close)
+        bare = await stack.enter_async_context(
+            ServerProcess(BARE, program=None, directory=tmp_path / "bare", port=None)
+        )
+        without_streams = urlsplit(bare.url)
         behind = {"COLO_NATS_URL": f"nats://127.0.0.1:{proxy.port}"}
         for service in ("jobs", *SHARED, "scheduler"):
             await colo.processes.start(f"{service}-2", f"colo_{service}", behind)
@@ -54,7 +65,10 @@ async def test_the_work_of_an_instance_that_reaches_no_bus_is_done_by_the_other_
         await divided(colo, "scheduler", 8, 8)
         jobs = [await colo.submit(a_job("before"), key="before")]
 
-        proxy.cut()
+        if how == "cut off":
+            proxy.cut()
+        else:
+            proxy.lead_to(without_streams.hostname or "", without_streams.port or 0)
         moved = asyncio.get_running_loop().time()
         assert await eventually(lambda: holder(colo, "jobs", of=1), "jobs moved", limit_s=LIMIT_S) != cut_off
         for service in SHARED:
@@ -67,7 +81,7 @@ async def test_the_work_of_an_instance_that_reaches_no_bus_is_done_by_the_other_
             await colo.reaches(job, "Completed", limit_s=LIMIT_S)
 
         proxy.heal()
-        proxy.reset()
+        proxy.lead_to(server.hostname or "", server.port or 0)
         for service in SHARED:
             await divided(colo, service, 2, 2)
         await divided(colo, "scheduler", 8, 8)

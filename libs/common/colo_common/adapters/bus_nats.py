@@ -282,8 +282,12 @@ class NatsBus:
 
     @property
     def present_connection(self) -> int:
-        """The number of the connection that stands, counted as in `connections`; 0 while no server is reached."""
-        return self._connection.generation if self._connection.client.is_connected else 0
+        """The number of the connection that stands, as in `connections`; 0 while no server or none of its streams is reached."""
+        return self._connection.generation if self._connection.has_streams else 0
+
+    def watch_streams(self) -> None:
+        """From now on `present_connection` tells within seconds also when this process may not use the streams any more."""
+        self._connection.watch_streams()
 
     async def ready(self) -> str:
         """Empty when connected, the streams are as wanted and every consumer is there, else one sentence that names the problem."""

@@ -31,6 +31,9 @@ _PING_S: Final = 5
 # Between two looks at streams that are not as wanted: this long at first, twice as long each time, up to the second one.
 _STREAMS_RETRY_S: Final = 0.5
 _STREAMS_RETRY_MOST_S: Final = 5.0
+# How often an instance that holds a share of the work looks at the streams while it is connected, and for how long it waits.
+_STREAMS_LOOK_S: Final = 2.0
+_STREAMS_ANSWER_S: Final = 3.0
 _CANCELS_MOST: Final = 10
 _CANCEL_S: Final = 0.1
 # What the server says of a subject that this user has no right to; the connection goes on.
@@ -61,6 +64,8 @@ class NatsConnection:
         self._usable = asyncio.Event()
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        # Whether the last look of `watch_streams` found them as wanted; True before the first one.
+        self._has_streams = True
         self._logged_complaint = ""
         self._is_away = False
         self._options: dict[str, Any] = {}
@@ -116,6 +121,18 @@ class NatsConnection:
         # The library asserts that a connection was started; a process that refuses its settings closes before that.
         with suppress(AssertionError, *NATS_ERRORS):
             await self.client.close()
+
+    @property
+    def has_streams(self) -> bool:
+        """Whether a server is reached and the streams can be used there, as far as is known."""
+        return self.client.is_connected and self._usable.is_set() and self._has_streams
+
+    def watch_streams(self) -> None:
+        """Look every two seconds from now on whether the streams can still be used, for `has_streams`.
+
+        Whoever is connected may lose the right to them, and its server JetStream or the other servers.
+        """
+        self._spawn(self._keep_looking())
 
     def doubt_streams(self, problem: PortError) -> None:
         """Look at the streams again before this connection is used, since the server took no message for one of them."""
@@ -210,6 +227,20 @@ class NatsConnection:
                 return
             await asyncio.sleep(wait_s * self._rng.uniform(0.5, 1))
             wait_s = min(2 * wait_s, _STREAMS_RETRY_MOST_S)
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await self._usable.wait()
+            try:
+                async with asyncio.timeout(_STREAMS_ANSWER_S):
+                    await self._check_streams()
+            except (PortError, TimeoutError) as error:
+                if self._has_streams and self._usable.is_set():
+                    self._log.warning("streams-out-of-reach", error=str(error) or "no answer in time")
+                self._has_streams = False
+            else:
+                self._has_streams = True
+            await asyncio.sleep(_STREAMS_LOOK_S)
 
     async def _on_disconnected(self) -> None:
         self.on_lost()

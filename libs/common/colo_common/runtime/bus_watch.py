@@ -13,15 +13,16 @@ __all__ = ["SURE_AFTER_S", "BusWatch", "tell_bus"]
 
 _LISTEN_S: Final = 0.5
 
-#: Longer than two instances may differ in noticing that the bus went (a ping every 5 s) or is back (a try every 5 s), with a
-#: renewal of the leases in it.
+#: Longer than two instances may differ in noticing that the bus went (a ping every 5 s), that its streams cannot be used (a look
+#: every 2 s, of 3 s at most), or that they are back (a try every 5 s), with a renewal of the leases in it.
 SURE_AFTER_S: Final = 8.0
 
 
 class BusWatch:
     """Looks at the connection whenever it is asked. `connection` is the number of the one that stands, 0 while there is none.
 
-    An instance that was never connected is deaf at once: it must not take what it cannot serve.
+    One over which the streams cannot be used counts as none: without them an instance does as little as without a bus. An instance
+    that was never connected is deaf at once: it must not take what it cannot serve.
     """
 
     def __init__(self, connection: Callable[[], int]) -> None:

@@ -156,7 +156,8 @@ class ServiceProcess:
         return keeper
 
     def bus_watch(self) -> BusWatch:
-        """What tells the keeper of leases whether this process reaches the bus."""
+        """What tells the keeper of leases whether this process reaches the bus and can use its streams."""
+        self._nats.watch_streams()
         return BusWatch(lambda: self._nats.present_connection)
 
     def share(self, service: Service) -> None:
