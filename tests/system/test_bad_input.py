@@ -19,6 +19,7 @@ import aiohttp
 import msgspec
 import nats
 import pytest
+import yaml
 from msgspec import structs
 from nats.aio.client import Client
 
@@ -198,6 +199,47 @@ async def test_a_letter_that_has_its_message_whole_is_replayed_and_another_one_s
             printed = capsys.readouterr()
             assert reported in printed.out + printed.err
         await jobs.reaches('colo_jobs_events_handled_total{type="FreshnessChanged"}', 1)
+
+
+#: Would clear a terminal, set its title and its clipboard, hide what follows, and write lines of its own beside those of colo.
+CODES: Final = "\x1b[2J\x1b]0;t\x07\x1b]52;c;bHM=\x07\x9b8m\u202e\r\b"
+
+
+async def test_what_anybody_sent_is_shown_without_what_a_terminal_would_obey(
+    servers: Servers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    letter = structs.replace(LETTER, reason=f"{CODES}\nwhy", headers={"x": CODES})
+    texts = {
+        json.dumps({"name": f"{CODES}späte\nZeile"}, ensure_ascii=False): '{\n  "name": "\\u001b[2J',
+        f"eine\nzweite Zeile ✓ {CODES}": "\neine\nzweite Zeile ✓ \\u001b[2J\\u001b]0;t\\u0007",
+    }
+    async with servers.service("gateway") as gateway, servers.client() as client:
+        await gateway.logged("nats-connected")
+
+        async def colo(*words: str) -> str:
+            assert await asyncio.to_thread(main, [*words, "--api", gateway.address]) == 0
+            printed = capsys.readouterr()
+            assert all(each.isprintable() or each == "\n" for each in printed.out + printed.err)
+            return printed.out
+
+        for text, shown in texts.items():
+            fact = structs.replace(letter, data=text.encode(), size_bytes=len(text.encode()))
+            stored = await client.jetstream().publish("colo.v1.evt.dead-letter.test", wire.encode(fact))
+            printed = await colo("dead-letters", "show", str(stored.seq))
+            assert shown in printed
+            assert "  why: \\u001b[2J" in printed
+            for form in ("json", "yaml"):
+                found = yaml.safe_load(await colo("dead-letters", "show", str(stored.seq), "-o", form))
+                assert (found["text"], found["headers"]["x"]) == (text, CODES)
+        listed = await colo("dead-letters", "list")
+        assert len(listed.splitlines()) == 1 + len(texts)
+        # An event that is malformed becomes a letter of the gateway's own, which is a line of its history.
+        await client.jetstream().publish(FRESHNESS, json.dumps({CODES: 1, "node": CODES}).encode())
+
+        async def is_in_history() -> bool:
+            return FRESHNESS in await colo("history", "--since", "1h")
+
+        await eventually(is_in_history, "the letter is in the history", limit_s=20)
 
 
 async def test_garbage_among_telemetry_costs_its_sample_and_no_more(servers: Servers) -> None:

@@ -1,7 +1,6 @@
 """The command `colo get audit`: who changed something, or was not let in."""
 
-import msgspec
-
+from colo_cli.answers import answer_as
 from colo_cli.client import Client
 from colo_cli.event_lines import moment
 from colo_cli.output import Output, print_data, print_table
@@ -36,7 +35,7 @@ def audit(
         return 0
     from colo_gateway.audit_replies import AuditReply
 
-    reply = msgspec.convert(answer, AuditReply)
+    reply = answer_as(answer, AuditReply)
     rows = [
         [
             str(each.seq),

@@ -2,8 +2,7 @@
 
 import sys
 
-import msgspec
-
+from colo_cli.answers import answer_as
 from colo_cli.client import Client
 from colo_cli.failure import Failure
 from colo_cli.which_job import ask_job
@@ -22,6 +21,6 @@ def cancel(job: str, /, *, api: str | None = None) -> int:
         raise Failure(f"job: must name a job, which is cancelled as a whole (got {job})", 2)
     from colo_common.events.requests import JobAccepted
 
-    accepted = msgspec.convert(ask_job(Client(api), job, method="DELETE"), JobAccepted)
+    accepted = answer_as(ask_job(Client(api), job, method="DELETE"), JobAccepted)
     sys.stdout.write(f"{accepted.job} {accepted.state}\n")
     return 0

@@ -17,6 +17,7 @@ from typing import Any, Final
 from msgspec import ValidationError
 
 from colo_cli.failure import CommandRefused, Failure, NoReply
+from colo_common.model.printable import printable
 
 __all__ = ["DEFAULT_API", "Client", "own_token"]
 
@@ -70,7 +71,9 @@ class Client:
                 if refused.code != _UNAVAILABLE or method == "DELETE" or (until_s is not None and now_s >= until_s):
                     raise
                 if until_s is None:
-                    print(f"{refused}; waiting for it, {self._retry_for_s:g} s at most", file=sys.stderr)
+                    print(
+                        f"{printable(str(refused))}; waiting for it, {self._retry_for_s:g} s at most", file=sys.stderr
+                    )
                     until_s = now_s + self._retry_for_s
             time.sleep(_PAUSE_S)
 

@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from colo_cli.answers import answer_as
 from colo_cli.client import Client
 from colo_cli.failure import Failure
 
@@ -82,9 +83,9 @@ def complete_names(what: Literal["jobs", "nodes"], /, *, api: str | None = None)
     try:
         client = Client(api, retry_for_s=0)
         if what == "jobs":
-            names = [each.job for each in msgspec.convert(client.get("/v1/jobs", limit=100), JobList).jobs]
+            names = [each.job for each in answer_as(client.get("/v1/jobs", limit=100), JobList).jobs]
         else:
-            names = [each.node for each in msgspec.convert(client.pages("/v1/nodes", "nodes"), NodeList).nodes]
+            names = [each.node for each in answer_as(client.pages("/v1/nodes", "nodes"), NodeList).nodes]
     except (Failure, msgspec.ValidationError):
         # A shell shows whatever is printed here in the middle of a person's line.
         return 1

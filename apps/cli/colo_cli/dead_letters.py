@@ -3,10 +3,10 @@
 import json
 import sys
 
-import msgspec
-
+from colo_cli.answers import answer_as
 from colo_cli.client import Client
 from colo_cli.output import Output, ago, bytes_text, print_data, print_table
+from colo_common.model.printable import printable
 
 __all__ = ["drop", "list_", "replay", "show"]
 
@@ -29,7 +29,7 @@ def list_(
         return 0
     from colo_gateway.dead_letter_replies import DeadLetterList
 
-    reply = msgspec.convert(answer, DeadLetterList)
+    reply = answer_as(answer, DeadLetterList)
     rows = [
         [
             str(each.seq),
@@ -61,7 +61,7 @@ def show(seq: int, /, *, output: Output = "table", api: str | None = None) -> in
         return 0
     from colo_gateway.dead_letter_replies import DeadLetterDetail
 
-    letter = msgspec.convert(answer, DeadLetterDetail)
+    letter = answer_as(answer, DeadLetterDetail)
     entry = letter.entry
     where = f"{entry.stream} {entry.stream_seq}" if entry.stream else "a part of a message"
     print(f"{entry.seq}: {entry.service} could not handle {entry.subject}")
@@ -71,7 +71,7 @@ def show(seq: int, /, *, output: Output = "table", api: str | None = None) -> in
         print(f"  cannot be replayed: it {letter.lost}")
     for name, value in sorted(letter.headers.items()):
         print(f"  {name}: {value}")
-    print(_body(letter.text) if letter.is_text else f"hex {letter.text}")
+    print(_body(answer["text"]) if letter.is_text else f"hex {letter.text}")
     return 0
 
 
@@ -104,14 +104,15 @@ def _each(method: str, numbers: tuple[int, ...], action: str, api: str | None) -
 
     client = Client(api)
     for number in numbers:
-        done = msgspec.convert(client.call(method, f"/v1/dead-letters/{number}{action}"), DeadLetterDone)
+        done = answer_as(client.call(method, f"/v1/dead-letters/{number}{action}"), DeadLetterDone)
         print(f"{done.seq} {done.done}: {done.subject}")
     return 0
 
 
 def _body(text: str) -> str:
-    """JSON indented, anything else as it is."""
+    """JSON indented, anything else line by line; what a terminal would obey is written as numbers."""
     try:
-        return json.dumps(json.loads(text), indent=2)
-    except ValueError:
-        return text
+        text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        text = text.replace("\r\n", "\n")
+    return printable(text, keeps="\n\t")

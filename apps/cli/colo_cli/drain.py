@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 from cyclopts import Parameter
 
+from colo_cli.answers import answer_as
 from colo_cli.client import Client
 from colo_cli.output import bytes_text, counted, cpu_text, print_data, print_table, print_text
 from colo_cli.restrictions import As, Output, ask_to_restrict, print_changes
@@ -54,7 +55,7 @@ def drain(
     from colo_gateway.restrictions.preview import DrainPreview
 
     answer = client.get(path, batch_only="true" if batch_only else "")
-    preview = msgspec.convert(answer, DrainPreview)
+    preview = answer_as(answer, DrainPreview)
     if unmet:
         left = tuple([each for each in preview.leaving if each.unmet or not each.fits_on])
         preview = msgspec.structs.replace(preview, leaving=left)

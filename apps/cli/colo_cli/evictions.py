@@ -4,9 +4,9 @@ import urllib.parse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 from cyclopts import Parameter
 
+from colo_cli.answers import answer_as
 from colo_cli.client import Client
 from colo_cli.event_lines import moment, print_clock
 from colo_cli.output import Format, bytes_text, cpu_text, print_data, print_table, print_text, span_text
@@ -38,7 +38,7 @@ def eviction(eviction: str, /, *, output: Output = "table", api: str | None = No
         return 0
     from colo_gateway.eviction_account import EvictionAccount
 
-    found = msgspec.convert(answer, EvictionAccount)
+    found = answer_as(answer, EvictionAccount)
     print_text(f"{found.eviction}, {moment(found.at_ms)}: {found.sentence}")
     print_clock(client.clock_speed)
     print()
@@ -77,7 +77,7 @@ def evictions(
         return 0
     from colo_gateway.eviction_account import EvictionList
 
-    reply = msgspec.convert(answer, EvictionList)
+    reply = answer_as(answer, EvictionList)
     rows = [
         [
             each.eviction,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 from cyclopts import Parameter
 
+from colo_cli.answers import answer_as
 from colo_cli.client import Client
 from colo_cli.event_lines import moment, print_clock
 from colo_cli.holds import holds_text
@@ -63,7 +64,7 @@ def job(
         return 0
     from colo_gateway.replies import JobExplained
 
-    reply = msgspec.convert(answer, JobExplained)
+    reply = answer_as(answer, JobExplained)
     summary = reply.job.summary
     print_text(f"{summary.job}: {summary.state}, queue {summary.queue}, {counted(summary.replicas, 'replica')}")
     print_clock(reply.clock_speed)
@@ -121,7 +122,7 @@ def overcommit(node: str, /, *, output: Output = "table", api: str | None = None
         return 0
     from colo_common.events.requests import NodeExplained
 
-    reply = msgspec.convert(answer, NodeExplained)
+    reply = answer_as(answer, NodeExplained)
     published = reply.published
     print_text(
         f"{node}: batch allocatable {cpu_text(published.batch_cpu_mcpu)} CPU, {bytes_text(published.batch_memory_bytes)};"

@@ -4,8 +4,7 @@ import json
 import urllib.parse
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
+from colo_cli.answers import answer_as
 from colo_cli.client import Client
 from colo_cli.output import Format, Output, bytes_text, cpu_text, print_data, print_text, span_text
 from colo_cli.restrictions import As, who_asks
@@ -80,7 +79,7 @@ def _print(answer: Any, output: Format) -> int:
         return 0
     from colo_common.events.external import NodeExternal
 
-    reply = msgspec.convert(answer, NodeExternal)
+    reply = answer_as(answer, NodeExternal)
     for each in reply.entries:
         print_text(f"{reply.node}: {external_line(each, reply.now_ms)}")
     if not reply.entries:

@@ -3,9 +3,9 @@
 import json
 from typing import TYPE_CHECKING, Annotated, Final
 
-import msgspec
 from cyclopts import Parameter
 
+from colo_cli.answers import answer_as
 from colo_cli.client import Client
 from colo_cli.failure import Failure
 from colo_cli.job_files import read_job_file
@@ -60,7 +60,7 @@ def fits(
         raise Failure(str(error), 2) from error
     from colo_gateway.state_replies import FitsReply
 
-    reply = msgspec.convert(answer, FitsReply)
+    reply = answer_as(answer, FitsReply)
     if output != "table":
         print_data(answer, output)
     else:

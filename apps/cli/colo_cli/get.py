@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from colo_cli.answers import answer_as
 from colo_cli.client import Client
 from colo_cli.event_lines import date_text, print_clock
 from colo_cli.output import ListOutput, ago, counted, print_data, print_list, print_table, print_text
@@ -51,7 +50,7 @@ def jobs(
         from colo_common.events.requests import JobList
 
         answer = client.pages("/v1/jobs", "jobs", limit, state=state, queue=queue, tenant=tenant, name=name)
-        found = msgspec.convert(answer, JobList)
+        found = answer_as(answer, JobList)
         is_table = print_list(
             answer, output, _JOB_COLUMNS, lambda: [_job_row(each, client.now_ms) for each in found.jobs], "no jobs"
         )
@@ -93,7 +92,7 @@ def _show_job(client: Client, job: str, output: ListOutput) -> int:
             answer = client.pages(f"/v1/jobs/{answer['summary']['job']}", "replicas")
         print_data(answer, output)
         return 0
-    detail = msgspec.convert(answer, JobDetail)
+    detail = answer_as(answer, JobDetail)
     summary = detail.summary
     if output == "name":
         print(summary.job)

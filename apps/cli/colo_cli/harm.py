@@ -1,7 +1,6 @@
 """The command `colo get harm`: what online services felt in the last ten minutes."""
 
-import msgspec
-
+from colo_cli.answers import answer_as
 from colo_cli.client import Client
 from colo_cli.event_lines import moment, print_clock
 from colo_cli.output import Output, counted, print_data, print_table, print_text, span_text
@@ -26,7 +25,7 @@ def harm(*, node: str = "", limit: int = 10, output: Output = "table", api: str 
         return 0
     from colo_gateway.harm_reply import HarmReply
 
-    reply = msgspec.convert(answer, HarmReply)
+    reply = answer_as(answer, HarmReply)
     fleet = reply.fleet
     print_text(f"Online harm: {fleet.sentence}")
     print_text(f"({fleet.definition})", indent=1)

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import msgspec
 from cyclopts import Parameter
 
+from colo_cli.answers import answer_as
 from colo_cli.client import Client
 from colo_cli.event_lines import clock_text, moment, print_line
 from colo_cli.failure import Failure
@@ -59,8 +59,7 @@ def history(
         return 0
     from colo_gateway.history import History
 
-    # The facts are of many types, which only the bytes hold as they are.
-    reply = msgspec.json.decode(msgspec.json.encode(answer), type=History)
+    reply = answer_as(answer, History)
     _print(reply, f" about {what} {query[what]}" if what else "")
     return 0
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from colo_cli.lab_observe import LabObserver, NodeView
 from colo_cli.output import span_text
+from colo_common.model.printable import printable
 from colo_sim.report import Verdict
 
 __all__ = ["LabState", "lab_picture", "print_addresses"]
@@ -49,7 +50,7 @@ def lab_picture(seen: LabObserver, state: LabState, *, width: int, height: int) 
         left -= 1
     parts += totals
     events = list(seen.event_log)[-left:] if left > 0 else []
-    parts += [Text(line, style="dim") for line in events]
+    parts += [Text(printable(line), style="dim") for line in events]
     parts += foot
     for part in parts:
         if isinstance(part, Text):
@@ -93,7 +94,7 @@ def _row(name: str, view: NodeView, cells: int) -> tuple[RenderableType, ...]:
     digits = 1 if capacity < 10_000 else 0
     ceiling = "-" if view.ceiling_mcpu is None else f"{view.ceiling_mcpu / 1000:.{digits}f}"
     return (
-        Text(name),
+        Text(printable(name)),
         bar,
         Text(f"{view.used_mcpu * 100 // capacity}%"),
         Text(f"{view.allocatable_mcpu / 1000:.{digits}f} CPU"),

@@ -7,6 +7,7 @@ from msgspec import UnsetType
 
 from colo_cli.lab_verdict import LabVerdict
 from colo_cli.output import counted, span_text
+from colo_common.model.printable import printable
 from colo_sim.report import OnlineVerdict
 
 __all__ = ["print_verdict", "verdict_lines"]
@@ -17,7 +18,7 @@ _JUDGED = {True: "OK", False: "NOT OK", None: "none, because the machines lived 
 def print_verdict(verdict: LabVerdict) -> None:
     """Print the verdict, at most 80 characters a line but for notices and errors."""
     for line in verdict_lines(verdict):
-        print(line)
+        print(printable(line))
 
 
 def verdict_lines(verdict: LabVerdict) -> Iterator[str]:

@@ -12,6 +12,7 @@ from colo_cli.everywhere import take_everywhere
 from colo_cli.failure import Failure
 from colo_cli.service import SERVICES, run_service, services_text
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.printable import printable
 
 __all__ = ["app", "main"]
 
@@ -158,6 +159,8 @@ _verbs(
     module="admin_credentials",
 )
 
+# A sentence may go on in a second line.
+_LINES = "\n\t"
 # What `pip install colo` leaves out: the command line alone asks a gateway and needs none of it.
 _OF_SERVICES = frozenset({"aiohttp", "nats", "numpy", "opentelemetry", "prometheus_client", "redis", "structlog"})
 
@@ -192,16 +195,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"colo: {_refusal(error)}{hint_of(words)}\n")
         return 2
     except Failure as error:
-        sys.stderr.write(f"colo: {error}\n")
+        sys.stderr.write(f"colo: {printable(str(error), keeps=_LINES)}\n")
         return error.status
     except InvalidInput as error:
         from colo_cli.hints import hint_of
 
-        sys.stderr.write(f"colo: {error}{hint_of(words)}\n")
+        sys.stderr.write(f"colo: {printable(str(error), keeps=_LINES)}{hint_of(words)}\n")
         return 2
     except ValidationError as error:
         # What a person wrote is checked where it is read; what is left here came from a gateway.
-        sys.stderr.write(f"colo: the gateway's answer is of another version: {error}; see `colo version --check`\n")
+        sys.stderr.write(
+            f"colo: the gateway's answer is of another version: {printable(str(error))}; see `colo version --check`\n"
+        )
         return 1
     except ModuleNotFoundError as error:
         needed = (error.name or "").partition(".")[0]

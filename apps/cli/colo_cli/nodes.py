@@ -4,9 +4,9 @@ import urllib.parse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import msgspec
 from cyclopts import Parameter
 
+from colo_cli.answers import answer_as
 from colo_cli.client import Client
 from colo_cli.event_lines import print_clock, print_line
 from colo_cli.external import external_line
@@ -68,7 +68,7 @@ def nodes(
         from colo_common.events.requests import NodeList
 
         answer = client.pages("/v1/nodes", "nodes", limit, sort=sort, selector=selector)
-        found = msgspec.convert(answer, NodeList)
+        found = answer_as(answer, NodeList)
         none = "no node has these labels" if selector else "no nodes yet"
         if print_list(answer, output, _COLUMNS, lambda: [_node_row(each) for each in found.nodes], none):
             more = found.total - len(found.nodes)
@@ -146,8 +146,7 @@ def _show_node(answer: Any, output: ListOutput, clock_speed: float) -> int:
     if output in ("json", "yaml"):
         print_data(answer, output)
         return 0
-    # The facts are of many types, which only the bytes hold as they are.
-    reply = msgspec.json.decode(msgspec.json.encode(answer), type=NodeReply)
+    reply = answer_as(answer, NodeReply)
     if output == "name":
         print(reply.node.summary.node)
         return 0
@@ -348,7 +347,7 @@ def _print_changes(changes: "Sequence[EventLine]") -> None:
 def _show_cpus(answer: Any, output: ListOutput) -> int:
     from colo_common.events.kernel import NodeKernelGroups
 
-    found = msgspec.convert(answer, NodeKernelGroups)
+    found = answer_as(answer, NodeKernelGroups)
     columns = (
         "GROUP", "CLASS", "CPUS", "MEMS", "WEIGHT>", "QUOTA>", "WHOSE", "+MEMORY LIMIT>", "PROCESSES>", "+PATH",
     )  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from cyclopts import Parameter
 
 from colo_common.model.duration import span_text
+from colo_common.model.printable import printable
 from colo_common.model.quantity import bytes_text, cpu_text
 
 __all__ = [
@@ -57,13 +58,18 @@ _COLOURS: Final = {
 
 
 def print_data(value: Any, form: str) -> None:
-    """Print the value as JSON or YAML on standard output."""
+    """Print the value as JSON or YAML on standard output. What a terminal would obey is escaped; a program reads it as it was."""
     if form == "yaml":
         import yaml
 
-        sys.stdout.write(yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
+        text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
+        if printable(text, keeps="\n") != text:
+            text = yaml.safe_dump(value, sort_keys=False)
     else:
-        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+        if printable(text, keeps="\n") != text:
+            text = json.dumps(value, indent=2) + "\n"
+    sys.stdout.write(text)
 
 
 def print_list(
@@ -77,7 +83,7 @@ def print_list(
         print_data(answer, output)
         return False
     if output == "name":
-        sys.stdout.writelines(f"{row[0]}\n" for row in rows())
+        sys.stdout.writelines(f"{printable(row[0])}\n" for row in rows())
         return False
     print_table(columns, rows(), empty, is_wide=output == "wide")
     return True
@@ -95,7 +101,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], empty: st
         return
     chosen = [number for number, column in enumerate(columns) if is_wide or not column.startswith("+")]
     headers = [columns[number].lstrip("+") for number in chosen]
-    cells = [[row[number] for number in chosen] for row in rows]
+    cells = [[printable(row[number]) for number in chosen] for row in rows]
     widths = [max(len(header.rstrip(">")), *(len(row[at]) for row in cells)) for at, header in enumerate(headers)]
     left_out = 0
     if sys.stdout.isatty() and not is_wide:
@@ -137,6 +143,7 @@ def _line(row: Sequence[str], headers: Sequence[str], widths: Sequence[int], *, 
 
 def print_text(text: str, *, indent: int = 2, colour: str = "") -> None:
     """Print a line. On a terminal that is too narrow it goes on in further lines, indented; a word is never broken."""
+    text = printable(text, keeps="\n")
     lines = [text]
     if sys.stdout.isatty():
         width, hanging = shutil.get_terminal_size().columns, " " * indent

@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-import msgspec
 from cyclopts import Parameter
 
+from colo_cli.answers import answer_as
 from colo_cli.client import Client
 from colo_cli.failure import Failure
 from colo_cli.restrictions import As, Output, ask_to_lift, ask_to_restrict, one_of, print_changes
@@ -97,10 +97,10 @@ def _found(client: Client, name: str) -> tuple[str, str]:
     from colo_gateway.state_replies import QueuesReply
 
     found = []
-    nodes = msgspec.convert(client.pages("/v1/nodes", "nodes"), NodeList).nodes
+    nodes = answer_as(client.pages("/v1/nodes", "nodes"), NodeList).nodes
     if any(each.node == name for each in nodes):
         found.append(("node", name))
-    queues = msgspec.convert(client.pages("/v1/queues", "queues"), QueuesReply).queues
+    queues = answer_as(client.pages("/v1/queues", "queues"), QueuesReply).queues
     if any(each.queue == name for each in queues):
         found.append(("queue", name))
     try:
@@ -117,4 +117,4 @@ def _found(client: Client, name: str) -> tuple[str, str]:
 def _job_id(client: Client, name: str) -> str:
     from colo_common.events.requests import JobDetail
 
-    return msgspec.convert(ask_job(client, name), JobDetail).summary.job
+    return answer_as(ask_job(client, name), JobDetail).summary.job

@@ -5,9 +5,9 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import msgspec
 from cyclopts import Parameter
 
+from colo_cli.answers import answer_as
 from colo_cli.client import Client
 from colo_cli.failure import Failure
 from colo_cli.job_files import JobInFile, read_job_files
@@ -50,7 +50,7 @@ def plan(
     from colo_gateway.replies import PlanReply
 
     answers = [_asked(client, file, job, places) for job in jobs]
-    replies = [msgspec.convert(answer, PlanReply) for answer in answers]
+    replies = [answer_as(answer, PlanReply) for answer in answers]
     if output != "table":
         print_data(answers[0] if len(jobs) == 1 else {"plans": answers}, output)
     for number, (job, reply) in enumerate(zip(jobs, replies, strict=True)):

@@ -3,9 +3,9 @@
 import urllib.parse
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 from cyclopts import Parameter
 
+from colo_cli.answers import answer_as
 from colo_cli.client import Client
 from colo_cli.job_files import read_text
 from colo_cli.output import (
@@ -152,13 +152,13 @@ def _asked(client: Client, file: str) -> dict[str, Any]:
 def _shown(answer: dict[str, Any]) -> "PolicyShown":
     from colo_gateway.policy.replies import PolicyShown
 
-    return msgspec.convert(answer, PolicyShown)
+    return answer_as(answer, PolicyShown)
 
 
 def _checked(answer: dict[str, Any]) -> "PolicyCheck":
     from colo_gateway.policy.replies import PolicyCheck
 
-    return msgspec.convert(answer, PolicyCheck)
+    return answer_as(answer, PolicyCheck)
 
 
 def _print_done(answer: dict[str, Any], nothing: str, output: Format) -> int:

@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
+from colo_cli.answers import answer_as
 from colo_cli.client import Client
 from colo_cli.event_lines import print_clock
 from colo_cli.output import ListOutput, bytes_text, cpu_text, print_list, print_text, share_text, span_text
@@ -43,7 +42,7 @@ def queues(*, output: ListOutput = "table", watch: Watch = False, api: str | Non
         from colo_gateway.state_replies import QueuesReply
 
         answer = client.pages("/v1/queues", "queues")
-        found = msgspec.convert(answer, QueuesReply)
+        found = answer_as(answer, QueuesReply)
         if print_list(
             answer,
             output,
@@ -72,7 +71,7 @@ def tenants(*, output: ListOutput = "table", watch: Watch = False, api: str | No
         from colo_gateway.state_replies import TenantsReply
 
         answer = client.pages("/v1/tenants", "tenants")
-        found = msgspec.convert(answer, TenantsReply)
+        found = answer_as(answer, TenantsReply)
         if print_list(
             answer,
             output,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from colo_cli.answers import answer_as
 from colo_cli.client import Client
 from colo_cli.output import counted, cpu_text, print_data
 from colo_cli.restrictions import (
@@ -133,7 +134,7 @@ def _print_progress(asked: Answered, latest: Answered, progress: "QuiesceProgres
 def _preview(api: str | None, output: Output) -> int:
     from colo_common.events.requests import NodeList
 
-    nodes = msgspec.convert(Client(api).pages("/v1/nodes", "nodes"), NodeList).nodes
+    nodes = answer_as(Client(api).pages("/v1/nodes", "nodes"), NodeList).nodes
     present = [node for node in nodes if node.freshness.value != "lost"]
     held_mcpu = sum(node.held_cpu_mcpu for node in present)
     used_mcpu = sum(node.batch_cpu_used_mcpu for node in present)

@@ -5,9 +5,9 @@ import sys
 import urllib.parse
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 from cyclopts import Parameter
 
+from colo_cli.answers import answer_as
 from colo_cli.client import Client
 from colo_cli.holds import holds_text
 from colo_cli.job_files import read_file
@@ -48,7 +48,7 @@ def reserve(
     mapping = read_file(file, "reservation", reservation_from_mapping)
     body = json.dumps(mapping, default=str).encode()
     answer = Client(api).call("POST", "/v1/reservations", body, **{"Content-Type": "application/json"})
-    held = msgspec.convert(answer, ReservationDetail)
+    held = answer_as(answer, ReservationDetail)
     if output != "table":
         print_data(answer, output)
     else:
@@ -66,7 +66,7 @@ def unreserve(name: str, /, *, api: str | None = None) -> int:
     from colo_common.events.requests import ReservationDetail
 
     answer = Client(api).call("DELETE", f"/v1/reservations/{urllib.parse.quote(name, safe='')}")
-    forgotten = msgspec.convert(answer, ReservationDetail)
+    forgotten = answer_as(answer, ReservationDetail)
     sys.stdout.write(f"{forgotten.spec.name} was {forgotten.phase}\n")
     return 0
 
@@ -96,7 +96,7 @@ def reservations(
         from colo_common.events.requests import ReservationList
 
         answer = client.pages("/v1/reservations", "reservations", limit, phase=phase, offset=offset)
-        found = msgspec.convert(answer, ReservationList)
+        found = answer_as(answer, ReservationList)
         rows = [_row(each) for each in found.reservations]
         more = found.total - offset - len(rows)
         if print_list(answer, output, _COLUMNS, lambda: rows, "no reservations") and more > 0:
@@ -134,7 +134,7 @@ def reservation(name: str, /, *, output: Output = "table", api: str | None = Non
     if output != "table":
         print_data(answer, output)
         return 0
-    detail = msgspec.convert(answer, ReservationDetail)
+    detail = answer_as(answer, ReservationDetail)
     spec = detail.spec
     reason = f" ({detail.reason})" if detail.reason else ""
     where = f" on {detail.node}" if detail.node else ""

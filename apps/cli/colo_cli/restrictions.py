@@ -6,9 +6,9 @@ import os
 import urllib.parse
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
-import msgspec
 from cyclopts import Parameter
 
+from colo_cli.answers import answer_as
 from colo_cli.client import Client
 from colo_cli.event_lines import print_clock
 from colo_cli.failure import Failure
@@ -89,7 +89,7 @@ def read_answer(answer: Any) -> Answered:
     """The gateway's answer to a question about restrictions, or to a change of them."""
     from colo_common.events.restriction import RestrictionList
 
-    return Answered(answer, msgspec.convert(answer, RestrictionList))
+    return Answered(answer, answer_as(answer, RestrictionList))
 
 
 def who_asks(given: str) -> str:

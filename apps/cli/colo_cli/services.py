@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
+from colo_cli.answers import answer_as
 from colo_cli.client import Client
 from colo_cli.event_lines import print_clock
 from colo_cli.output import ListOutput, ago, print_list
@@ -35,7 +34,7 @@ def services(*, output: ListOutput = "table", watch: Watch = False, api: str | N
         from colo_gateway.state_replies import ServicesReply
 
         answer = client.get("/v1/services")
-        found = msgspec.convert(answer, ServicesReply)
+        found = answer_as(answer, ServicesReply)
         rows = [row for entry in found.services for row in service_rows(entry)]
         if print_list(answer, output, SERVICE_COLUMNS, lambda: rows, "no services"):
             for sentence in found.missing:

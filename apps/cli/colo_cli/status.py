@@ -6,8 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
+from colo_cli.answers import answer_as
 from colo_cli.client import Client
 from colo_cli.output import Output, bytes_text, counted, cpu_text, fitted, painted, print_data, share_text, span_text
 from colo_cli.services import service_rows
@@ -37,7 +36,7 @@ def status(*, output: Output = "table", watch: Watch = False, api: str | None = 
         from colo_gateway.state_replies import StatusReply
 
         answer = client.get("/v1/status")
-        reply = msgspec.convert(answer, StatusReply)
+        reply = answer_as(answer, StatusReply)
         if output != "table":
             print_data(answer, output)
         else:

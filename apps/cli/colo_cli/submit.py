@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import msgspec
 from cyclopts import Parameter
 
+from colo_cli.answers import answer_as
 from colo_cli.client import Client
 from colo_cli.failure import CommandRefused, Failure, NoReply
 from colo_cli.job_files import JobInFile, read_job_files
@@ -70,7 +70,7 @@ def submit(
             headers["Check-Index"] = check_index
         try:
             answers.append(client.call("POST", "/v1/jobs", body, **headers))
-            accepted.append(msgspec.convert(answers[-1], Submitted))
+            accepted.append(answer_as(answers[-1], Submitted))
         except (NoReply, CommandRefused, KeyboardInterrupt) as error:
             is_unknown = not isinstance(error, CommandRefused) or error.is_unknown("jobs")
             if not is_unknown and not answers:

@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-import msgspec
 from cyclopts import Parameter
 
+from colo_cli.answers import answer_as
 from colo_cli.client import Client
 from colo_cli.output import Format, print_data, print_text
 from colo_cli.which_job import ask_job, split_replica
@@ -36,7 +36,7 @@ def trace(
         return 0
     from colo_gateway.replies import JobTrace
 
-    found = msgspec.convert(answer, JobTrace)
+    found = answer_as(answer, JobTrace)
     wall = "; by the clock on the wall, not the simulated one" if client.clock_speed != 1 else ""
     print_text(f"{found.replica} attempt {found.attempt}, trace {found.trace_id}{wall}")
     for span in found.spans:

@@ -31,12 +31,12 @@ def version(*, check: bool = False, api: str | None = None) -> int:
     print(f"colo {own}, python {platform.python_version()}, events v1")
     if not check:
         return 0
-    import msgspec
 
+    from colo_cli.answers import answer_as
     from colo_cli.client import Client
     from colo_gateway.state_replies import ServicesReply
 
-    reply = msgspec.convert(Client(api).get("/v1/services"), ServicesReply)
+    reply = answer_as(Client(api).get("/v1/services"), ServicesReply)
     found = mixed_versions(own, reply)
     for each, users in found.items():
         print(f"{each}: {', '.join(users)}")

@@ -3,11 +3,11 @@
 import json
 import sys
 
-import msgspec
-
+from colo_cli.answers import answer_as
 from colo_cli.client import Client
 from colo_cli.event_lines import clock_text, print_line
 from colo_cli.which_job import find_job
+from colo_common.model.printable import printable
 
 __all__ = ["watch"]
 
@@ -48,18 +48,16 @@ def watch(
             if name == "open":
                 _remark(clock_text(body["clock_speed"]))
             elif name == "gap":
-                _remark(f"older facts are no longer kept; these begin at position {body['text']}")
+                _remark(f"older facts are no longer kept; these begin at position {printable(body['text'])}")
             elif name == "overrun":
                 _remark("this reader was too slow and was disconnected; --since with the last position resumes")
             elif name == "ended":
-                _remark(f"the gateway ended the stream: {body['text']}")
+                _remark(f"the gateway ended the stream: {printable(body['text'])}")
                 return 1
             else:
-                # The facts are of many types, which only the bytes hold as they are.
-                line = msgspec.json.decode(msgspec.json.encode(body), type=EventLine)
+                line = answer_as(body, EventLine)
                 if json_lines:
-                    fact = msgspec.json.decode(line.fact, type=dict)
-                    print(json.dumps({"position": line.position, "type": line.type, **fact}), flush=True)
+                    print(json.dumps({"position": line.position, "type": line.type, **body["fact"]}), flush=True)
                 else:
                     print_line(line)
     except KeyboardInterrupt:

@@ -4,8 +4,7 @@ import sys
 import urllib.parse
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
+from colo_cli.answers import answer_as
 from colo_cli.client import Client
 from colo_cli.failure import CommandRefused, Failure
 from colo_cli.output import counted
@@ -96,7 +95,7 @@ def _replica_of(job: str, given_job: str, replica: str) -> str:
 def _list(client: Client, **query: str) -> "JobList":
     from colo_common.events.requests import JobList
 
-    return msgspec.convert(client.get("/v1/jobs", limit=_SHOWN_MOST, **query), JobList)
+    return answer_as(client.get("/v1/jobs", limit=_SHOWN_MOST, **query), JobList)
 
 
 def _moment(job: "JobSummary") -> str:

@@ -7,6 +7,8 @@ from typing import Any, Final, TextIO
 import msgspec
 import structlog
 
+from colo_common.model.printable import printable
+
 __all__ = ["configure"]
 
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -22,6 +24,7 @@ def configure(level: str = "info", style: str = "json", stream: TextIO | None = 
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
     ]
     if style == "console":
+        processors.append(_printable)
         processors.append(structlog.dev.ConsoleRenderer(colors=out.isatty(), timestamp_key="at"))
     else:
         processors += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_dumps)]
@@ -58,5 +61,11 @@ def _adder(always: dict[str, str]) -> structlog.typing.Processor:
     return add
 
 
+def _printable(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """A person's terminal would obey codes in what others sent."""
+    return {key: printable(value) if isinstance(value, str) else value for key, value in event.items()}
+
+
 def _dumps(event: Any, default: Any = None, **_ignored: Any) -> str:
-    return msgspec.json.encode(event, enc_hook=repr).decode()
+    # In JSON such a character can only be in a text, where its number stands for it.
+    return printable(msgspec.json.encode(event, enc_hook=repr).decode())
