@@ -16,7 +16,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.qos import QosClass
 from colo_sim.demand import OnlineDemand
-from colo_sim.machine_delay import delay_model
+from colo_sim.machine_delay import SharedZone, delay_model
 from colo_sim.machine_memory import grow_memory, memory_by_zone, memory_stall_permille
 from colo_sim.machine_online import OnlineReplica, OnlineReplicas, spread_into_room
 from colo_sim.machine_reading import (
@@ -73,6 +73,7 @@ class SimMachine:
         self._boot = 1
         self._zone_capacity_mcpu = spec.cpus_per_zone * 1_000
         self._delay = delay_model(spec.cpus_per_zone, spec.threads_per_core, spec.interference)
+        self._whole_zones = self._zones = [SharedZone(self._zone_capacity_mcpu, 0, self._delay)] * spec.zones
         self._plain_zone_mcpu = [plain_batch_mcpu // spec.zones] * spec.zones if plain_batch_mcpu else []
         # Services never spread evenly: a zone carries up to 10 % more or less than its part.
         self._zone_weights = [
@@ -156,14 +157,14 @@ class SimMachine:
         self._online_zone_mcpu = [part + used for part, used in zip(spread, placed.zone_mcpu, strict=True)]
 
     def _fits_with_online(self, zone_mcpu: list[int]) -> bool:
-        capacity_mcpu = self._zone_capacity_mcpu
-        pairs = zip(zone_mcpu, self._online_zone_mcpu, strict=True)
-        return all(batch + online <= capacity_mcpu for batch, online in pairs)
+        rows = zip(zone_mcpu, self._online_zone_mcpu, self._zones, strict=True)
+        return all(batch + online <= zone.capacity_mcpu + zone.lse_mcpu for batch, online, zone in rows)
 
     def _compute_rates(self) -> None:
         """Recompute the CPU shares, and from them every replica's rate, the next exit and all tally rates."""
         self._grow_memory()
         self._next_exit_ms = self._online_replicas.share(self._at_ms)
+        self._zones = self._shared_zones()
         self._spread_online()
         claims = list(self._replicas.values())
         shares = self._uncontended
@@ -172,11 +173,15 @@ class SimMachine:
         self._is_contended = not self._fits_with_online(shares.zone_mcpu)
         if self._is_contended:
             least_mcpu = self._zone_capacity_mcpu * self.spec.interference.batch_weight_permille // 1_000
-            zone_mcpu = self._zone_capacity_mcpu
+            usable_mcpu = [zone.capacity_mcpu + zone.lse_mcpu for zone in self._zones]
             room_mcpu = [
                 min(cpus, max(zone_mcpu - online, min(least_mcpu, zone_mcpu - placed)))
-                for cpus, online, placed in zip(
-                    self._cpu_room_mcpu, self._online_zone_mcpu, self._online_replicas.zone_mcpu, strict=True
+                for cpus, zone_mcpu, online, placed in zip(
+                    self._cpu_room_mcpu,
+                    usable_mcpu,
+                    self._online_zone_mcpu,
+                    self._online_replicas.zone_mcpu,
+                    strict=True,
                 )
             ]
             shares = share_batch_cpu(claims, room_mcpu, self._most_mcpu)
@@ -194,14 +199,27 @@ class SimMachine:
         self._tally.set_batch(shares, claims, self._most_mcpu)
         self._update_online_tally()
 
+    def _shared_zones(self) -> list[SharedZone]:
+        """Each zone without the CPUs of LSE replicas."""
+        if not self._online_replicas.lse:
+            return self._whole_zones
+        spec = self.spec
+        return [
+            SharedZone(
+                room_mcpu,
+                used_mcpu,
+                delay_model(room_mcpu // 1_000, spec.threads_per_core, spec.interference) if room_mcpu else self._delay,
+            )
+            for room_mcpu, used_mcpu in zip(self._all_room_mcpu, self._online_replicas.lse_mcpu, strict=True)
+        ]
+
     def _update_online_tally(self) -> None:
         unlimited = self._unlimited
         self._tally.set_online(
             self._online.cpu_mcpu + self._online_replicas.used_mcpu,
             self._online_zone_mcpu,
             self._shares.zone_mcpu,
-            self._zone_capacity_mcpu,
-            self._delay,
+            self._zones,
             self.spec.interference,
             Counterfactual(
                 self._shares.zone_mcpu if unlimited is None or unlimited is self._uncontended else unlimited.zone_mcpu,

@@ -9,7 +9,8 @@ MODELLED, not measured: the delay of a zone is the sum of three terms, each a sh
   and is not in this queue.
 - Waking up: while no CPU is idle, `wakeup_wait_permille` (see `Interference`).
 
-CPUs are taken as independent. Caches and memory bandwidth are left out.
+CPUs are taken as independent. Caches and memory bandwidth are left out. CPUs of LSE work are no part of a zone here: nobody else
+gets them, so its use lengthens no wait of the others. What LSE work feels is not judged, nor a sibling thread of its CPUs.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Final, NamedTuple
 
 from colo_sim.machine_spec import Interference
 
-__all__ = ["DELAY_MOST_PERMILLE", "DelayModel", "delay_model"]
+__all__ = ["DELAY_MOST_PERMILLE", "DelayModel", "SharedZone", "delay_model"]
 
 _PERMILLE: Final = 1_000
 DELAY_MOST_PERMILLE: Final = 10_000
@@ -37,6 +38,16 @@ class DelayModel(NamedTuple):
     by_online_use: tuple[int, ...]
     busy: tuple[int, ...]
     bound_permille: int
+
+
+class SharedZone(NamedTuple):
+    """The CPUs of a zone that no LSE work has: `capacity_mcpu` of them (0: none), and the delay there. `lse_mcpu` is used of the
+    others.
+    """
+
+    capacity_mcpu: int
+    lse_mcpu: int
+    model: DelayModel
 
 
 @lru_cache(maxsize=256)

@@ -44,8 +44,9 @@ class OnlineReplica(Replica):
 
 
 class OnlineReplicas:
-    """All online replicas of one machine. `zone_mcpu` is their use in each zone; `room_mcpu` is what they leave there to the
-    services of the trace: CPUs without an owner, less what LS replicas use. Both are exact after `share`.
+    """All online replicas of one machine. `zone_mcpu` is their use in each zone, `lse_mcpu` that of LSE replicas; `room_mcpu` is
+    what they leave there to the services of the trace: CPUs without an owner, less what LS replicas use. All are exact after
+    `share`.
     """
 
     def __init__(self, spec: MachineSpec) -> None:
@@ -56,6 +57,7 @@ class OnlineReplicas:
         ]
         self.by_name: dict[str, OnlineReplica] = {}
         self.zone_mcpu = [0] * spec.zones
+        self.lse_mcpu = [0] * spec.zones
         self.room_mcpu = [spec.cpus_per_zone * _MCPU] * spec.zones
         self.used_mcpu = 0
         self.memory_bytes = 0
@@ -101,6 +103,7 @@ class OnlineReplicas:
         Own CPUs give what was asked of them; LS replicas share the others of their zones in proportion.
         """
         zone_mcpu = [0] * self._spec.zones
+        lse_mcpu = [0] * self._spec.zones
         shared = []
         for one in self.by_name.values():
             if not one.qos.has_own_cpus:
@@ -112,6 +115,8 @@ class OnlineReplicas:
                 part_mcpu = min(left_mcpu, len(self._zones[zone] & one.cpus) * _MCPU)
                 zone_mcpu[zone] += part_mcpu
                 left_mcpu -= part_mcpu
+                if one.qos is QosClass.LSE:
+                    lse_mcpu[zone] += part_mcpu
         own = self.own
         self.room_mcpu = [len(cpus - own) * _MCPU for cpus in self._zones]
         if shared:
@@ -120,7 +125,7 @@ class OnlineReplicas:
                 one.run_at(rate_mcpu, now_ms)
             zone_mcpu = [fixed + part for fixed, part in zip(zone_mcpu, shares.zone_mcpu, strict=True)]
             self.room_mcpu = [room - part for room, part in zip(self.room_mcpu, shares.zone_mcpu, strict=True)]
-        self.zone_mcpu = zone_mcpu
+        self.zone_mcpu, self.lse_mcpu = zone_mcpu, lse_mcpu
         self.used_mcpu = sum(zone_mcpu)
         return min((one.due_ms() for one in self.by_name.values()), default=NEVER_MS)
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from colo_sim.machine_account import Account
-from colo_sim.machine_delay import DelayModel
+from colo_sim.machine_delay import SharedZone
 from colo_sim.machine_reading import ExitCause, MachineLedger
 from colo_sim.machine_share import Claim, Shares
 from colo_sim.machine_spec import Interference
@@ -32,7 +32,7 @@ class Counterfactual(NamedTuple):
 
 
 class _Felt(NamedTuple):
-    """`weighted` is the sum over zones of online use (mcpu) times delay (permille)."""
+    """`weighted` is the sum over zones of online use (mcpu) times delay (permille), all without LSE work."""
 
     weighted: int
     unmet_mcpu: int
@@ -102,8 +102,7 @@ class Tally:
         demand_mcpu: int,
         online_mcpu: list[int],
         batch_mcpu: list[int],
-        capacity_mcpu: int,
-        model: DelayModel,
+        zones: Sequence[SharedZone],
         limits: Interference,
         other: Counterfactual,
         is_memory_over: bool,
@@ -114,13 +113,20 @@ class Tally:
         Demand without room in its zone moves to a zone with room: services are not bound to zones. Memory that runs over is harm,
         and none that batch work adds where online work alone is too much for the machine (`is_online_memory_over`).
         """
-        got_mcpu = online_mcpu
+        self._demand_mcpu = demand_mcpu
+        self._online_zone_mcpu, self._batch_zone_mcpu = online_mcpu, batch_mcpu
+        lse_mcpu = [zone.lse_mcpu for zone in zones]
+        if any(lse_mcpu):
+            demand_mcpu -= sum(lse_mcpu)
+            online_mcpu = [online - lse for online, lse in zip(online_mcpu, lse_mcpu, strict=True)]
         is_over = False
         alone_unmet_mcpu = unmet_mcpu = demand_mcpu - sum(online_mcpu)
-        by_use, by_online_use, busy = model.by_use, model.by_online_use, model.busy
-        waits = felt = felt_alone = 0
-        fullest_permille = 0
-        for online, batch in zip(online_mcpu, batch_mcpu, strict=True):
+        waits = felt = felt_alone = bounds = 0
+        busiest_permille = 0
+        for online, batch, (capacity_mcpu, _, model) in zip(online_mcpu, batch_mcpu, zones, strict=True):
+            if not capacity_mcpu:
+                continue
+            by_use, by_online_use, busy, bound_permille = model
             used = online + batch
             if used > capacity_mcpu:
                 used = capacity_mcpu
@@ -131,37 +137,38 @@ class Tally:
             queue_permille = by_online_use[online_permille]
             felt += online * (by_use[used_permille] + queue_permille)
             felt_alone += online * (by_use[online_permille] + queue_permille)
-            fullest_permille = max(fullest_permille, used_permille)
+            bounds += online * bound_permille
+            busiest_permille = max(busiest_permille, busy[used_permille])
         if is_over:
-            got_mcpu, displaced_mcpu = _displaced(online_mcpu, batch_mcpu, capacity_mcpu)
+            got_mcpu, displaced_mcpu = _displaced(online_mcpu, batch_mcpu, zones)
+            self._online_zone_mcpu = [got + lse for got, lse in zip(got_mcpu, lse_mcpu, strict=True)]
             unmet_mcpu += displaced_mcpu
         some_permille = 0
         if demand_mcpu:
             some_permille = waits * limits.wakeup_wait_permille // (demand_mcpu * _PERMILLE)
             some_permille = min(_PERMILLE, some_permille + unmet_mcpu * _PERMILLE // demand_mcpu)
-        self._demand_mcpu = demand_mcpu
-        self._online_zone_mcpu = got_mcpu
-        self._batch_zone_mcpu = batch_mcpu
         self._online_some_permille = some_permille
-        self._cpu_some_permille = max(busy[fullest_permille], self._batch_some_permille)
+        self._cpu_some_permille = max(busiest_permille, self._batch_some_permille)
+        bound_permille = bounds // max(1, sum(online_mcpu))
         now_ms = self._node_ms
         felt_now = _Felt(felt, unmet_mcpu, sum(batch_mcpu), is_memory_over)
-        is_hurt = _feel(self._with_batch, now_ms, felt_now, demand_mcpu, model)
+        is_hurt = _feel(self._with_batch, now_ms, felt_now, demand_mcpu, bound_permille)
         felt_alone_now = _Felt(felt_alone, alone_unmet_mcpu, 0, is_online_memory_over)
-        is_hurt_alone = _feel(self._alone, now_ms, felt_alone_now, demand_mcpu, model)
+        is_hurt_alone = _feel(self._alone, now_ms, felt_alone_now, demand_mcpu, bound_permille)
         self._added.feel(now_ms, 0, is_hurt and not is_hurt_alone, 0)
         if other.unreflexed is not batch_mcpu:
-            least_mcpu = capacity_mcpu * limits.batch_weight_permille // _PERMILLE
+            weight = limits.batch_weight_permille
             kept = [
-                min(wanted, max(capacity_mcpu - online, least_mcpu))
-                for wanted, online in zip(other.unreflexed, online_mcpu, strict=True)
+                min(wanted, max(zone.capacity_mcpu - online, zone.capacity_mcpu * weight // _PERMILLE))
+                for wanted, online, zone in zip(other.unreflexed, online_mcpu, zones, strict=True)
             ]
-            felt_now = _felt_with(demand_mcpu, online_mcpu, kept, capacity_mcpu, model, is_memory_over)
-        _feel(self._unreflexed, now_ms, felt_now, demand_mcpu, model)
+            felt_now = _felt_with(demand_mcpu, online_mcpu, kept, zones, is_memory_over)
+        _feel(self._unreflexed, now_ms, felt_now, demand_mcpu, bound_permille)
         if other.plain:
             self._has_plain = True
-            felt_now = _felt_with(demand_mcpu, online_mcpu, other.plain, capacity_mcpu, model, is_online_memory_over)
-            _feel(self._plain, now_ms, felt_now, demand_mcpu, model)
+            plain = [min(batch, zone.capacity_mcpu) for batch, zone in zip(other.plain, zones, strict=True)]
+            felt_now = _felt_with(demand_mcpu, online_mcpu, plain, zones, is_online_memory_over)
+            _feel(self._plain, now_ms, felt_now, demand_mcpu, bound_permille)
 
     def set_batch(self, shares: Shares, claims: Collection[Claim], quota_mcpu: int | None) -> None:
         """Set the demand and shares of batch, before `set_online`; it waits for the rest, throttled if the quota is the limit."""
@@ -243,15 +250,16 @@ def _felt_with(
     demand_mcpu: int,
     online_mcpu: list[int],
     batch_mcpu: Sequence[int],
-    capacity_mcpu: int,
-    model: DelayModel,
+    zones: Sequence[SharedZone],
     is_memory_over: bool,
 ) -> _Felt:
     """What online work would feel beside batch work that keeps all of `batch_mcpu`."""
-    by_use, by_online_use = model.by_use, model.by_online_use
     felt = 0
     is_over = False
-    for online, batch in zip(online_mcpu, batch_mcpu, strict=True):
+    for online, batch, (capacity_mcpu, _, model) in zip(online_mcpu, batch_mcpu, zones, strict=True):
+        if not capacity_mcpu:
+            continue
+        by_use, by_online_use = model.by_use, model.by_online_use
         used = online + batch
         if used > capacity_mcpu:
             used = capacity_mcpu
@@ -261,11 +269,11 @@ def _felt_with(
         )
     unmet_mcpu = demand_mcpu - sum(online_mcpu)
     if is_over:
-        unmet_mcpu += _displaced(online_mcpu, batch_mcpu, capacity_mcpu)[1]
+        unmet_mcpu += _displaced(online_mcpu, batch_mcpu, zones)[1]
     return _Felt(felt, unmet_mcpu, sum(batch_mcpu), is_memory_over)
 
 
-def _feel(account: Account, now_ms: int, felt: _Felt, demand_mcpu: int, model: DelayModel) -> bool:
+def _feel(account: Account, now_ms: int, felt: _Felt, demand_mcpu: int, bound_permille: int) -> bool:
     """Set delay and harm from now on; returns whether online work is hurt.
 
     Demand that gets nothing waits: its share of what is served is added to the delay.
@@ -275,14 +283,14 @@ def _feel(account: Account, now_ms: int, felt: _Felt, demand_mcpu: int, model: D
     if demand_mcpu:
         served_mcpu = max(1, demand_mcpu - felt.unmet_mcpu)
         delay_permille = -(-felt.weighted // demand_mcpu) + -(-felt.unmet_mcpu * _PERMILLE // served_mcpu)
-        is_hurt = is_hurt or felt.unmet_mcpu > 0 or delay_permille > model.bound_permille
+        is_hurt = is_hurt or felt.unmet_mcpu > 0 or delay_permille > bound_permille
     account.feel(now_ms, delay_permille, is_hurt, felt.batch_mcpu)
     return is_hurt
 
 
-def _displaced(online_mcpu: list[int], batch_mcpu: Sequence[int], capacity_mcpu: int) -> tuple[list[int], int]:
+def _displaced(online_mcpu: list[int], batch_mcpu: Sequence[int], zones: Sequence[SharedZone]) -> tuple[list[int], int]:
     """Return the CPU of online work by zone while batch keeps its weight, and the demand without room in any zone."""
-    room_mcpu = [capacity_mcpu - batch for batch in batch_mcpu]
+    room_mcpu = [zone.capacity_mcpu - batch for batch, zone in zip(batch_mcpu, zones, strict=True)]
     got_mcpu = [min(online, room) for online, room in zip(online_mcpu, room_mcpu, strict=True)]
     displaced_mcpu = sum(online_mcpu) - sum(got_mcpu)
     for zone, room in enumerate(room_mcpu):

@@ -76,6 +76,35 @@ def test_idle_cpus_of_lse_work_are_nobodys_and_those_of_lsr_work_are_batch_works
     assert rates(machine) == {"lsr": 1_000, "batch": 3_000}
 
 
+def a_machine_of_one_zone(services_mcpu: int) -> SimMachine:
+    """Eight CPUs, four of them of LSE work."""
+    spec = MachineSpec(sockets=1, zones_per_socket=1, cpus_per_zone=8, memory_bytes_per_zone=16 * GIB)
+    return SimMachine(spec, node="n1", seed=1, demand=lambda _: OnlineDemand(services_mcpu, 0))
+
+
+@pytest.mark.parametrize(
+    ("batch_mcpu", "harm_ms"),
+    [(0, 0), (100, 0), (900, 10_000)],
+    ids=["alone", "to four fifths of the four others", "to all of them"],
+)
+def test_cpus_of_lse_work_are_no_part_of_what_services_share_with_batch_work(batch_mcpu: int, harm_ms: int) -> None:
+    machine = a_machine_of_one_zone(3_100)
+    online(machine, "lse", LSE, "0-3", mcpu=4_000)
+    if batch_mcpu:
+        batch(machine, "batch", mcpu=batch_mcpu, zones=(0,))
+    machine.advance(10_000)
+    ledger = machine.ledger()
+    assert (ledger.with_batch.harm_ms, ledger.alone.harm_ms, ledger.added_harm_ms) == (harm_ms, 0, harm_ms)
+    assert ledger.batch_used_mcpu_ms == batch_mcpu * 10_000
+
+
+def test_batch_work_gets_no_more_beside_services_than_its_weight_while_lse_work_is_idle() -> None:
+    machine = a_machine_of_one_zone(4_000)
+    online(machine, "lse", LSE, "0-3", mcpu=1_000)
+    batch(machine, "batch", mcpu=2_000, zones=(0,))
+    assert rates(machine) == {"lse": 1_000, "batch": 8_000 * 2 // 1_000}
+
+
 def test_the_quota_of_batch_work_does_not_hold_online_work() -> None:
     machine = a_machine()
     online(machine, "ls", LS, mcpu=3_000)
