@@ -319,7 +319,7 @@ class SimulatedRuntime:
         return ()
 
     def read_fast(self, now_ms: int) -> FastReading | None:
-        """The CPU use between the last two calls (mcpu, online use rounded up)."""
+        """The CPU use between the last two calls (mcpu, online use rounded up), without LSE work, which uses all of its CPUs."""
         self._catch_up(now_ms)
         reading, last = self._machine.usage(), self._last
         if reading.boot != self._boot:
@@ -331,19 +331,22 @@ class SimulatedRuntime:
         if last is None:
             return None
         span_us = (reading.at_ms - last.at_ms) * 1_000
+        lse = self._exclusive()
+        lse_mcpu = len(lse) * _MCPU_MS_PER_CPU_MS
         return FastReading(
             at_ms=now_ms,
-            capacity_mcpu=self._capacity_mcpu,
-            online_used_mcpu=-(-(reading.online_usage_ns - last.online_usage_ns) // span_us),
+            capacity_mcpu=self._capacity_mcpu - lse_mcpu,
+            online_used_mcpu=max(0, -(-(reading.online_usage_ns - last.online_usage_ns) // span_us) - lse_mcpu),
             batch_used_mcpu=(reading.batch_usage_ns - last.batch_usage_ns) // span_us,
             may_freeze=self.has_batch and not self._is_ending(),
-            zones=self._read_zones(reading, last, span_us),
+            zones=self._read_zones(reading, last, span_us, lse),
         )
 
-    def _read_zones(self, now: SimulatedUsage, last: SimulatedUsage, span_us: int) -> tuple[ZoneReading, ...]:
-        """The use of each zone without its CPUs of LSE work, which uses all of them; none on a machine of one zone."""
+    def _read_zones(
+        self, now: SimulatedUsage, last: SimulatedUsage, span_us: int, lse: CpuSet
+    ) -> tuple[ZoneReading, ...]:
+        """The use of each zone without its CPUs of LSE work; none on a machine of one zone."""
         found = []
-        lse = self._exclusive() if self._zones else CpuSet()
         for zone, cpus in self._zones.items():
             online_mcpu = -(-(now.zone_online_ns[zone] - last.zone_online_ns[zone]) // span_us)
             batch_mcpu = (now.zone_batch_ns[zone] - last.zone_batch_ns[zone]) // span_us

@@ -205,3 +205,16 @@ def test_the_executor_of_a_simulated_node_runs_online_work_or_refuses_it_with_a_
     again = SimulatedRuntime(machine, capacity_mcpu=8_000, journal=runtime.journal)
     adopted = asyncio.run(again.adopt(0))
     assert [one.alive for one in adopted.replicas] == [True]
+
+
+def test_a_reading_of_the_reflex_leaves_out_cpus_and_use_of_lse_work() -> None:
+    machine = a_machine(OnlineDemand(3_000, 0))
+    runtime = SimulatedRuntime(machine, capacity_mcpu=8_000)
+    asyncio.run(runtime.adopt(0))
+    for index, qos, cpus in ((0, LSE, "0-1"), (1, LSR, "4")):
+        placement = replace(placed(index, qos, cpus), cpu_mcpu=2_000 if qos is LSE else 1_000)
+        assert isinstance(asyncio.run(runtime.launch(placement, 0)), ReplicaLaunched)
+    assert runtime.read_fast(0) is None
+    reading = runtime.read_fast(1_000)
+    assert reading is not None
+    assert (reading.capacity_mcpu, reading.online_used_mcpu) == (6_000, 1_000 + 3_000)
