@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from shutil import copytree, move, rmtree
 
 import pytest
 from msgspec import structs
@@ -17,13 +19,16 @@ from colo_common.adapters.nats_access import NatsAccess
 from colo_common.adapters.nats_stream_config import StreamWish
 from colo_common.adapters.nats_streams import make_streams
 from colo_common.events.registry import Stream
-from colo_common.ports import Advisory, Delivery, Source
+from colo_common.ports import Advisory, Delivery, PortError, Source
 from tests.contract.test_bus import kept
+from tests.support.ports import free_ports
 from tests.support.servers import made_streams
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 RECEIVED, OTHER = "colo.v1.evt.job.changed", "colo.v1.evt.queue.changed"
 SOURCE = Source(subject=RECEIVED, stream=Stream.EVT.value, durable="d", batch=1)
+FOLLOWED = Source(subject=RECEIVED, stream=Stream.EVT.value, since_s=60, since_most=9)
+LAST = Source(subject="colo.v1.evt.node.*.topology", stream=Stream.NODE.value, last_per_subject=True)
 
 
 class Slow:
@@ -227,4 +232,71 @@ async def test_who_hears_last_messages_is_told_when_their_stream_is_made_again(
         await made_streams(server.url)
         await say(bus, "new", "newer", subject=subject)
         await slow.has("newer")
-        assert await slow.has_missed() == "COLO_NODE was made again, or restored"
+    # Whoever begins to listen cannot compare, and is told of a stream that is young.
+    young, again = slow.missed
+    assert re.fullmatch(r"COLO_NODE was made \d+ s ago, and may have been lost before", young)
+    assert again == "COLO_NODE was made again, or restored"
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[NatsBus]:
+    bus = NatsBus(url, name="contract")
+    bus.start()
+    await bus.connected(LIMIT_S)
+    yield bus
+    await bus.close()
+
+
+async def is_stored(bus: NatsBus, text: str, subject: str) -> bool:
+    try:
+        await say(bus, text, subject=subject)
+    except PortError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("source", [SOURCE, FOLLOWED, LAST], ids=["durable", "unnamed", "last"])
+async def test_a_stream_that_lost_its_newest_messages_and_stored_others_under_their_numbers_is_noticed(
+    tmp_path: Path, source: Source
+) -> None:
+    """As after a loss of power: what was not on the disk is gone, and the stream is as it was made."""
+    subjects = [source.subject.replace("*", f"n{number}") for number in range(4)]
+    slow, (port, other_port) = Slow(), free_ports(2)
+    slow.may_go_on.set()
+    server = NatsServer(directory=tmp_path / "server", port=port)
+    await server.start()
+    await made_streams(server.url)
+    async with connected(server.url) as bus, listening(bus, slow, source):
+        await say(bus, "1", subject=subjects[0])
+        await slow.has("1")
+        await server.stop()
+        copytree(tmp_path / "server", tmp_path / "copy")
+        await server.start()
+        await eventually(lambda: is_stored(bus, "2", subjects[1]), "the server is back")
+        await say(bus, "3", subject=subjects[2])
+        await slow.has("1", "2", "3")
+        await server.stop()
+        rmtree(tmp_path / "server")
+        move(tmp_path / "copy", tmp_path / "server")
+        # Others are faster than the one that listens.
+        async with (
+            NatsServer(directory=tmp_path / "server", port=other_port) as elsewhere,
+            connected(elsewhere.url) as other,
+        ):
+            for text, subject in zip(("a", "b", "c"), subjects[1:], strict=True):
+                await say(other, text, subject=subject)
+        await server.start()
+        await slow.has("a", "b", "c")
+
+        async def is_noticed() -> bool:
+            return bool(slow.missed) and slow.missed[-1].startswith(
+                f"{source.stream} was restored: it has another message "
+            )
+
+        await eventually(is_noticed, "the loss is noticed")
+        await say(bus, "4", subject=subjects[0])
+        await slow.has("4")
+    # Whoever begins with the last messages of a young stream asks for what it had before.
+    assert len(slow.missed) == 1 + source.last_per_subject
+    assert slow.texts[-1] == "4"
+    await server.stop()

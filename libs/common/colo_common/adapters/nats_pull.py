@@ -38,6 +38,8 @@ _WATCH_LEAST_S: Final = 0.1
 _LOOK_EVERY_S: Final = 10.0
 # Whatever was said before the stream was made is said again within this time without a question.
 _YOUNG_S: Final = 1_800.0
+# By how much the clocks of servers may differ that store a stream one after the other.
+_CLOCKS_DIFFER: Final = timedelta(minutes=2)
 _NS: Final = 1_000_000_000
 _NS_PER_US: Final = 1_000
 _NS_PER_MS: Final = 1_000_000
@@ -71,7 +73,8 @@ class PullConsumer:
     group received.
 
     Whenever its consumer is gone it looks whether the stream is still the one of before, by the time at which that was made. Who
-    begins to listen to the last messages cannot compare: a stream that is young then may be one that was lost and made again.
+    begins to listen to the last messages cannot compare: a stream that is young then may be one that was lost and made again. A
+    stream that lost its newest messages is known by when those at the numbers of the received ones were stored.
     """
 
     def __init__(self, connection: NatsConnection, source: Source, sink: Sink, missed: Missed | None = None) -> None:
@@ -94,6 +97,11 @@ class PullConsumer:
         #: Why there is no consumer now; "" while there is one, and before the first try.
         self.problem = ""
         self._last_seq: int | None = None
+        # When the newest received message was stored, by the server; 0 before the first one. In a stream that lost its newest
+        # messages others are stored under their numbers, later than this.
+        self._newest_ns = 0
+        # Of such a stream: when an unnamed consumer begins again; 0 while it goes on after its last message.
+        self._again_ns = 0
         # Of a source of the last messages: when its consumer was made, by the server (Unix ns) and by the loop.
         self._made_ns = 0
         self._made_s = 0.0
@@ -196,7 +204,7 @@ class PullConsumer:
         received, state = self._last_seq or delivered, info.state
         if (before is not None and before != info.created) or state.last_seq < received:
             # It was made again, or restored: it begins again.
-            self._last_seq = 0
+            self._last_seq = self._newest_ns = self._again_ns = 0
             if self._lost is not None:
                 await self._lost(f"{self._source.stream} was made again, or restored")
             elif received:
@@ -207,6 +215,23 @@ class PullConsumer:
             await self._tell_missed(
                 f"{self._source.stream} discarded messages from {received + 1} to {state.first_seq - 1}"
             )
+
+    async def _tell_restored(self, stream_seq: int) -> None:
+        """Another message is where all was received: the stream lost its newest ones, and has grown since then."""
+        why = f"{self._source.stream} was restored: it has another message {stream_seq} than was received from it"
+        self._last_seq = 0
+        if self._lost is not None:
+            await self._lost(why)
+            return
+        await self._tell_missed(why)
+        if self._goes_on:
+            self._again_ns = self._newest_ns
+            raise _Renew(why)
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether the position is kept here, and each consumer goes on where the one before ended."""
+        return not (self._source.durable or self._source.last_per_subject)
 
     async def _pull(self) -> None:
         self._open = self._source.batch
@@ -243,6 +268,14 @@ class PullConsumer:
         deliveries, stream_seq, stored_ns, waiting = _numbers_of(message.reply)
         source = self._source
         self._open -= 1
+        if stream_seq <= (self._last_seq or 0):
+            if stored_ns > self._newest_ns > 0:
+                await self._tell_restored(stream_seq)
+            elif self._goes_on:
+                # An unnamed consumer begins with the last message that was received, to see that it is still the same one.
+                if self._open <= 0:
+                    await self._pull()
+                return
         self._is_busy = True
         begun_s = self._seen_s
         try:
@@ -267,7 +300,7 @@ class PullConsumer:
         if self._missed is not None and is_passed_over and self._passed_over is None:
             self._passed_over = last + 1
         self._is_caught_up = not waiting and self._open > 0 and self._seen_s - begun_s <= _SILENCE_S
-        self._last_seq = max(last, stream_seq)
+        self._last_seq, self._newest_ns, self._again_ns = max(last, stream_seq), max(self._newest_ns, stored_ns), 0
         self._logged = ""
         if self._open <= 0:
             await self._pull()
@@ -310,7 +343,7 @@ class PullConsumer:
             age_s = (info.created - self._stream_made).total_seconds()
             if age_s < _YOUNG_S:
                 await self._lost(f"{source.stream} was made {max(0, age_s):.0f} s ago, and may have been lost before")
-        if config.deliver_policy is DeliverPolicy.BY_START_TIME:
+        if config.deliver_policy is DeliverPolicy.BY_START_TIME and not self._again_ns:
             info = await self._made_later(config, info)
         if source.last_per_subject:
             self._made_ns, self._made_s = int(info.created.timestamp() * _NS), asyncio.get_running_loop().time()
@@ -348,9 +381,13 @@ class PullConsumer:
                 return {"deliver_policy": DeliverPolicy.NEW}
             since = datetime.now(UTC) - timedelta(seconds=self._source.since_s)
             return {"deliver_policy": DeliverPolicy.BY_START_TIME, "opt_start_time": since}
-        # The previous consumer was lost with its connection or server: continue after its last message, or at the first one of
-        # a stream that was created again.
-        return {"deliver_policy": DeliverPolicy.BY_START_SEQUENCE, "opt_start_seq": self._last_seq + 1}
+        if self._again_ns:
+            again = datetime.fromtimestamp(self._again_ns / _NS, UTC) - _CLOCKS_DIFFER
+            return {"deliver_policy": DeliverPolicy.BY_START_TIME, "opt_start_time": again}
+        # The previous consumer was lost with its connection or server: continue with its last message, which is left out, or at the
+        # first one of a stream that was created again.
+        start = self._last_seq if self._last_seq and self._newest_ns else self._last_seq + 1
+        return {"deliver_policy": DeliverPolicy.BY_START_SEQUENCE, "opt_start_seq": start}
 
     async def _made_later(self, config: ConsumerConfig, info: ConsumerInfo) -> ConsumerInfo:
         """The consumer that starts at a time, or another one that starts later, where more is stored since then than is wanted.
