@@ -8,7 +8,7 @@ from typing import Any
 
 import nats
 import pytest
-from nats.js.api import AckPolicy, ConsumerConfig, StreamConfig
+from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, StorageType, StreamConfig
 from nats.js.client import JetStreamContext
 
 from colo_cli.admin import check, init
@@ -64,6 +64,15 @@ Change = Callable[[StreamConfig], StreamConfig]
         (lambda config: config.evolve(max_bytes=1 << 20), 1, f"stream {EVT} keeps 1Mi, "),
         (lambda config: config.evolve(max_age=600), 1, f"stream {EVT} keeps messages for 10m, "),
         (lambda config: config.evolve(subjects=["colo.v1.evt.job.>"]), 1, f"stream {EVT} has other subjects than "),
+        (
+            lambda config: config.evolve(max_msgs=9),
+            1,
+            f"stream {EVT} keeps 9 messages, any number of messages are wanted",
+        ),
+        (lambda config: config.evolve(max_msg_size=2048), 1, f"stream {EVT} takes messages of 2Ki, any size is wanted"),
+        (lambda config: config.evolve(discard=DiscardPolicy.NEW), 1, f"stream {EVT} discards the new, old is wanted"),
+        (lambda config: config.evolve(no_ack=True), 1, f"stream {EVT} acknowledges nothing that it keeps"),
+        (lambda config: config.evolve(max_consumers=7), 1, f"stream {EVT} takes 7 consumers, 100000 are wanted"),
         (lambda config: of_version(config, "0"), 1, f"stream {EVT} has the limits of version 0, "),
         (lambda config: of_version(config, NEWER).evolve(max_age=600, max_bytes=1 << 20), 1, ""),
     ],
@@ -85,6 +94,44 @@ async def test_a_service_says_how_a_stream_differs_and_changes_nothing(
     assert (await bus.ready()).endswith(": colo admin upgrade" if sentence else "")
     await bus.close()
     assert (await jetstream.stream_info(EVT)).config == before
+
+
+async def test_an_upgrade_takes_back_every_limit_of_somebody_else(
+    server: NatsServer, jetstream: JetStreamContext
+) -> None:
+    evt = (await jetstream.stream_info(EVT)).config
+    changed = evt.evolve(max_msgs=9, max_msg_size=2048, no_ack=True, max_consumers=7, discard=DiscardPolicy.NEW)
+    await jetstream.update_stream(changed)
+    states = await make_streams(NatsAccess(url=server.url), StreamWish(), upgrade=True)
+    assert [state.stream for state in states if state.changed] == [EVT]
+    assert [state.problem for state in states if state.problem] == []
+    assert (await jetstream.stream_info(EVT)).config == evt
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        ({"storage": StorageType.MEMORY}, "is in the memory of NATS and ends with it"),
+        ({"sealed": True}, "is sealed and takes no message"),
+    ],
+    ids=["memory", "sealed"],
+)
+async def test_a_stream_that_no_upgrade_can_mend_is_named_and_the_others_are_upgraded(
+    server: NatsServer, jetstream: JetStreamContext, fault: dict[str, Any], sentence: str
+) -> None:
+    node = Stream.NODE.value
+    evt, good = (await jetstream.stream_info(EVT)).config, (await jetstream.stream_info(node)).config
+    await jetstream.update_stream(evt.evolve(max_age=7_200))
+    if "sealed" in fault:
+        await jetstream.update_stream(good.evolve(**fault))
+    else:
+        await jetstream.delete_stream(node)
+        await jetstream.add_stream(good.evolve(**fault))
+    states = await make_streams(NatsAccess(url=server.url), StreamWish(), upgrade=True)
+    assert [state.stream for state in states if state.changed] == [EVT]
+    assert [state.problem for state in states if state.problem] == [
+        f"stream {node} {sentence}, which no upgrade changes: delete the stream, then colo admin init"
+    ]
 
 
 async def test_an_upgrade_brings_older_streams_to_ours_and_leaves_newer_ones(

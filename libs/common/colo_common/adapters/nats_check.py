@@ -67,9 +67,11 @@ def _message(most_bytes: int) -> ServerCheck:
 
 
 def _stream(state: StreamState) -> ServerCheck:
-    if state.problem:
-        return ServerCheck(name=state.stream, ok=False, detail="as below", means=state.problem)
+    if not state.exists:
+        return ServerCheck(name=state.stream, ok=False, detail="missing", means=state.problem)
     share = f"{bytes_text(state.size_bytes)} of {bytes_text(state.max_bytes)}, {state.replicas} replicas, version {state.version}"
+    if state.problem:
+        return ServerCheck(name=state.stream, ok=False, detail=share, means=state.problem)
     if state.behind:
         means = f"one more server that goes may stop it: {', '.join(state.behind)} is away or behind"
         return ServerCheck(name=state.stream, ok=False, detail=share, means=means)

@@ -15,6 +15,7 @@ __all__ = [
     "VERSION_KEY",
     "StreamWish",
     "disk_bytes_of",
+    "lasting_fault",
     "stream_config",
     "stream_difference",
     "syncs_a_batch_once",
@@ -29,6 +30,8 @@ _SYNCS_ONCE_SINCE: Final = (2, 15)
 _BYTES_MIN: Final = 1 << 20
 # Orders, topology and restrictions have a consumer for each node; a server that is told nothing takes 1,000 a stream, since 2.15.
 _CONSUMERS_MOST: Final = 100_000
+# What such a server takes: a stream from before that was stated is left until its next upgrade, one that takes fewer is not.
+_CONSUMERS_LEAST: Final = 1_000
 _INIT: Final = "colo admin init"
 _UPGRADE: Final = "colo admin upgrade"
 
@@ -47,7 +50,9 @@ def stream_config(name: str, limits: StreamLimits, wish: StreamWish, *, takes_ba
         name=name,
         subjects=list(limits.subjects),
         retention=RetentionPolicy.WORK_QUEUE if limits.work_queue else RetentionPolicy.LIMITS,
+        max_msgs=-1,
         max_msgs_per_subject=limits.max_msgs_per_subject,
+        max_msg_size=-1,
         max_age=limits.max_age_s,
         max_bytes=max(_BYTES_MIN, limits.max_bytes * disk // DISK_BYTES),
         max_consumers=_CONSUMERS_MOST,
@@ -89,21 +94,35 @@ def stream_difference(name: str, present: StreamConfig | None, limits: StreamLim
     if present is None:
         return f"stream {name} is missing: {_INIT}"
     version = version_of(present)
-    if (present.num_replicas or 1) < wish.replicas:
-        return f"stream {name} is kept by {present.num_replicas or 1} server, {wish.replicas} are wanted: {_UPGRADE}"
+    if (kept_by := present.num_replicas or 1) < wish.replicas:
+        servers = "1 server" if kept_by == 1 else f"{kept_by} servers"
+        return f"stream {name} is kept by {servers}, {wish.replicas} are wanted: {_UPGRADE}"
     if version > STREAMS_VERSION:
         return ""
+    if fault := lasting_fault(present):
+        return f"stream {name} {fault}, which no upgrade changes: delete the stream, then {_INIT}"
     if version < STREAMS_VERSION:
         return f"stream {name} has the limits of version {version}, {STREAMS_VERSION} is wanted: {_UPGRADE}"
     disk = wish.disk_bytes or disk_bytes_of(present)
     wanted = stream_config(name, limits, StreamWish(replicas=wish.replicas, disk_bytes=disk), takes_batches=False)
-    for field, verb, shown in _COMPARED:
+    for field, verb, shown, is_wanted in _COMPARED:
         found, asked = getattr(present, field), getattr(wanted, field)
         if found != asked:
-            return f"stream {name} {verb} {shown(found)}, {shown(asked)} are wanted: {_UPGRADE}"
+            return f"stream {name} {verb} {shown(found)}, {shown(asked)} {is_wanted}: {_UPGRADE}"
+    if present.no_ack:
+        return f"stream {name} acknowledges nothing that it keeps: {_UPGRADE}"
+    if 0 < (takes := present.max_consumers or 0) < _CONSUMERS_LEAST:
+        return f"stream {name} takes {takes} consumers, {_CONSUMERS_MOST} are wanted: {_UPGRADE}"
     if sorted(present.subjects or ()) != sorted(limits.subjects):
         return f"stream {name} has other subjects than {', '.join(limits.subjects)}: {_UPGRADE}"
     return ""
+
+
+def lasting_fault(present: StreamConfig) -> str:
+    """What makes a stream useless to colo and cannot be changed at the server; "" for nothing."""
+    if present.storage == StorageType.MEMORY:
+        return "is in the memory of NATS and ends with it"
+    return "is sealed and takes no message" if present.sealed else ""
 
 
 def _age(seconds: Any) -> str:
@@ -114,14 +133,30 @@ def _count(number: Any) -> str:
     return "any number" if number == -1 else str(number)
 
 
-#: (field, how it reads, how its value reads) of what must be as wanted.
-_COMPARED: Final[tuple[tuple[str, str, Callable[[Any], str]], ...]] = (
-    ("max_bytes", "keeps", bytes_text),
-    ("max_age", "keeps messages for", _age),
-    ("max_msgs_per_subject", "keeps of a subject", _count),
-    ("duplicate_window", "knows duplicates for", _age),
-    ("retention", "has the retention", str),
-    ("discard", "discards", str),
+def _messages(number: Any) -> str:
+    return f"{_count(number)} of messages" if number == -1 else f"{number} messages"
+
+
+def _size(number: Any) -> str:
+    return "any size" if number == -1 else bytes_text(number)
+
+
+def _word(value: Any) -> str:
+    return str(getattr(value, "value", value))
+
+
+_ARE: Final = "are wanted"
+_IS: Final = "is wanted"
+#: (field, how it reads, how its value reads, how the wanted value ends) of what must be as wanted.
+_COMPARED: Final[tuple[tuple[str, str, Callable[[Any], str], str], ...]] = (
+    ("max_bytes", "keeps", bytes_text, _ARE),
+    ("max_age", "keeps messages for", _age, _ARE),
+    ("max_msgs", "keeps", _messages, _ARE),
+    ("max_msgs_per_subject", "keeps of a subject", _count, _ARE),
+    ("max_msg_size", "takes messages of", _size, _IS),
+    ("duplicate_window", "knows duplicates for", _age, _ARE),
+    ("retention", "has the retention", _word, _IS),
+    ("discard", "discards the", _word, _IS),
 )
 
 

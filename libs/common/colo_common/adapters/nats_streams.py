@@ -16,6 +16,7 @@ from colo_common.adapters.nats_errors import NATS_ERRORS, port_error
 from colo_common.adapters.nats_stream_config import (
     StreamWish,
     disk_bytes_of,
+    lasting_fault,
     stream_config,
     stream_difference,
     syncs_a_batch_once,
@@ -94,10 +95,14 @@ async def make_streams(
             if info is None:
                 await _create(jetstream, wanted)
                 changed[name] = "created"
-            elif upgrade and (
-                stream_difference(name.value, info.config, limits, wish)
-                or _upgraded(info.config, wanted, takes_batches=takes_batches).max_consumers
-                != info.config.max_consumers
+            elif (
+                upgrade
+                and not lasting_fault(info.config)
+                and (
+                    stream_difference(name.value, info.config, limits, wish)
+                    or _upgraded(info.config, wanted, takes_batches=takes_batches).max_consumers
+                    != info.config.max_consumers
+                )
             ):
                 await _update(jetstream, _upgraded(info.config, wanted, takes_batches=takes_batches))
                 changed[name] = "upgraded"
@@ -224,7 +229,10 @@ def _upgraded(present: StreamConfig, wanted: StreamConfig, *, takes_batches: boo
         max_consumers=wanted.max_consumers if takes_batches else present.max_consumers,
         subjects=wanted.subjects,
         retention=wanted.retention,
+        max_msgs=wanted.max_msgs,
         max_msgs_per_subject=wanted.max_msgs_per_subject,
+        max_msg_size=wanted.max_msg_size,
+        no_ack=wanted.no_ack,
         max_age=wanted.max_age,
         max_bytes=wanted.max_bytes,
         duplicate_window=wanted.duplicate_window,
