@@ -118,7 +118,7 @@ class LabStory:
         return _shown(stream.getvalue())
 
     def _verdict(self, args: Args) -> str:
-        args.only("added_ms", "lived_ms", "claimed_ms", "error", "notice", "slowest", "lost")
+        args.only("added_ms", "lived_ms", "claimed_ms", "error", "notice", "slowest", "ends", "lost")
         lived_ms = args.number("lived_ms", _HOUR_MS)
         full = self._ledger if lived_ms >= _HOUR_MS else replace(_ZERO, cpu_capacity_mcpu=_CAPACITY_MCPU)
         ledger = replace(full, node_ms=lived_ms, added_harm_ms=args.number("added_ms", 3_600))
@@ -132,6 +132,7 @@ class LabStory:
             duration_s=60.0,
             speed_reached=60.0,
             slowest_speed=float(args.text("slowest", "60")),
+            speed_at_end=float(args.text("ends", "60")),
             submitted=20,
             errors=[one for one in (args.text("error", ""),) if one],
             notices=[one for one in (args.text("notice", ""),) if one],

@@ -292,6 +292,7 @@ class _Lab:
             duration_s=duration_s,
             speed_reached=simulated_ms / 1000 / duration_s if duration_s > 0 else 0.0,
             slowest_speed=self._pace.slowest,
+            speed_at_end=self._pace.speed,
             submitted=feed.submitted + (self._real_feed.submitted if self._real_feed is not None else 0),
             first_placement_s=first_s,
             cpu_s={"lab": own_s, **self._servers.cpu_s(), **{name: child.cpu_s() for name, child in children.items()}},

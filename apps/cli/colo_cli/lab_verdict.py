@@ -18,13 +18,17 @@ _LAG_S: Final = 1.0
 
 
 class LabFigures(Struct, frozen=True, kw_only=True):
-    """The figures that are on no bus and in no machine's account. `cpu_s` and `rss_bytes` are by process."""
+    """The figures that are on no bus and in no machine's account. `cpu_s` and `rss_bytes` are by process.
+
+    `speed` was asked for; `speed_reached` is the mean of the run, `slowest_speed` its least, `speed_at_end` its last.
+    """
 
     nodes: int
     speed: int
     duration_s: float = 0.0
     speed_reached: float = 0.0
     slowest_speed: float = 0.0
+    speed_at_end: float = 0.0
     submitted: int = 0
     first_placement_s: float | None = None
     cpu_s: Mapping[str, float] = {}
@@ -113,7 +117,7 @@ def verdict_of(
     ledgers = [report.ledgers[name] for name in sorted(report.ledgers)]
     machines = verdict_from_ledgers(ledgers)
     lived_ms = sum(ledger.node_ms for ledger in ledgers) // len(ledgers) if ledgers else 0
-    lived_pct = _lived_pct(lived_ms, report.claimed_ms, figures.speed)
+    lived_pct = _lived_pct(lived_ms, report.claimed_ms, figures.speed_at_end)
     bounds = _bounds(machines, seen, lived_ms, lived_pct, errors=len(figures.errors))
     broken = tuple(bound.text for bound in bounds if not bound.holds)
     took_s = figures.duration_s
@@ -192,7 +196,10 @@ def _latency(seen: LabObserver) -> Latency:
     return Latency(p50=p50, p99=p99, count=len(seen.latencies_ms()))
 
 
-def _lived_pct(lived_ms: int, claimed_ms: int, speed: int) -> float:
-    """What the machines lived of the time claimed, down to 0.1; the last second of wall time may be under way still."""
-    owed_ms = claimed_ms - int(speed * _LAG_S * 1000)
+def _lived_pct(lived_ms: int, claimed_ms: int, speed_at_end: float) -> float:
+    """What the machines lived of the time claimed, down to 0.1; the last second of wall time may be under way still.
+
+    By the speed at the end that second is as much simulated time as it was: by the one asked for it would excuse minutes.
+    """
+    owed_ms = claimed_ms - int(speed_at_end * _LAG_S * 1000)
     return 100.0 if owed_ms <= lived_ms else lived_ms * 1000 // owed_ms / 10
