@@ -45,7 +45,8 @@ def lab(
         load: CPU of the jobs that are kept submitted, in percent of what may be promised; above 100 a queue builds up.
         real: Add this machine as one more node that runs the submitted commands in real control groups, as the user who starts the
             lab (needs root).
-        trace: Online load: Alibaba machine usage, CSV time,node,cpu_pct,mem_pct, or a Prometheus range answer; may be gzip.
+        trace: Online load: Alibaba machine usage, CSV time,node,cpu_pct,mem_pct, a Prometheus range answer, or the CPU and memory
+            percent of Google's virtual machines, one file or an archive (tar) of them; may be gzip.
         jobs: Batch jobs shaped like the pods or tasks of a table (Alibaba 2023 openb or 2017 batch_task; plain or gzip).
         speed: Simulated seconds per second, 1 to 600; the clock slows down while this machine cannot keep up, and says so.
         duration: How long to run ("60s", "10m"); until Ctrl-C when absent.

