@@ -57,24 +57,28 @@ class LabFeed:
         """Submit jobs until cancelled. A refused or failed submission goes to `refused`."""
         while True:
             await asyncio.sleep(_PERIOD_S)
-            self._forget_ended()
-            # The jobs are amounts of work, which only simulated machines can run.
-            views = [view for view in self._seen.nodes.values() if view.simulated]
-            if self._avoids_devices:
-                views = [view for view in views if not view.has_devices]
-            spare_mcpu = sum(view.allocatable_mcpu for view in views)
-            if spare_mcpu <= 0:
-                continue
-            jobs = self._feeder.feed(
-                self._clock.now_ms(),
-                spare_mcpu=spare_mcpu,
-                outstanding_mcpu=sum(self._outstanding.values()),
-                outstanding_jobs=len(self._outstanding),
-            )
-            self._turns += 1
-            self._capped_turns += len(self._outstanding) + len(jobs) >= self._max_jobs
-            for job in jobs:
-                await self._submit(job)
+            await self.turn()
+
+    async def turn(self) -> None:
+        """Submit once as many jobs as are missing now."""
+        self._forget_ended()
+        # The jobs are amounts of work, which only simulated machines can run.
+        views = [view for view in self._seen.nodes.values() if view.simulated]
+        if self._avoids_devices:
+            views = [view for view in views if not view.has_devices]
+        spare_mcpu = sum(view.allocatable_mcpu for view in views)
+        if spare_mcpu <= 0:
+            return
+        jobs = self._feeder.feed(
+            self._clock.now_ms(),
+            spare_mcpu=spare_mcpu,
+            outstanding_mcpu=sum(self._outstanding.values()),
+            outstanding_jobs=len(self._outstanding),
+        )
+        self._turns += 1
+        self._capped_turns += len(self._outstanding) + len(jobs) >= self._max_jobs
+        for job in jobs:
+            await self._submit(job)
 
     def notices(self) -> list[str]:
         """What the feeder did other than a reader of the verdict would think."""
