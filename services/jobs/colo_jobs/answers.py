@@ -97,7 +97,7 @@ class Answers:
     def _read(self, body: Struct, now_ms: int) -> Struct:
         match body:
             case GetJob():
-                return get_job(self._index.jobs, body)
+                return get_job(self._index, body)
             case ListJobs():
                 return list_jobs(self._index, body)
             case ListQueues() as asked:
@@ -121,8 +121,7 @@ class Answers:
     def _submit(self, request: RequestReceived, body: SubmitJob, now_ms: int) -> AcceptedRequest | Struct:
         known = self._index.jobs.get(body.job)
         if body.job in self._index.unreadable:
-            why = f"is stored in rows that cannot be read here: {self._index.unreadable[body.job]}"
-            return Refusal(code=409, field="job", rule=why, got=body.job)
+            return no_such_job(self._index, body.job)
         if known is not None and body.key and known.record.key and body.key != known.record.key:
             return Refusal(code=409, field=KEY_TAKEN, rule="a job of another key has this id", got=body.job)
         if known is not None and known.spec == body.spec:
@@ -182,7 +181,7 @@ class Answers:
     def _cancel(self, id_: str, now_ms: int) -> AcceptedRequest | Refusal:
         job = self._index.jobs.get(id_)
         if job is None:
-            return no_such_job(id_)
+            return no_such_job(self._index, id_)
         if job.is_ended:
             rule = f"the job has ended already: {job.record.state}"
             return Refusal(code=409, field="job", rule=rule, got=id_)

@@ -1,6 +1,5 @@
 """The replies to requests that read jobs, queues and attempts."""
 
-from collections.abc import Mapping
 from heapq import nlargest
 from typing import Final
 
@@ -44,11 +43,14 @@ _OVER: Final = frozenset(REPLICA.terminal) | {"Backoff"}
 _BEFORE_START: Final = frozenset({"Pending", "Assigned", "Starting"})
 
 
-def get_job(jobs: Mapping[str, Job], request: GetJob) -> JobDetail | Refusal:
-    """One job with its story and a page of its replicas; a Refusal for an unknown job (404) and for what is no cursor (400)."""
-    job = jobs.get(request.job)
+def get_job(index: Index, request: GetJob) -> JobDetail | Refusal:
+    """One job with its story and a page of its replicas.
+
+    A Refusal for an unknown job (404), one whose rows cannot be read here (409), and for what is no cursor (400).
+    """
+    job = index.jobs.get(request.job)
     if job is None:
-        return no_such_job(request.job)
+        return no_such_job(index, request.job)
     detail = JobDetail(
         summary=summary_of(job), spec=job.spec, version=job.version, replicas=(), story=job.story_lines()
     )
@@ -209,8 +211,10 @@ def summary_of(job: Job) -> JobSummary:
     )
 
 
-def no_such_job(job: str) -> Refusal:
-    """The refusal (404) of a request about an unknown job."""
+def no_such_job(index: Index, job: str) -> Refusal:
+    """The refusal of a request about a job that is not among the index's: 404, or 409 where its rows cannot be read here."""
+    if why := index.unreadable.get(job):
+        return Refusal(code=409, field="job", rule=f"is stored in rows that cannot be read here: {why}", got=job)
     return Refusal(
         code=404, field="job", rule="there is no such job; ended ones are forgotten after a while", got=job[:80]
     )

@@ -5,7 +5,8 @@ import pytest
 
 from colo_common.events.effects import Conflict, Publish, Record, Reply, RequestReceived, Wake
 from colo_common.events.job import PlacementsRequested, ReplicasChanged
-from colo_common.events.requests import CancelJob, Refusal, SubmitJob
+from colo_common.events.requests import CancelJob, GetJob, Refusal, SubmitJob
+from colo_common.events.waiting import ExplainWait
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.reasons import EndCause
 from colo_common.model.workload import RunSpec
@@ -144,10 +145,16 @@ def test_what_runs_of_a_job_that_a_newer_version_stored_is_left_alone(world: Job
         ("n1", "unknown/main/0", 1)
     ]
     assert stops_of(world.feed(world.started("newer/main/0"), world.ended("newer/main/0"))) == []
-    refusal = world.submit(job="newer")
-    assert isinstance(refusal, Refusal)
-    assert refusal.code == 409
-    assert "job/newer: has a schema that this version does not know" in refusal.rule
+    # Whoever asks for it is told so, and not that there is none.
+    for refusal in (
+        world.submit(job="newer"),
+        world.cancel("newer"),
+        world.ask(GetJob(job="newer")),
+        world.ask(ExplainWait(job="newer")),
+    ):
+        assert isinstance(refusal, Refusal)
+        assert refusal.code == 409
+        assert "job/newer: has a schema that this version does not know" in refusal.rule
     assert world.rows == before
 
 
