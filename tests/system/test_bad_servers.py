@@ -20,6 +20,8 @@ from colo_cli.servers import NatsServer, RedisServer, find_nats_server
 from colo_common.events import requests as rq
 from colo_common.events import wire
 from colo_common.events.job import JobSubmitted
+from colo_common.events.registry import request_spec_of
+from colo_common.events.status import GetServiceStatus, ServiceStatus
 from tests.support.servers import made_streams, nats_server, redis_server
 from tests.support.waiting import eventually
 from tests.system.bad_input import RunningService, Servers, ask, refused_start, submission
@@ -77,6 +79,38 @@ async def test_a_redis_that_refuses_writes_is_waited_for(
         # Said when it went and when it came back, not at every try.
         assert len(jobs.log("port-away", port="store")) == 1
         assert len(jobs.log("port-back", port="store")) == 1
+
+
+async def test_a_redis_without_an_append_only_file_is_named_at_the_start_though_nobody_asks(servers: Servers) -> None:
+    async with servers.service("jobs") as jobs:
+        said = await jobs.logged("redis-appends-nothing")
+        assert said["why"] == "it has no append-only file: what it acknowledged is lost when it ends"
+        # It serves all the same: who keeps no data on purpose is not kept from working.
+        await jobs.ready()
+
+
+async def test_a_table_that_a_later_version_wrote_is_named_where_services_are_listed_and_stays(
+    servers: Servers,
+) -> None:
+    table = b'1\n{"revision":7,"restrictions":[{"kind":"of-later","scope":"node","target":"n1"}]}'
+    why = "restrictions/table: Invalid enum value 'of-later' - at `$.restrictions[0].kind`"
+    status = request_spec_of(GetServiceStatus).subject.of(service="gateway")
+    async with redis.asyncio.from_url(servers.redis_url) as store:
+        await store.hset("colo:v1:restrictions", "table", table)
+        async with servers.service("gateway") as gateway, servers.client() as client:
+
+            async def told() -> bool:
+                try:
+                    reply = await client.request(status, wire.encode_request(GetServiceStatus(service="gateway")))
+                except (nats.errors.NoRespondersError, nats.errors.TimeoutError):
+                    return False
+                answer = wire.decode_reply(GetServiceStatus, reply.data)
+                assert isinstance(answer, ServiceStatus)
+                return (answer.problems.get("redis"), answer.problems.get("restrictions")) == (why, "is still loading")
+
+            await eventually(told, "the status of the gateway says what it cannot read")
+            assert why in await gateway.not_ready("[-]redis", why)
+            assert await store.hget("colo:v1:restrictions", "table") == table
 
 
 async def test_a_redis_that_comes_back_finds_all_that_was_accepted(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from colo_gateway.door.tls import ServerCertificates
 from colo_gateway.door.token_file import TokenFile
 from colo_gateway.gateway_metrics import GatewayMetrics
 from colo_gateway.known_query import refuse_unknown_query
+from colo_gateway.own_problems import OwnProblems
 from colo_gateway.policy.shell import policy_service
 from colo_gateway.restrictions.shell import restrictions_service
 from colo_gateway.settings import GatewaySettings
@@ -60,6 +61,13 @@ async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
     survey = ServiceSurvey(process.survey, _SURVEY_S)
     process.background(survey.watch())
     process.metrics.register(GatewayMetrics(core.harm, lambda: survey.pending))
+    # Services of their own: while the store is away, only what changes these tables waits for it, and the event stream goes on.
+    tables = (
+        restrictions_service(process.bus, process.store, process.clock, metrics=process.metrics),
+        policy_service(process.bus, process.store, process.clock, metrics=process.metrics),
+    )
+    beside = OwnProblems(tables)
+    process.background(beside.watch())
     service = Service(
         name="gateway",
         core=core,
@@ -68,13 +76,12 @@ async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
         subscriptions=hears(settings.history_s, settings.history_most),
         perform=performer(streams),
         metrics=process.metrics,
-        more_problems=survey.needed,
+        more_problems=lambda: {**beside.found(), **survey.needed()},
     )
     process.add(service)
     process.background(process.survey.advisories(_counted(service, process.metrics)))
-    # A service of its own: while the store is away, only changes of restrictions wait for it, and the event stream goes on.
-    process.add(restrictions_service(process.bus, process.store, process.clock, metrics=process.metrics))
-    process.add(policy_service(process.bus, process.store, process.clock, metrics=process.metrics))
+    for table in tables:
+        process.add(table)
     api = Api(
         asker=asker,
         core=core,

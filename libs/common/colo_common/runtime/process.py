@@ -216,6 +216,8 @@ class ServiceProcess:
         background = [loop.create_task(work) for work in self._background]
         background.append(loop.create_task(self.telemetry.run(self.bus, self.clock)))
         background.append(loop.create_task(_measure_lag(self.metrics)))
+        if self._store is not None:
+            background.append(loop.create_task(_look_at(self._store)))
         stopped = loop.create_task(self.stop.wait())
         lost = () if self.term is None or self.term.lost is None else (self.term.lost,)
         try:
@@ -400,6 +402,11 @@ async def _measure_lag(metrics: Metrics) -> None:
         due_s = loop.time() + _LAG_EVERY_S
         await asyncio.sleep(_LAG_EVERY_S)
         histogram.observe(max(0.0, loop.time() - due_s))
+
+
+async def _look_at(store: Store) -> None:
+    """Ask once how the store is, so that what it lacks is in the log although nobody asks whether this process is ready."""
+    await store.ready()
 
 
 def _help(name: str, settings: type[Struct]) -> str:
