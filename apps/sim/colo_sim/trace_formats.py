@@ -4,7 +4,7 @@
   that are not read. Its documentation marks invalid values as -1 or 101: they are left out and counted.
 - `fleet`: header `cpu_util_percent,mem_util_percent,...` (Alibaba 2018), or `cpu_util,mem_util,...` in parts of 1 (Google 2019):
   the mean of a fleet on a fixed raster, no time column.
-- `pairs`: no header, CPU % and memory % of one machine every 300 s, a comma, a semicolon, a tab or spaces between them: a file of the
+- `pairs`: no header, CPU % and memory % of one machine every 300 s, with a comma, semicolon, tab or spaces between: one file of the
   1,600 virtual machines that were made of Google's 2011 trace (GCD VMs). An archive (tar) of such files is one trace.
 - `long`: header `time,node,cpu_pct,mem_pct`; time in seconds.
 """
