@@ -20,7 +20,7 @@ from colo_cli.server_process import Recipe, ServerProcess
 from colo_cli.servers import NatsServer, find_nats_server
 from colo_common.adapters.bus_nats import NatsBus
 from colo_common.events.registry import Stream
-from colo_common.ports import Outgoing, Refused, Source, Unavailable
+from colo_common.ports import Outgoing, PoisonMessage, Refused, Source, Unavailable
 from tests.contract.test_bus import Received, kept, listening, live
 from tests.support.ports import free_ports
 from tests.support.servers import made_streams
@@ -237,6 +237,22 @@ async def test_a_message_that_is_too_large_is_refused_and_the_next_one_goes(nats
     with pytest.raises(Refused, match="payload"):
         await bus.publish([big])
     await bus.publish([kept("colo.v1.evt.job.changed", "x")])
+    await bus.close()
+
+
+@pytest.mark.parametrize("durable", [True, False])
+async def test_a_message_that_its_headers_make_too_large_is_refused_and_costs_no_connection(
+    nats_url: str, durable: bool
+) -> None:
+    bus = await connected(nats_url)
+    connections = bus.connections
+    # A server that is told nothing takes a MiB, headers and all, and ends the connection of whoever sends more.
+    headers = {"ce-subject": "x" * 400}
+    big = Outgoing(subject="colo.v1.evt.job.changed", data=bytes((1 << 20) - 300), headers=headers, durable=durable)
+    with pytest.raises(PoisonMessage, match="payload"):
+        await bus.publish([big])
+    await bus.publish([kept("colo.v1.evt.job.changed", "x")])
+    assert bus.connections == connections
     await bus.close()
 
 

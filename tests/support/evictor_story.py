@@ -58,7 +58,7 @@ class EvictorStory:
         return self._tell(decided(replace(placement, band=PriorityBand(args.text("band", "batch")))))
 
     def do_sample(self, args: Args) -> str:
-        """at=ms zones=mcpu,mcpu gib=N,N stall=NAME:pct[:gate] slo=NAME:above/samples[:kept] and lines "replica mcpu gib"."""
+        """at=ms zones=mcpu,mcpu gib=N,N stall=NAME:pct[:gate] slo=NAME:above/samples[:kept] and lines "replica mcpu gib [band]"."""
         args.only("at", "zones", "gib", "stall", "slo")
         self._now_ms = args.number("at")
         self._seq += 1
@@ -66,8 +66,9 @@ class EvictorStory:
         gib = [int(word) for word in args.text("gib", "30,30").split(",")]
         workloads = []
         for line in args.body:
-            name, mcpu, use_gib = line.split()
-            workloads.append(a_batch_workload(name, mcpu=int(mcpu), gib=int(use_gib)))
+            name, mcpu, use_gib, *band = line.split()
+            workload = a_batch_workload(name, mcpu=int(mcpu), gib=int(use_gib))
+            workloads.append(replace(workload, band=PriorityBand(band[0])) if band else workload)
         name, _, stall = args.text("stall", "").partition(":")
         if name:
             pct, _, gate = stall.partition(":")
