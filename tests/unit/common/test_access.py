@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlparse
 
 import pytest
+from nats.aio.client import Server
 from redis.exceptions import AuthenticationError
 
-from colo_common.adapters.nats_access import NatsAccess
+from colo_common.adapters.nats_access import NatsAccess, reconnects
 from colo_common.adapters.redis_access import RedisAccess, SentinelAddress
 from colo_common.adapters.redis_client import redis_client
 from colo_common.model.invalid import InvalidInput
@@ -103,3 +106,17 @@ def test_behind_sentinels_a_write_needs_a_replica_unless_somebody_says_otherwise
     environ: dict[str, str], expected: int
 ) -> None:
     assert redis_replicas_of(load(Common, "jobs", (), environ)) == expected
+
+
+def test_clients_that_lost_a_server_come_back_at_random_moments_within_a_growing_bound() -> None:
+    servers = [Server(urlparse("nats://a"), reconnects=9), Server(urlparse("nats://b"), reconnects=2)]
+    waits_s = []
+    for seed in range(200):
+        chosen, wait_s = reconnects(random.Random(seed))(servers, None)
+        assert chosen is servers[1]
+        waits_s.append(wait_s)
+    assert 0 <= min(waits_s) < 0.05
+    assert 0.75 < max(waits_s) <= 0.8
+    assert len(set(waits_s)) > 190
+    never = [Server(urlparse("nats://a"), reconnects=1_000)]
+    assert max(reconnects(random.Random(seed))(never, None)[1] for seed in range(200)) <= 5.0

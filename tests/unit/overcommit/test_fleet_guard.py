@@ -70,6 +70,8 @@ def test_a_pause_of_the_process_or_a_step_of_its_clock_makes_nobody_older(step_m
     fleet.now_ms += step_ms
     fleet.handle(Wake())
     assert fleet.states() == {Freshness.FRESH}
+    # Nor is it an alarm that all of them fell silent.
+    assert (fleet.core.guard.withheld, fleet.core.guard.watched_ms(fleet.now_ms)) == (set(), 1_000_000 + 5_000 + 2_000)
     fleet.live(5)
     assert fleet.states() == {Freshness.FRESH}
     fleet.live(70, silent=["n1"])
