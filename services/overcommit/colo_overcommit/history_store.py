@@ -41,9 +41,17 @@ class HistoryRows:
         A row that cannot be stored now is stored later: nothing waits for it.
         """
         log = structlog.get_logger("overcommit")
-        is_away = False
+        is_away, unreadable = False, 0
         while True:
             await asyncio.sleep(_EVERY_S)
+            if core.dropped.unreadable_histories > unreadable:
+                log.warning(
+                    "histories-unreadable",
+                    rows=core.dropped.unreadable_histories - unreadable,
+                    why="damaged, or written by another version",
+                    then="their nodes learn anew, and write over them",
+                )
+                unreadable = core.dropped.unreadable_histories
             try:
                 await self._store_due(core, clock.now_ms(), every_ms)
             except PortError as error:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+import structlog
 
 from colo_common.adapters.leases_memory import MemoryLeases
 from colo_common.adapters.store_memory import MemoryStore
@@ -87,6 +88,23 @@ def test_a_row_of_an_earlier_version_whose_count_was_a_time_is_written_over() ->
         one.learn(3)
         await one.keep()
         assert await stored_step(store) == 3
+
+    run_virtual(story())
+
+
+def test_rows_that_another_version_wrote_are_told_once() -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        later = b'{"version": 9, "at_ms": 0, "of_later": []}'
+        await store.write([Write(kind=ROW_KIND, id=name, value=later, expect=0) for name in ("n1", "n2")])
+        one = Learned(store)
+        for event in await one.rows.load():
+            one.core.handle(event, one.clock.now_ms())  # type: ignore[arg-type]
+        with structlog.testing.capture_logs() as lines:
+            await one.keep()
+        assert [(line["event"], line["rows"]) for line in lines] == [("histories-unreadable", 2)]
+        # Nobody learned anything yet: they stay as they are.
+        assert [row.value for row in await store.load(ROW_KIND)] == [later, later]
 
     run_virtual(story())
 
