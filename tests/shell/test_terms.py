@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 import pytest
+import structlog
 from msgspec import Struct, structs
 
 from colo_common.adapters.leases_memory import MemoryLeases
@@ -375,6 +376,22 @@ def test_one_that_stood_still_while_the_number_of_partitions_changed_learns_that
         with pytest.raises(Fenced):
             await old.confirm()
         assert (old.held, old.waits_for_others, old.problem) == ((), True, "")
+
+    run_virtual(story())
+
+
+@pytest.mark.parametrize("setting", ["partitions", "shards"])
+def test_another_number_is_told_once_by_the_name_that_its_setting_has(setting: str) -> None:
+    async def story() -> None:
+        leases = MemoryLeases(VirtualClock(START_MS).now_ms)
+        old, new = (LeaseKeeper(leases, str(count), count, TTL_MS, setting=setting) for count in (8, 16))
+        await old.renew()
+        with structlog.testing.capture_logs() as lines:
+            await new.renew()
+            await new.renew()
+        assert [line["error"] for line in lines] == [
+            f"lease partitions: {setting} must be 8, as the other instances have it, and not 16"
+        ]
 
     run_virtual(story())
 

@@ -68,11 +68,15 @@ class Refused(PortError):
 
 
 class OtherPartitions(Refused):
-    """The live instances of a service have another number of partitions: the caller holds nothing while they live."""
+    """The live instances of a service have another number of partitions: the caller holds nothing while they live.
 
-    def __init__(self, others: int, own: int) -> None:
+    `setting` is what an operator knows the number by.
+    """
+
+    def __init__(self, others: int, own: int, setting: str = "partitions") -> None:
+        self.others, self.own = others, own
         super().__init__(
-            f"lease partitions: partitions must be {others}, as the other instances have it, and not {own}"
+            f"lease partitions: {setting} must be {others}, as the other instances have it, and not {own}"
         )
 
 

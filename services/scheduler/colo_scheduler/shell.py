@@ -224,7 +224,9 @@ class SchedulerShell:
         self._ask_jobs = asyncio.Event()
         self._owner = owner
         #: None: this scheduler is alone.
-        self.leases = LeaseKeeper(ledger.leases, owner, shards, lease_ttl_ms, bus=bus_watch) if shards else None
+        self.leases = (
+            LeaseKeeper(ledger.leases, owner, shards, lease_ttl_ms, bus=bus_watch, setting="shards") if shards else None
+        )
         if self.leases is None:
             self._pending.ask()
         self._log = structlog.get_logger("scheduler")

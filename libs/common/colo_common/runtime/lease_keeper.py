@@ -47,6 +47,7 @@ class LeaseKeeper:
     written: without the store they change nothing, and nobody else can take their partitions, but they can answer questions.
 
     `bus`: an instance that reaches the store and not the bus gives its partitions to those that reach both. None: nobody looks.
+    `setting` is what an operator knows the number of partitions by.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class LeaseKeeper:
         *,
         stays_when_away: bool = False,
         bus: BusWatch | None = None,
+        setting: str = "partitions",
     ) -> None:
         check_partitions(partitions)
         check_lease_ttl(ttl_ms)
@@ -75,6 +77,7 @@ class LeaseKeeper:
         self.waits_for_others = False
         self._stays_when_away = stays_when_away
         self._bus = bus
+        self._setting = setting
         self._reach = BusReach.UNSURE
         self._ttl_s = ttl_ms / 1_000
         self._until_s = 0.0
@@ -130,7 +133,8 @@ class LeaseKeeper:
         except OtherPartitions as error:
             # The number is being changed: whoever has the old one serves until it leaves.
             if self.held or not self.waits_for_others:
-                self._log.warning("partitions-differ", error=str(error))
+                named = OtherPartitions(error.others, error.own, self._setting)
+                self._log.warning("partitions-differ", error=str(named))
             self.waits_for_others, self.problem = True, ""
             self.held, self._until_s = (), asked_s + self._ttl_s
         except PortError as error:
