@@ -65,6 +65,7 @@ IMPURE: Final = {
     "colo_gateway.submissions": "answers HTTP",
     "colo_gateway.trace_routes": "answers HTTP",
     "colo_gateway.suggestions": "answers HTTP",
+    "colo_gateway.own_problems": "asks services of its process",
     "colo_gateway.survey": "asks the bus",
     "colo_overcommit.history_store": "reads and writes the store",
     "colo_scheduler.commit.pending": "asks another service",

@@ -83,8 +83,8 @@ async def test_a_redis_that_refuses_writes_is_waited_for(
 
 async def test_a_redis_without_an_append_only_file_is_named_at_the_start_though_nobody_asks(servers: Servers) -> None:
     async with servers.service("jobs") as jobs:
-        said = await jobs.logged("redis-appends-nothing")
-        assert said["why"] == "it has no append-only file: what it acknowledged is lost when it ends"
+        line = await jobs.logged("redis-appends-nothing")
+        assert line["why"] == "it has no append-only file: what it acknowledged is lost when it ends"
         # It serves all the same: who keeps no data on purpose is not kept from working.
         await jobs.ready()
 
@@ -99,7 +99,7 @@ async def test_a_table_that_a_later_version_wrote_is_named_where_services_are_li
         await store.hset("colo:v1:restrictions", "table", table)
         async with servers.service("gateway") as gateway, servers.client() as client:
 
-            async def told() -> bool:
+            async def has_named() -> bool:
                 try:
                     reply = await client.request(status, wire.encode_request(GetServiceStatus(service="gateway")))
                 except (nats.errors.NoRespondersError, nats.errors.TimeoutError):
@@ -108,7 +108,7 @@ async def test_a_table_that_a_later_version_wrote_is_named_where_services_are_li
                 assert isinstance(answer, ServiceStatus)
                 return (answer.problems.get("redis"), answer.problems.get("restrictions")) == (why, "is still loading")
 
-            await eventually(told, "the status of the gateway says what it cannot read")
+            await eventually(has_named, "the status of the gateway says what it cannot read")
             assert why in await gateway.not_ready("[-]redis", why)
             assert await store.hget("colo:v1:restrictions", "table") == table
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tarfile
 from pathlib import PurePosixPath
-from typing import IO, BinaryIO, Final
+from typing import BinaryIO, Final
 
 from colo_common.model.invalid import InvalidInput
 from colo_sim.trace_formats import add_pairs, detect_text_format
@@ -19,7 +19,7 @@ _MAGIC: Final = b"ustar"
 _MAGIC_AT: Final = 257
 
 
-def is_archive(raw: IO[bytes]) -> bool:
+def is_archive(raw: BinaryIO) -> bool:
     """Whether this is the beginning of an archive; it is read from its beginning again."""
     beginning = raw.read(_MAGIC_AT + len(_MAGIC))
     raw.seek(0)

@@ -50,7 +50,7 @@ def read_trace(
             is_gzip = probe.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
         # Closed with the text around it.
         raw = gzip.open(path) if is_gzip else path.open("rb")  # noqa: SIM115
-        if is_archive(raw):
+        if is_archive(cast(BinaryIO, raw)):
             with raw:
                 return read_archive(cast(BinaryIO, raw), rows)
         with io.TextIOWrapper(cast(BinaryIO, raw), encoding="utf-8-sig", newline="") as text:

@@ -75,9 +75,7 @@ class OtherPartitions(Refused):
 
     def __init__(self, others: int, own: int, setting: str = "partitions") -> None:
         self.others, self.own = others, own
-        super().__init__(
-            f"lease partitions: {setting} must be {others}, as the other instances have it, and not {own}"
-        )
+        super().__init__(f"lease partitions: {setting} must be {others}, as the other instances have it, and not {own}")
 
 
 class PoisonMessage(Refused):

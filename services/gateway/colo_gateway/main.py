@@ -61,13 +61,8 @@ async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
     survey = ServiceSurvey(process.survey, _SURVEY_S)
     process.background(survey.watch())
     process.metrics.register(GatewayMetrics(core.harm, lambda: survey.pending))
-    # Services of their own: while the store is away, only what changes these tables waits for it, and the event stream goes on.
-    tables = (
-        restrictions_service(process.bus, process.store, process.clock, metrics=process.metrics),
-        policy_service(process.bus, process.store, process.clock, metrics=process.metrics),
-    )
-    beside = OwnProblems(tables)
-    process.background(beside.watch())
+    own = OwnProblems(_tables(process))
+    process.background(own.watch())
     service = Service(
         name="gateway",
         core=core,
@@ -76,12 +71,11 @@ async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
         subscriptions=hears(settings.history_s, settings.history_most),
         perform=performer(streams),
         metrics=process.metrics,
-        more_problems=lambda: {**beside.found(), **survey.needed()},
+        more_problems=lambda: {**own.found(), **survey.needed()},
     )
-    process.add(service)
+    for each in (service, *own.services):
+        process.add(each)
     process.background(process.survey.advisories(_counted(service, process.metrics)))
-    for table in tables:
-        process.add(table)
     api = Api(
         asker=asker,
         core=core,
@@ -127,6 +121,14 @@ async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
     middlewares = [clock, door.middleware(), refuse_as_problem, refuse_unknown_query, suggest_nearest(asker)]
     process.app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=middlewares)
     process.app.add_routes(api.routes())
+
+
+def _tables(process: ServiceProcess) -> tuple[Service, ...]:
+    """Services of their own: while the store is away, only what changes these tables waits for it, and the event stream goes on."""
+    return (
+        restrictions_service(process.bus, process.store, process.clock, metrics=process.metrics),
+        policy_service(process.bus, process.store, process.clock, metrics=process.metrics),
+    )
 
 
 def _hear_refusals(process: ServiceProcess, settings: GatewaySettings, auditor: Auditor) -> None:

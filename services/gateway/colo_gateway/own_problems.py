@@ -16,7 +16,7 @@ class OwnProblems:
     """The problems of the services beside the gateway's first one, at most about a second old."""
 
     def __init__(self, services: Sequence[Service]) -> None:
-        self._services = tuple(services)
+        self.services = tuple(services)
         self._found: dict[str, str] = {}
 
     def found(self) -> Mapping[str, str]:
@@ -26,7 +26,7 @@ class OwnProblems:
     async def look(self) -> None:
         """Ask each of the services once. The first one with a problem of a part names it."""
         found: dict[str, str] = {}
-        for service in self._services:
+        for service in self.services:
             for part, problem in (await service.problems()).items():
                 if problem:
                     found.setdefault(part, problem)

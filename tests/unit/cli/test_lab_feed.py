@@ -42,5 +42,5 @@ async def test_jobs_so_small_that_the_feeder_is_measured_are_told(cpu_mcpu: int,
     for _ in range(12):
         await feed.turn()
     assert (feed.submitted, feed.refused) == (submitted, [])
-    said = [f"{notice}with jobs this small the verdict measures the feeder"] if notice else []
-    assert feed.notices() == said
+    notices = [f"{notice}with jobs this small the verdict measures the feeder"] if notice else []
+    assert feed.notices() == notices
