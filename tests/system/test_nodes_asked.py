@@ -12,9 +12,12 @@ from typing import Final
 
 import pytest
 from nats.aio.client import Client
+from nats.js.errors import NotFoundError
 
 from colo_common.events import wire
+from colo_common.events.node import FreshnessChanged
 from colo_common.events.registry import Stream, subject_of
+from colo_common.model.freshness import Freshness
 from tests.support.builders import a_node, a_sample
 from tests.support.servers import emptied, made_streams
 from tests.support.waiting import eventually
@@ -72,3 +75,28 @@ async def test_nodes_that_told_what_they_are_are_asked_once_after_the_streams_we
         await knows(overcommit, 2)
         await overcommit.logged("stream-lost", why="COLO_NODE was made again, or restored")
         assert await questions(client, "n1") == 1
+
+
+async def test_a_node_that_is_late_is_said_to_be_late_again_after_the_stream_of_that_was_made_again(
+    servers: Servers,
+) -> None:
+    late = {"COLO_OVERCOMMIT_STALE_AFTER_MS": "3000", "COLO_OVERCOMMIT_LOST_AFTER_MS": "6000"}
+    async with servers.service("overcommit", **late) as overcommit, servers.client() as client:
+        js = client.jetstream()
+
+        async def is_late() -> bool:
+            """Whether the stream says so, that a service reads at its start."""
+            try:
+                message = await js.get_last_msg(Stream.EVT.value, "colo.v1.evt.freshness.n1.changed")
+            except NotFoundError:
+                return False
+            fact = wire.decode(message.subject or "", message.data or b"")
+            return isinstance(fact, FreshnessChanged) and fact.freshness in (Freshness.STALE, Freshness.LOST)
+
+        await tell(client, "n1")
+        await knows(overcommit, 1)
+        assert await questions(client, "n1") == 1
+        await eventually(is_late, "the node, of which no sample comes any more, is late", limit_s=25)
+        await js.delete_stream(Stream.EVT.value)
+        await made_streams(servers.nats_url)
+        assert await eventually(is_late, "that is said again")

@@ -45,6 +45,7 @@ from colo_overcommit.explain import explain
 from colo_overcommit.external import bounds_with, external_again, unexpired, with_external
 from colo_overcommit.fleet_guard import NO_GUARD, FleetGuard, GuardPolicy
 from colo_overcommit.followed_policy import FollowedPolicy
+from colo_overcommit.freshness_facts import freshness_fact, late_again
 from colo_overcommit.held_by_batch import HeldByBatch, with_bands
 from colo_overcommit.histories import HistoriesLoaded, LoadHistories
 from colo_overcommit.hysteresis import has_load_moved, moves_between, should_publish
@@ -354,6 +355,8 @@ class OvercommitCore:
             self._unreported.lost(self.nodes)
             for known in self.nodes.values():
                 known.is_changed = True
+        if lost.stream == Stream.EVT.value:
+            return [*late_again(self.own_nodes(), self._age_ms, now_ms)]
         return [*external_again(self.own_nodes(), now_ms)] if lost.stream == Stream.POLICY.value else []
 
     # ---- several instances
@@ -544,11 +547,8 @@ class OvercommitCore:
         if state is previous or state is Freshness.UNKNOWN:
             return []
         known.freshness = state
-        seq = known.sample.sample_seq if known.sample else 0
-        boot = known.sample.boot_id if known.sample else f"no-sample-{known.expected_since_ms}"
-        changed = FreshnessChanged(
-            at_ms=now_ms, node=node, freshness=state, previous=previous, sample_seq=seq, age_ms=age_ms or 0
-        )
+        changed = freshness_fact(node, known, previous, age_ms or 0, now_ms)
+        boot, seq = known.sample.boot_id if known.sample else f"no-sample-{known.expected_since_ms}", changed.sample_seq
         effects: list[Effect] = [Publish(fact=changed, id=f"overcommit:freshness:{node}:{boot}:{seq}:{state.value}")]
         if state in (Freshness.STALE, Freshness.LOST) and known.promises is not None:
             known.promises.forget()

@@ -1,9 +1,9 @@
 """Nodes that nobody knows, or that the bus has lost, are asked what they are: soon, spread, and ever more seldom."""
 
-from colo_common.events.effects import Publish, StreamLost
+from colo_common.events.effects import Publish, StreamLost, Wake
 from colo_common.events.external import ExternalCapacity, ExternalCapacityChanged
-from colo_common.events.node import AllocatableChanged, NodeFactsWanted
-from colo_common.model.freshness import FreshnessPolicy
+from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeFactsWanted
+from colo_common.model.freshness import Freshness, FreshnessPolicy
 from colo_common.model.partition import PartitionsHeld
 from colo_overcommit.core import Event, OvercommitCore
 from colo_overcommit.policy import OvercommitPolicy
@@ -108,3 +108,17 @@ def test_a_loss_ends_the_wait_of_a_node_that_has_not_answered_for_long() -> None
     seconds = range(701, 800)
     asked = [s for s in seconds if published(core, a_sample("n1", seq=s), s * 1_000, NodeFactsWanted)]
     assert asked == [704, 714, 734, 774]
+
+
+def test_nodes_that_are_late_are_said_to_be_late_again_where_that_was_lost_and_fresh_ones_are_not() -> None:
+    core = OvercommitCore(POLICY)
+    for node in ("n1", "n2"):
+        core.handle(a_node(node), 0)
+        for second in (1, 2, 3):
+            core.handle(a_sample(node, seq=second), second * 1_000)
+    core.handle(a_sample("n2", seq=60), 65_000)
+    assert published(core, Wake(), 65_000, FreshnessChanged)
+    (again,) = published(core, StreamLost(stream="COLO_EVT"), 66_000, FreshnessChanged)
+    assert isinstance(again, FreshnessChanged)
+    assert (again.node, again.freshness, again.previous, again.sample_seq) == ("n1", Freshness.LOST, Freshness.LOST, 3)
+    assert again.age_ms == 63_000
