@@ -49,7 +49,8 @@ def history_of(
 ) -> History:
     """The facts after the position that happened at or after `from_ms` (None: all after the position), at most `limit` lines."""
     found: list[EventLogEntry] = []
-    for entry in log.after(position):
+    # Of a position of another process nothing here is known to be older.
+    for entry in log.after(0 if log.has_gap_after(position) else position):
         passed = filter_.passed(entry)
         if passed is not None and (from_ms is None or entry.fact.at_ms >= from_ms):
             found.append(passed)

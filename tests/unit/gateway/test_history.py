@@ -27,13 +27,18 @@ def a_core(*facts: JobStateChanged | QueueChanged, size: int = 10) -> GatewayCor
 
 
 def history_in(
-    core: GatewayCore, *, filter_: EventFilter | None = None, ago_ms: int | None = 5_000, limit: int = 10
+    core: GatewayCore,
+    *,
+    filter_: EventFilter | None = None,
+    ago_ms: int | None = 5_000,
+    limit: int = 10,
+    position: int = 0,
 ) -> History:
     return history_of(
         core.event_log,
         filter_ or EventFilter(),
         from_ms=None if ago_ms is None else 10_000 - ago_ms,
-        position=0,
+        position=position,
         limit=limit,
         now_ms=10_000,
         speed=60.0,
@@ -98,3 +103,9 @@ def test_since_is_refused_with_its_rule(text: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         since_of(text)
     assert refused.value.field == "since"
+
+
+def test_after_a_position_of_another_process_all_that_is_known_is_told() -> None:
+    core = a_core(a_change("a", 6_000), a_change("b", 7_000))
+    assert [line.position for line in history_in(core, ago_ms=None, position=1).lines] == [2]
+    assert [line.position for line in history_in(core, ago_ms=None, position=99).lines] == [1, 2]
