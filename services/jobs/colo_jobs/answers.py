@@ -32,6 +32,7 @@ from colo_jobs.completion import cancel
 from colo_jobs.index import Index
 from colo_jobs.job import Job
 from colo_jobs.placement_requests import Snapshot
+from colo_jobs.places import placed_of
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.queries import get_job, list_jobs, list_queues, no_such_job, started_of
 from colo_jobs.records import encode
@@ -109,6 +110,8 @@ class Answers:
             case PendingReplicas(offset=offset, limit=limit):
                 if offset < 0 or limit < 1:
                     return Refusal(code=400, field="offset", rule="offset is at least 0 and limit at least 1")
+                if body.placed_after is not None:
+                    return placed_of(self._index, body, body.placed_after, self._policy.trace_ratio, now_ms)
                 waiting = tuple(self._index.pending()) if offset == 0 else ()
                 return self._snapshot.page(body, waiting, self._policy.trace_ratio, now_ms)
             case ExplainWait():

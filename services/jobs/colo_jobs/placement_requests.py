@@ -16,7 +16,9 @@ from colo_jobs.job import Job
 
 __all__ = [
     "REQUESTS_PER_MESSAGE",
+    "REQUESTS_PER_REPLY_MAX",
     "Snapshot",
+    "bytes_of_requests",
     "placement_request_of",
     "placement_requests_of",
     "publish_requests",
@@ -92,14 +94,14 @@ def publish_requests(placement_requests: Iterable[PlacementRequest], now_ms: int
     for each in placement_requests:
         (mid if each.band is PriorityBand.MID else others).append(each)
     for kind, of_kind in ((PlacementsRequested, others), (MidPlacementsRequested, mid)):
-        for batch in parts_of(of_kind, REQUESTS_PER_MESSAGE, _bytes_of()):
+        for batch in parts_of(of_kind, REQUESTS_PER_MESSAGE, bytes_of_requests()):
             # The same text as `attempt_key`.
             keys = ",".join([f"{placement_request.replica}#{placement_request.attempt}" for placement_request in batch])
             digest = hashlib.sha256(keys.encode()).hexdigest()[:32]
             yield Publish(fact=kind(at_ms=now_ms, placement_requests=batch), id=f"jobs:wanted:{digest}")
 
 
-def _bytes_of() -> Callable[[PlacementRequest], int]:
+def bytes_of_requests() -> Callable[[PlacementRequest], int]:
     """Tells how long a placement request is as JSON, and a little more: only the first one of a task is written for it.
 
     What the others differ in is short, but for the nodes that they avoid.
@@ -143,7 +145,7 @@ class Snapshot:
             for job, index in self._keys[request.offset :]
             if job.replica(index).state == "Pending"
         )
-        placement_requests = next(parts_of(waiting_still, most, _bytes_of()), ())
+        placement_requests = next(parts_of(waiting_still, most, bytes_of_requests()), ())
         total = len(self._keys) if placement_requests else min(request.offset, len(self._keys))
         return PendingReply(placement_requests=placement_requests, total=total, at_ms=now_ms)
 

@@ -216,6 +216,32 @@ def test_pending_needs_sensible_numbers(world: JobsWorld) -> None:
     assert world.ask(PendingReplicas(offset=-1)).code == 400
 
 
+def test_places_that_are_held_come_in_pages_that_miss_none_while_jobs_come_and_go(world: JobsWorld) -> None:
+    for job in ("a", "b", "c"):
+        world.submit(a_spec(a_task(replicas=4)), job=job)
+    for job in ("a", "b", "c"):
+        for number in range(3):
+            world.feed(world.placed(f"{job}/main/{number}"))
+    world.feed(world.started("a/main/0"))
+    world.feed(world.started("a/main/1"))
+    world.feed(world.ended("a/main/1"))
+    first = world.ask(PendingReplicas(placed_after="", limit=3))
+    assert [place.request.replica for place in first.placed] == ["a/main/0", "a/main/2", "b/main/0"]
+    assert {(place.node, place.zones) for place in first.placed} == {("n1", (0,))}
+    assert (first.placement_requests, first.total) == ((), 0)
+    world.core.index.detach(world.core.index.jobs["b"])
+    rest = world.ask(PendingReplicas(placed_after="b/main/0", limit=3))
+    assert [place.request.replica for place in rest.placed] == ["c/main/0", "c/main/1", "c/main/2"]
+    assert world.ask(PendingReplicas(placed_after="c/main/2", limit=3)).placed == ()
+    # The pages of waiting replicas, of another reader, are what they were.
+    assert world.ask(PendingReplicas()).placed is None
+
+
+def test_a_page_of_places_after_what_is_no_replica_is_refused(world: JobsWorld) -> None:
+    refused = world.ask(PendingReplicas(placed_after="j1"))
+    assert (refused.code, refused.field) == (400, "placed_after")
+
+
 def test_the_reply_names_each_attempt_that_has_started(world: JobsWorld) -> None:
     world.submit(a_spec(a_task(replicas=7, max_retry=3)))
     for number in range(1, 7):

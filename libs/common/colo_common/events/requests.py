@@ -12,7 +12,7 @@ from colo_common.model.node_selector import Requirement
 from colo_common.model.placement import DeviceShare, Placement, ZoneHugePages, ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reservation import ReservationSpec
-from colo_common.model.units import Ms
+from colo_common.model.units import Ms, NodeName, Number, ReplicaName
 from colo_common.model.workload import JobSpec
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "JobDetail",
     "JobList",
     "JobSummary",
+    "KnownPlace",
     "ListHolds",
     "ListJobs",
     "ListNodes",
@@ -266,11 +267,25 @@ class PendingReplicas(Struct, frozen=True, kw_only=True):
 
     `has_mid_tier`: the asker places work of the band mid in the mid tier. A scheduler of before the tier does not say so, and such
     replicas are left out.
+
+    `placed_after` asks instead for the replicas that hold a place: "" for the first page, else the last replica of the page before.
     """
 
     offset: int = 0
     limit: int = 500
     has_mid_tier: bool = False
+    placed_after: ReplicaName | None = None
+
+
+class KnownPlace(Struct, frozen=True, kw_only=True):
+    """An attempt that holds a place as the jobs service knows it: the request, the node, and the numbers of the zones.
+
+    How much it holds of each of several zones, and which CPUs and devices it has, only its node and the ledger know.
+    """
+
+    request: PlacementRequest
+    node: NodeName
+    zones: tuple[Number, ...]
 
 
 class PendingReply(Struct, frozen=True, kw_only=True):
@@ -278,11 +293,14 @@ class PendingReply(Struct, frozen=True, kw_only=True):
 
     `total` counts the waiting replicas at the time of the first page. Replicas that got a place since then are left out. `at_ms` is
     when this was answered, by the clock of the times in it; 0 from older services.
+
+    `placed` answers `placed_after` instead, and is None from older services. Here, too, only an empty page is the end.
     """
 
     placement_requests: tuple[PlacementRequest, ...]
     total: int
     at_ms: Ms = 0
+    placed: tuple[KnownPlace, ...] | None = None
 
 
 class ListNodes(Struct, frozen=True, kw_only=True):

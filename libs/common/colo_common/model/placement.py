@@ -14,6 +14,7 @@ __all__ = [
     "Attempt",
     "DeviceShare",
     "Placement",
+    "UNKNOWN_CPUS",
     "ZoneHugePages",
     "ZoneShare",
     "attempt_key",
@@ -23,6 +24,9 @@ __all__ = [
 
 _LABEL: Final = r"(?=[^.@]{1,63}[.@])[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
 _TOKEN: Final = re.compile(rf"({_LABEL})\.({_LABEL})\.(0|[1-9][0-9]{{0,8}})@([1-9][0-9]{{0,8}})", re.ASCII)
+
+UNKNOWN_CPUS: Final = "?"
+"""The `cpus` of a placement that was rebuilt without its node: which CPUs, devices or huge pages it has is not known."""
 
 Attempt = tuple[str, int]
 """A replica and the number of one of its attempts."""
@@ -63,7 +67,8 @@ class Placement(Struct, frozen=True, kw_only=True, gc=False):
 
     `attempt` fences: a node keeps the highest attempt of a replica and drops older ones. `sample_seq` is the usage sample behind
     the allocatable that the decision used. `traceparent` (W3C) names the span of the placement's own trace.
-    `cpus` is a kernel CPU list of the replica's own CPUs (LSE: shared with nobody; LSR: with BE only), empty for the shared pool.
+    `cpus` is a kernel CPU list of the replica's own CPUs (LSE: shared with nobody; LSR: with BE only), empty for the shared pool,
+    "?" (UNKNOWN_CPUS) where nobody but the node knows them. `decided_at_ms` is 0 where that is not known any more.
     `cpu_exclusive` is the replica's preference about the cores or zones of these CPUs.
     `reservation` names the reservation that the place was taken from. `queue` is the job's; "": an older scheduler placed it.
     `tenant` is the job's, by which a node chooses the user that it runs as; empty in messages of earlier versions.
