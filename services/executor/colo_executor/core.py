@@ -15,7 +15,7 @@ from colo_common.events.node import LeaseRenewed, NodeFactsWanted, NodeTopologyR
 from colo_common.events.placement import ApplyPlacements
 from colo_common.events.restriction import RestrictionsChanged
 from colo_common.model.invalid import InvalidInput, InvariantBroken
-from colo_common.model.placement import Placement, attempt_key
+from colo_common.model.placement import UNKNOWN_CPUS, Placement, attempt_key
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.received_fences import ReceivedFences
 from colo_common.model.slo import worst_online_violation
@@ -310,6 +310,9 @@ class Executor:
         highest = self._highest(placement.replica)
         if placement.attempt < highest:
             return self._refuse(placement, Reason.OLDER_ATTEMPT, "", now_ms, newest_over=highest)
+        if placement.cpus == UNKNOWN_CPUS:
+            why = "cpus: which CPUs, devices or huge pages it was given is not known any more, and it does not run here"
+            return self._refuse(placement, Reason.LEDGER_DISAGREES, why, now_ms)
         unfit = not_admitted(placement, self._mode)
         if unfit:
             return self._refuse(placement, Reason.QOS_NOT_ADMITTED, unfit, now_ms)
@@ -553,9 +556,14 @@ class Executor:
     def _answer_with(self, past_end: ReplicaEnded | PlacementRefused, placement: Placement, now_ms: int) -> Publish:
         """Say again how the attempt ended, or that its number was used before, by a job of this id that is gone.
 
-        What was ended here without an order of it, or by an older executor, may be either, and is said again.
+        What was ended here without an order of it, or by an older executor, may be either, and is said again; so is what an order
+        names that does not know when it was decided.
         """
-        if not past_end.decided_at_ms or past_end.decided_at_ms == placement.decided_at_ms:
+        if (
+            not past_end.decided_at_ms
+            or not placement.decided_at_ms
+            or past_end.decided_at_ms == placement.decided_at_ms
+        ):
             return self._publish_end(past_end)
         newest = self._highest(placement.replica)
         fact = self._refusal(placement, Reason.OLDER_ATTEMPT, "", now_ms, newest)
