@@ -16,7 +16,9 @@ from colo_common.events.job import PlacementRequest, PlacementsRequested
 from colo_common.events.placement import ApplyPlacements, PlacementsDecided, PlacementsReleased
 from colo_common.events.requests import (
     ExplainPlacement,
+    KnownPlace,
     ListHolds,
+    PendingReplicas,
     PendingReply,
     Refusal,
 )
@@ -119,6 +121,9 @@ class House:
         self.over: set[tuple[str, int]] = set()
         self.asked_starts: list[tuple[tuple[str, int], ...]] = []
         self.jobs_away = 0
+        self.placed: list[KnownPlace] | None = []
+        self.asked_places = 0
+        self.is_silent = False
         self.stop = asyncio.Event()
         self._stamp = Stamp("test", "boot", self.clock)
         self._tasks: list[asyncio.Task[None]] = []
@@ -170,7 +175,17 @@ class House:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _answer_pending(self, _data: bytes, _headers: Any) -> bytes:
+    async def _answer_pending(self, data: bytes, _headers: Any) -> bytes:
+        asked = decode_request("colo.v1.req.jobs.pending", data)
+        assert isinstance(asked, PendingReplicas)
+        if self.is_silent:
+            await asyncio.sleep(3600)
+        if asked.placed_after is not None and self.placed is not None:
+            self.asked_places += 1
+            names = [place.request.replica for place in self.placed]
+            start = names.index(asked.placed_after) + 1 if asked.placed_after else 0
+            placed = tuple(self.placed[start : start + 2])
+            return encode_reply(PendingReply(placement_requests=(), total=0, placed=placed))
         if self.jobs_away:
             self.jobs_away -= 1
             await asyncio.sleep(3600)
@@ -353,6 +368,57 @@ def test_a_ledger_that_was_emptied_while_no_scheduler_lived_is_rebuilt_before_th
         await house.start()
         holds = await ask(house.bus, ListHolds())
         assert sorted(hold.replica for hold in holds.holds) == ["j/t/2", "j/t/3", "late/t/0", "late/t/1"]
+        await house.leave()
+
+    run_virtual(story())
+
+
+@pytest.mark.parametrize("knows", [True, False], ids=["jobs knows", "an older jobs service does not tell"])
+def test_a_ledger_emptied_together_with_the_stream_has_what_jobs_knows_and_promises_no_room_twice(
+    *, knows: bool
+) -> None:
+    async def story() -> None:
+        house = House()
+        # Three of four CPUs of the one node.
+        runs = [a_placement_request(f"j/t/{number}", mcpu=1000) for number in range(3)]
+        known = [KnownPlace(request=each, node="n1", zones=(0,)) for each in runs]
+        house.placed = known if knows else None
+        house.started = {(each.replica, 1) for each in runs}
+        house.pending = [a_placement_request(f"late/t/{number}", mcpu=1000) for number in range(3)]
+        await house.start()
+        await a_cluster(house)
+        await asyncio.sleep(30)
+        holds: Any = await ask(house.bus, ListHolds())
+        held = {hold.replica: hold.zones[0].cpu_mcpu for hold in holds.holds} | {each.replica: 1000 for each in runs}
+        assert (sum(held.values()) <= 4000) == knows
+        if knows:
+            assert sorted(held) == ["j/t/0", "j/t/1", "j/t/2", "late/t/0"]
+            # They were started: no order names them, and whoever comes next finds them in the ledger.
+            assert {p.replica for order in house.reported(ApplyPlacements) for p in order.placements} == {"late/t/0"}
+            (row,) = await house.ledger.rows(["n1"])
+            assert {(each.replica, 1) for each in runs} <= set(row.confirmed)
+            assert house.asked_places == 3
+            await house.leave()
+            await house.start()
+            assert house.asked_places == 3
+        await house.leave()
+
+    run_virtual(story())
+
+
+def test_a_scheduler_whose_ledger_has_no_rows_waits_for_jobs_and_says_so() -> None:
+    async def story() -> None:
+        house = House()
+        house.is_silent = True
+        await house.start()
+        await a_cluster(house)
+        await house.say(PlacementsRequested(placement_requests=(a_placement_request("j/t/0"),)))
+        assert "jobs service what runs" in str(await house.service.problems())
+        assert house.reported(PlacementsDecided) == []
+        house.is_silent = False
+        await asyncio.sleep(20)
+        assert not any((await house.service.problems()).values())
+        assert [p.replica for f in house.reported(PlacementsDecided) for p in f.placements] == ["j/t/0"]
         await house.leave()
 
     run_virtual(story())

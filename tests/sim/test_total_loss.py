@@ -185,9 +185,9 @@ def test_what_a_living_jobs_service_knows_runs_on(dies: str) -> None:
         for process in dead:
             process.start()
         world.run_until(3 * MINUTE_MS + STOPPED_MS)
-        assert running(world) == known(world) >= before
-        # A scheduler that began in an empty ledger, beside empty streams, promises the room of what runs once more.
-        assert (running(world) == before) == (dies == "nobody")
+        # A scheduler that began with nothing has the places from jobs, and promises none of them once more.
+        assert running(world) == known(world) == before
+        assert ledger_places(world) == known_places(world) == places(world)
         assert no_node_restarted(world)
 
 

@@ -12,6 +12,8 @@ import pytest_asyncio
 from colo_common.events.enforcement import ReplicaEnded, ReplicaStarted
 from colo_common.events.node import AllocatableChanged, NodeTopologyReported
 from colo_common.events.restriction import RestrictionsChanged
+from colo_common.model.placement import Attempt
+from colo_scheduler.ledger.compare import read_rows
 from tests.support.running import RunningColo, running_colo
 from tests.support.servers import emptied
 from tests.support.waiting import eventually
@@ -59,6 +61,21 @@ async def what_runs(colo: RunningColo) -> set[str]:
     return {fact.replica for fact in await colo.facts(ReplicaStarted, "colo.v1.evt.enforcement.*.started")}
 
 
+async def holds(colo: RunningColo) -> dict[Attempt, tuple[str, int, int]]:
+    """What the ledger holds: on which node, and how much CPU and memory of its zones."""
+    async with colo.ledger() as ledger:
+        rows = await read_rows(ledger)
+    return {
+        hold.attempt: (
+            row.node,
+            sum(share.cpu_mcpu for share in hold.placement.zones),
+            sum(share.memory_bytes for share in hold.placement.zones),
+        )
+        for row in rows
+        for hold in row.holds
+    }
+
+
 async def test_where_all_live_what_nodes_operators_and_numbers_said_is_on_the_bus_again(colo: RunningColo) -> None:
     running = await colo.submit({**JOB, "name": "before"})
     await colo.reaches(running, "Running", limit_s=LATEST_S)
@@ -81,6 +98,24 @@ async def test_where_all_live_what_nodes_operators_and_numbers_said_is_on_the_bu
     assert (await colo_command("uncordon", node, api=colo.api)).code == 0
 
 
+async def test_a_scheduler_that_begins_with_nothing_beside_jobs_that_lives_holds_what_runs_before_it_places_more(
+    colo: RunningColo,
+) -> None:
+    job = await colo.submit({**JOB, "name": "held"})
+    await colo.reaches(job, "Running", limit_s=LATEST_S)
+    before = await holds(colo)
+    assert {(f"{job}/main/{n}", 1) for n in range(3)} <= before.keys()
+    await colo.kill("scheduler")
+    await emptied(colo.nats_url, colo.redis_url)
+    assert await holds(colo) == {}
+    await colo.processes.heal()
+    await colo.processes.wait_ready(["scheduler"])
+    assert await holds(colo) == before
+    await assert_all_is_known_and_a_job_runs(colo, "beside")
+    assert before.items() < (await holds(colo)).items()
+    assert {job["state"] for job in (await colo.get("/v1/jobs"))["jobs"]} == {"Running"}
+
+
 async def test_services_that_begin_with_nothing_learn_the_nodes_and_have_what_nobody_knows_stopped(
     colo: RunningColo,
 ) -> None:
@@ -93,7 +128,7 @@ async def test_services_that_begin_with_nothing_learn_the_nodes_and_have_what_no
 
     async def leftovers_ended() -> bool:
         ended = {fact.job for fact in await colo.facts(ReplicaEnded, "colo.v1.evt.enforcement.*.ended")}
-        return {job.rpartition("-")[0] for job in ended} == {"before", "living"}
+        return {job.rpartition("-")[0] for job in ended} == {"before", "living", "held", "beside"}
 
     await eventually(leftovers_ended, "what ran before, and nobody knows, is stopped", limit_s=LATEST_S)
     assert len((await colo.get("/v1/jobs"))["jobs"]) == 1

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple, TypeVar, assert_never
 
 import structlog
@@ -21,7 +22,7 @@ from colo_common.events.restriction import RestrictionsChanged
 from colo_common.events.trace import trace_is_sampled
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.partition import Fence, PartitionsHeld
-from colo_common.model.placement import Attempt
+from colo_common.model.placement import Attempt, Placement
 from colo_common.ports import Bus, Clock, PortError, Refused, Replay, SpanSink, Store
 from colo_common.runtime.backoff import Backoff
 from colo_common.runtime.bus_watch import BusWatch
@@ -31,6 +32,7 @@ from colo_common.runtime.metrics import Metrics, ServiceMetrics
 from colo_common.runtime.retry import Retrier
 from colo_common.runtime.store_watch import watch_identity
 from colo_scheduler.commit.jobs_asked import AskPending, AskStarted
+from colo_scheduler.commit.known_places import known_places
 from colo_scheduler.commit.pending import PAGE, Pending
 from colo_scheduler.commit.starts import Starts
 from colo_scheduler.figures import CoreFigures
@@ -211,6 +213,7 @@ class SchedulerShell:
         self._rng = rng
         self._leaving = asyncio.Event()
         self._retrier = Retrier("ledger", rng, ServiceMetrics(metrics, "scheduler").retries, self._leaving)
+        self._page = page
         self._pending = Pending(bus, rng, page)
         self._starts = Starts(bus, rng, page)
         self._store = store
@@ -417,7 +420,7 @@ class SchedulerShell:
         if self._replay is None:
             rows, ended = await read_rows(self._ledger), list[Fact]()
         else:
-            rows, ended = await self._compare(self._replay)
+            rows, ended = await self._compare(self._replay, partial(known_places, self._bus, self._page))
         floor = await self._ledger.floor()
         events: list[Struct] = [
             LedgerRows(rows=rows[start : start + CALL_MAX]) for start in range(0, len(rows), CALL_MAX)
@@ -426,17 +429,22 @@ class SchedulerShell:
             events.append(await load_reservations(self._store))
         return [*events, self._compared_with(identity), LedgerLoaded(floor=floor), *ended]
 
-    async def _compare(self, replay: Replay) -> tuple[tuple[NodeRow, ...], list[Fact]]:
+    async def _compare(
+        self, replay: Replay, places: Callable[[], Awaitable[Sequence[Placement]]] | None = None
+    ) -> tuple[tuple[NodeRow, ...], list[Fact]]:
         """Compare the ledger with the stream of facts, and tell what it had lost: its rows now, and what ended last.
+
+        `places`: see `compare_ledger`. A scheduler that lives needs none: it knows every place, and better than the jobs service.
 
         Holds that ended unheard are released as ever: the jobs service is asked about each.
         """
-        found = await compare_ledger(self._ledger, replay)
+        found = await compare_ledger(self._ledger, replay, places)
         if found.put_back or found.released:
             self._log.error(
                 "holds-lost",
                 why="the ledger lacked places that were decided and not released, or had places that were released",
                 facts=found.facts,
+                from_jobs=found.from_jobs,
                 nodes=len({node for _, node in (*found.put_back, *found.released)}),
                 put_back=len(found.put_back),
                 released=len(found.released),

@@ -25,7 +25,7 @@ from colo_common.model.constraints import (
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
-from colo_common.model.placement import DeviceShare, Placement
+from colo_common.model.placement import UNKNOWN_CPUS, DeviceShare, Placement
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from colo_common.model.topology import Cpu, NodeTopology, Zone
@@ -418,6 +418,7 @@ def disagreeing() -> dict[str, Placement]:
         "has alone: 0": structs.replace(own, cpus="0", replica="y/t/0"),
         "must be a device of the node": structs.replace(own, devices=(device,)),
         "cpus: must be a list": structs.replace(own, cpus="nonsense"),
+        "known to its node alone": structs.replace(own, cpus=UNKNOWN_CPUS),
     }
 
 

@@ -11,7 +11,7 @@ from colo_common.events.job import PlacementsRequested
 from colo_common.model.constraints import Constraints, CpuBind, NumaPolicy
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.node_rules import NodeRules
-from colo_common.model.placement import Placement
+from colo_common.model.placement import UNKNOWN_CPUS, Placement
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reservation import AllocatePolicy, LabelRule, OwnerTerm
 from colo_common.model.reservation_file import reservation_from_mapping
@@ -141,6 +141,20 @@ def test_cpus_by_number_are_those_of_the_owner_and_free_ones() -> None:
     bench.core.check()
     bench.say(ended(owner))
     assert bench.find("r1").left.cpus == found.place.cpus
+
+
+def test_no_reservation_is_placed_over_an_owner_whose_cpus_are_not_known() -> None:
+    bench = an_online_bench()
+    owner = structs.replace(a_placement("web/main/0", mcpu=4000), band=PriorityBand.PROD, qos=QosClass.LSR)
+    hold = Hold(placement=structs.replace(owner, cpus=UNKNOWN_CPUS), generation=1)
+    now(bench.ledger.commit([NodeCommit(node="n1", expect=0, holds=(hold,))]))
+    bench.restart()
+    tell_online(bench)
+    reserve(bench, mcpu=6000, gib=8, **OVER, **ONLINE)
+    bench.wake()
+    assert list(bench.core.cluster.disagreeing) == ["n1"]
+    assert ledger_of(bench).keys() == {"web/main/0"}
+    bench.core.check()
 
 
 def test_a_restart_after_row_or_ledger_was_written_knows_who_is_inside() -> None:

@@ -6,7 +6,7 @@ from colo_common.model.constraints import CpuExclusive
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
-from colo_common.model.placement import DeviceShare, Placement, ZoneHugePages
+from colo_common.model.placement import UNKNOWN_CPUS, DeviceShare, Placement, ZoneHugePages
 from colo_common.model.qos import QosClass
 from colo_scheduler.cpus.binding import ExclusivePolicy
 
@@ -49,6 +49,8 @@ def holding_of(placement: Placement) -> Holding | None:
     if not (placement.cpus or placement.devices or placement.huge_pages):
         return None
     cpus, problem = 0, ""
+    if placement.cpus == UNKNOWN_CPUS:
+        return Holding(placement.qos, problem="which CPUs, devices or huge pages it has is known to its node alone")
     try:
         cpus = CpuSet.parse(placement.cpus).mask
     except InvalidInput as error:

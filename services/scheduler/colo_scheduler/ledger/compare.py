@@ -4,7 +4,7 @@ A Redis that begins again may lack its last second, or everything. Who wrote tha
 that went down with Redis stands in the stream alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -12,6 +12,7 @@ from msgspec import Struct
 from colo_common.events.enforcement import PlacementRefused, ReplicaEnded
 from colo_common.events.fact import Fact
 from colo_common.events.job import ReplicasWithdrawn
+from colo_common.model.placement import Placement
 from colo_common.ports import Replay
 from colo_scheduler.ledger.port import CALL_MAX, PUT_BACK_MAX, Ending, Ledger, NodeRow, ReleaseHolds
 from colo_scheduler.ledger.rebuild import REBUILT_FROM, FactsOfHolds
@@ -25,10 +26,14 @@ _ENDED_MS: Final = 10_000
 
 
 class Compared(Struct, frozen=True, kw_only=True):
-    """The rows of the ledger after a comparison, the number of facts that were read, and what was put back and released."""
+    """The rows of the ledger after a comparison, the number of facts that were read, and what was put back and released.
+
+    `from_jobs`: how many of the places that were put back no fact told, but the jobs service.
+    """
 
     rows: tuple[NodeRow, ...]
     facts: int
+    from_jobs: int = 0
     put_back: tuple[Ending, ...] = ()
     released: tuple[Ending, ...] = ()
 
@@ -39,8 +44,12 @@ async def read_rows(ledger: Ledger) -> tuple[NodeRow, ...]:
     return tuple([row for at in range(0, len(names), CALL_MAX) for row in await ledger.rows(names[at : at + CALL_MAX])])
 
 
-async def compare_ledger(ledger: Ledger, replay: Replay) -> Compared:
+async def compare_ledger(
+    ledger: Ledger, replay: Replay, known_places: Callable[[], Awaitable[Sequence[Placement]]] | None = None
+) -> Compared:
     """Put back what was decided and not released and is in no row, and release what a row holds although it was released.
+
+    Where the ledger has no rows, facts may be missing too: `known_places` tells what the jobs service knows to hold a place.
 
     A ledger without rows is compared with all that the stream keeps, any other one with its newest minutes: what was released then
     is over in the ledger once more, so that it is not decided again. Holds whose ends nobody published are left to `ended_last`.
@@ -48,6 +57,7 @@ async def compare_ledger(ledger: Ledger, replay: Replay) -> Compared:
     before = await read_rows(ledger)
     facts = FactsOfHolds()
     count = await replay.facts(REBUILT_FROM, facts.take, newest_ms=_NEWEST_MS if before else None)
+    from_jobs = 0 if before or known_places is None else facts.take_known(await known_places())
     for call in ReleaseHolds.of(facts.released(before) if before else ()):
         await ledger.release(call.attempts, call.nodes)
     lost = facts.lost(before, await ledger.floor())
@@ -59,6 +69,7 @@ async def compare_ledger(ledger: Ledger, replay: Replay) -> Compared:
     return Compared(
         rows=after,
         facts=count,
+        from_jobs=from_jobs,
         put_back=tuple(sorted(holds & _held(lost) - held)),
         released=tuple(sorted((held - holds).intersection(facts.released(before)))),
     )

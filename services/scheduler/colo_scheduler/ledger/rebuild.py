@@ -5,7 +5,7 @@ lost with it, so a row without a revision begins again at the first one. Reserva
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from colo_common.events.fact import Fact
@@ -45,6 +45,14 @@ class FactsOfHolds:
                         self._released[replica, attempt] = node.node, fact.at_ms
             case _:
                 pass
+
+    def take_known(self, placements: Iterable[Placement]) -> int:
+        """Fold in places of which the facts say nothing; returns how many of these there were."""
+        new = [one for one in placements if one.attempt > self._over.get(one.replica, 0)]
+        before = len(self._held)
+        for one in new:
+            self._held.setdefault((one.replica, one.attempt), one)
+        return len(self._held) - before
 
     def released(self, rows: Sequence[NodeRow]) -> list[Ending]:
         """What was released, and where, but for holds in these rows that were decided after that."""

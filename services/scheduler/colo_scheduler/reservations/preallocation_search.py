@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from colo_common.model.constraints import NumaPolicy as RulePolicy
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.placement import Attempt, Placement, ZoneShare
+from colo_common.model.placement import UNKNOWN_CPUS, Attempt, Placement, ZoneShare
 from colo_common.model.reservation import ReservationSpec
 from colo_common.model.resource_list import CPU, MEMORY
 from colo_common.model.workload import RunSpec
@@ -73,7 +73,12 @@ def running_owners(
 
 
 def _may_be_inside(spec: ReservationSpec, place: Placement) -> bool:
-    """CPUs by number are of one class inside and outside; an owner has CPUs by number only if the reservation has."""
+    """CPUs by number are of one class inside and outside; an owner has CPUs by number only if the reservation has.
+
+    A reservation is placed over nobody whose CPUs are not known.
+    """
+    if place.cpus == UNKNOWN_CPUS:
+        return False
     is_alike = place.qos is spec.qos or not (place.qos.has_own_cpus or spec.qos.has_own_cpus or place.cpus)
     return is_alike and pool_of(place.band) is pool_of(spec.band) and not place.reservation
 
