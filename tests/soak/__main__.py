@@ -25,7 +25,7 @@ from tests.chaos.load import Load
 from tests.chaos.run import ChaosFailed, wait_ready
 from tests.chaos.shape import NODES, Instance, shape_of
 from tests.chaos.stores import Single
-from tests.soak.flat import Flatness, flatness
+from tests.soak.flat import Flatness, flatness, what_stays
 from tests.soak.measure import BOUNDS, Measure
 from tests.soak.month import DISK_BYTES, Month, Shortener
 
@@ -160,7 +160,9 @@ def main() -> int:
     for line in sorted(lines):
         bound = next(bound for words, bound in BOUNDS.items() if line.startswith(words))
         why = month.grows(line)
-        found = None if why else flatness(lines[line], month.warm_s, bound)
+        span_s = month.queue_span_s(line)
+        judged = what_stays(lines[line], span_s) if span_s else lines[line]
+        found = None if why else flatness(judged, month.warm_s, bound)
         rising += found is not None and not found.is_flat
         print(_row(line, lines[line], found, month.warm_s, why))
     bounds = ", ".join(f"{words} {bound.share_pct:g} % of the mean" for words, bound in BOUNDS.items())

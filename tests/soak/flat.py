@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-__all__ = ["Bound", "Flatness", "flatness"]
+__all__ = ["Bound", "Flatness", "flatness", "what_stays"]
 
 
 class Bound(Struct, frozen=True, kw_only=True):
@@ -30,6 +30,18 @@ class Flatness(Struct, frozen=True, kw_only=True):
     def is_flat(self) -> bool:
         """Whether the rise is within the bound. A line that falls is flat."""
         return self.rise <= self.allowed
+
+
+def what_stays(series: Sequence[tuple[float, float]], span_s: float) -> list[tuple[float, float]]:
+    """The least value within each span of this length, at the first second of the span.
+
+    A queue fills and empties all the while: what grows in it is what no one takes out.
+    """
+    least: dict[int, float] = {}
+    for at_s, value in series:
+        span = int(at_s // span_s)
+        least[span] = min(value, least.get(span, value))
+    return [(span * span_s, value) for span, value in sorted(least.items())]
 
 
 def flatness(series: Sequence[tuple[float, float]], warm_s: float, bound: Bound) -> Flatness | None:

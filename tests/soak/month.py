@@ -55,6 +55,13 @@ class Month(Struct, frozen=True, kw_only=True):
                 return f"kept for {limits.max_age_s // 86_400} days, at most {limits.max_bytes >> 20} MiB"
         return ""
 
+    def queue_span_s(self, line: str) -> float:
+        """Of the bytes of a stream that is a queue: twice the time after which an order that nobody takes is gone; else 0."""
+        for stream, limits in STREAMS.items():
+            if line == f"bytes of stream {stream}" and limits.work_queue:
+                return 2.0 * self.short_s(limits.max_age_s)
+        return 0.0
+
     def settings(self) -> dict[str, str]:
         """The settings of services that keep things for a time or up to a number.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.soak.flat import Bound, flatness
+from tests.soak.flat import Bound, flatness, what_stays
 
 BOUND = Bound(share_pct=10, floor=1)
 
@@ -36,3 +36,13 @@ def test_the_rise_is_that_of_the_fitted_line_after_the_warm_up() -> None:
 
 def test_two_values_are_no_line() -> None:
     assert flatness([(0.0, 1.0), (5.0, 1.0), (6.0, 1.0)], 4.0, BOUND) is None
+
+
+def test_of_a_queue_what_nobody_takes_out_is_judged() -> None:
+    """One that fills by chance towards the end and empties again is flat; one that keeps some of each filling is not."""
+    bursts = [0.0, 2.0, 0.0, 4.0, 0.0, 80.0, 0.0, 160.0, 0.0, 320.0]
+    kept = [value + 3.0 * at for at, value in enumerate(bursts)]
+    for values, is_flat in ((bursts, True), (kept, False)):
+        found = flatness(what_stays([(float(at), value) for at, value in enumerate(values)], 2.0), 0.0, BOUND)
+        assert found is not None
+        assert found.is_flat is is_flat
