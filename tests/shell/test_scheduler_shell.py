@@ -121,6 +121,8 @@ class House:
         self.over: set[tuple[str, int]] = set()
         self.asked_starts: list[tuple[tuple[str, int], ...]] = []
         self.jobs_away = 0
+        #: Whether jobs was told, question by question, that it may lack facts.
+        self.compared: list[bool] = []
         self.placed: list[KnownPlace] | None = []
         self.asked_places = 0
         self.is_silent = False
@@ -189,6 +191,7 @@ class House:
         if self.jobs_away:
             self.jobs_away -= 1
             await asyncio.sleep(3600)
+        self.compared.append(asked.compare_holds)
         return encode_reply(PendingReply(placement_requests=tuple(self.pending), total=len(self.pending)))
 
     async def _answer_started(self, data: bytes, _headers: Any) -> bytes:
@@ -312,6 +315,9 @@ def test_what_waited_before_the_start_is_asked_for_until_jobs_answers() -> None:
         async with house:
             await a_cluster(house)
             await asyncio.sleep(20)
+            # Said until it was heard, and once: the scheduler of before may have known of ends that jobs has not received.
+            assert house.compared.count(True) == 1
+            assert house.compared[0]
             assert [p.replica for f in house.reported(PlacementsDecided) for p in f.placements] == [
                 "j/t/0",
                 "j/t/1",

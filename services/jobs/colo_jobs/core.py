@@ -22,7 +22,7 @@ from colo_common.events.job import QueueChanged, ReplicaChange, StopReplicas
 from colo_common.events.job import ReplicaStop as Order
 from colo_common.events.node import FreshnessChanged
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
-from colo_common.events.requests import CancelJob, HoldsListed
+from colo_common.events.requests import CancelJob, HoldsListed, PendingReplicas, PendingReply
 from colo_common.events.subjects import encode_node
 from colo_common.model.lifecycle import JOB, REPLICA
 from colo_common.model.placement import Placement, attempt_key
@@ -161,8 +161,7 @@ class JobsCore:
                 self._to_put_back = list(self.index.jobs)
                 return []
             case FactsMissed():
-                self._missed.doubt(self.index.jobs.values())
-                return [AskHolds()]
+                return self._doubt_all()
             case BusReachable():
                 return self._hears(event.is_reachable, now_ms)
             case HoldsListed():
@@ -197,7 +196,9 @@ class JobsCore:
         before = self._result(request.body.job).effects if isinstance(request.body, CancelJob) else []
         answer = self._answers.answer(request, now_ms)
         if not isinstance(answer, AcceptedRequest):
-            return [*before, Reply(request=request.request, body=answer)]
+            lacks_facts = isinstance(request.body, PendingReplicas) and request.body.compare_holds
+            doubts = self._doubt_all() if lacks_facts and isinstance(answer, PendingReply) else []
+            return [*before, Reply(request=request.request, body=answer), *doubts]
         job = answer.txn.job
         refused = self._finish(answer.txn)
         result = self._result(job.id)
@@ -325,6 +326,11 @@ class JobsCore:
         if orphans:
             effects.append(self._stop_orphans(event.node, tuple(orphans), event, now_ms))
         return effects
+
+    def _doubt_all(self) -> list[Effect]:
+        """Facts were missed: ask which attempts still hold a place of those that held one as far as is known here."""
+        self._missed.doubt(self.index.jobs.values())
+        return [AskHolds()]
 
     def _compare_holds(self, event: HoldsListed, now_ms: int) -> list[Effect]:
         """Take from the ledger what was missed: places of waiting replicas, and ends of those that hold none any more.

@@ -219,7 +219,7 @@ class SchedulerCore:
             case StoreLost():
                 return [*self.commits.put_back(), *self.reserve.put_back(), RefreshLedger()]
             case FactsMissed(stream=stream):
-                return [*self.commits.order_all(f"{stream}:{now_ms}"), AskPending(), RefreshLedger()]
+                return [*self.commits.order_all(f"{stream}:{now_ms}"), AskPending(compare_holds=True), RefreshLedger()]
             case Wake():
                 return self._wake(now_ms)
             case _:
@@ -369,7 +369,8 @@ class SchedulerCore:
         if not new:
             return []
         self.counts["shards_taken"] += len(new)
-        return [RefreshLedger(), AskPending()]
+        # Whoever had these shards before may have died before it said that facts are lost.
+        return [RefreshLedger(), AskPending(compare_holds=True)]
 
     def _ended_on_node(self, event: ReplicaEnded | PlacementRefused, now_ms: int) -> None:
         attempt = (event.replica, event.attempt)

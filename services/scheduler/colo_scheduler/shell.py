@@ -231,7 +231,8 @@ class SchedulerShell:
             LeaseKeeper(ledger.leases, owner, shards, lease_ttl_ms, bus=bus_watch, setting="shards") if shards else None
         )
         if self.leases is None:
-            self._pending.ask()
+            # The one before may have died before it said that facts are lost.
+            self._pending.ask(compare_holds=True)
         self._log = structlog.get_logger("scheduler")
         self._commit_seconds = metrics.histogram(
             "colo_scheduler_commit_seconds", "time of one ledger commit, retries included"
@@ -281,8 +282,8 @@ class SchedulerShell:
                 | PutBackRows()
             ):
                 return await self._call_or_give_up(effect)
-            case AskPending():
-                self._pending.ask()
+            case AskPending(compare_holds=compare_holds):
+                self._pending.ask(compare_holds=compare_holds)
                 return []
             case AskStarted(attempts=attempts):
                 self._starts.ask(attempts)

@@ -3,7 +3,7 @@ ledger holds says what they were.
 """
 
 from colo_common.events.effects import FactsMissed
-from colo_common.events.requests import HoldEntry, HoldsListed
+from colo_common.events.requests import HoldEntry, HoldsListed, PendingReplicas
 from colo_common.model.placement import ZoneShare
 from colo_common.ports import Row
 from colo_jobs.effects import AskHolds
@@ -36,6 +36,22 @@ def test_places_and_ends_that_were_missed_come_from_the_ledger() -> None:
     assert world.replica("j1/main/0").state == "Succeeded"
     # Once is enough.
     assert world.feed(complete) == []
+
+
+def test_a_scheduler_that_tells_of_lost_facts_is_asked_what_is_held() -> None:
+    world = JobsWorld()
+    world.submit(a_spec(a_task(replicas=2)))
+    world.run("j1/main/0")
+    world.ask(PendingReplicas(compare_holds=False))
+    world.ask(PendingReplicas(compare_holds=True, offset=-1))
+    assert AskHolds() not in world.own
+    page = world.ask(PendingReplicas(compare_holds=True))
+    assert [request.replica for request in page.placement_requests] == ["j1/main/1"]
+    assert world.own.count(AskHolds()) == 1
+    # The stream ends with what was received here: nothing but this question says that an end is missing.
+    assert stops_of(world.feed(HoldsListed(holds=(), asked_at_ms=5))) == [("n1", "j1/main/0", 1)]
+    world.feed(world.ended("j1/main/0"))
+    assert world.replica("j1/main/0").state == "Succeeded"
 
 
 MISSED = "job-missed"

@@ -29,7 +29,8 @@ def test_every_held_attempt_of_its_shards_is_ordered_once_more() -> None:
     core.handle(LedgerRows(rows=rows), 0)
     core.handle(PartitionsHeld(fences=((0, 1), (1, 1))), 0)
     effects = core.handle(FactsMissed(stream="COLO_RUN"), 5)
-    assert AskPending() in effects
+    # An end that was received here, and released, may be one that the jobs service had not received.
+    assert AskPending(compare_holds=True) in effects
     assert [effect.nodes for effect in effects if isinstance(effect, LoadLedgerRows)] == [("n1", "n2")]
     published = [effect.fact for effect in core.handle(LedgerRows(rows=rows[:2]), 6) if isinstance(effect, Publish)]
     orders = [fact for fact in published if isinstance(fact, ApplyPlacements)]

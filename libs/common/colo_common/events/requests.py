@@ -269,12 +269,16 @@ class PendingReplicas(Struct, frozen=True, kw_only=True):
     replicas are left out.
 
     `placed_after` asks instead for the replicas that hold a place: "" for the first page, else the last replica of the page before.
+
+    `compare_holds`: a stream may have lost facts that a scheduler had received, and acted upon, before the jobs service did. Who
+    had received less notices nothing, so it is told, and compares what it knows to hold a place with the ledger's holds.
     """
 
     offset: int = 0
     limit: int = 500
     has_mid_tier: bool = False
     placed_after: ReplicaName | None = None
+    compare_holds: bool = False
 
 
 class KnownPlace(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,12 @@ __all__ = ["AskPending", "AskStarted", "StartedKnown"]
 
 
 class AskPending(Struct, frozen=True, kw_only=True):
-    """Local effect: ask the jobs service again for the waiting replicas, because the queue left some out."""
+    """Local effect: ask the jobs service again for the waiting replicas, because the queue left some out.
+
+    `compare_holds`: the jobs service may lack ends that were received here, see PendingReplicas.
+    """
+
+    compare_holds: bool = False
 
 
 class AskStarted(Struct, frozen=True, kw_only=True):

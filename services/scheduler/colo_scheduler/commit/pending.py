@@ -30,10 +30,12 @@ class Pending:
         self._bus = bus
         self._rng = rng
         self._is_due = asyncio.Event()
+        self._compare_holds = False
         self._log = structlog.get_logger("scheduler")
 
-    def ask(self) -> None:
-        """Ask soon; returns at once."""
+    def ask(self, *, compare_holds: bool = False) -> None:
+        """Ask soon; returns at once. `compare_holds`: see PendingReplicas; said until the jobs service has heard it."""
+        self._compare_holds = self._compare_holds or compare_holds
         self._is_due.set()
 
     async def keep(self, inject: Callable[[Struct], Awaitable[None]]) -> None:
@@ -43,9 +45,11 @@ class Pending:
         while True:
             await self._is_due.wait()
             self._is_due.clear()
+            compare_holds, self._compare_holds = self._compare_holds, False
             try:
-                pages = await self._pages()
+                pages = await self._pages(compare_holds=compare_holds)
             except PortError as error:
+                self._compare_holds = self._compare_holds or compare_holds
                 if not is_away:
                     self._log.warning("jobs-away", error=str(error))
                 is_away = True
@@ -59,14 +63,14 @@ class Pending:
             for page in pages:
                 await inject(page)
 
-    async def _pages(self) -> list[PendingReply]:
+    async def _pages(self, *, compare_holds: bool) -> list[PendingReply]:
         """All waiting replicas. Pages shift while replicas are placed: if the total changed, all are read again, 3 times in all."""
         pages: list[PendingReply] = []
         for _ in range(_ROUNDS):
             first = len(pages)
             offset = 0
             for _ in range(_PAGES_MAX):
-                page = await self._page(offset)
+                page = await self._page(offset, compare_holds=compare_holds and not pages)
                 pages.append(page)
                 offset += len(page.placement_requests)
                 if not page.placement_requests or offset >= page.total:
@@ -75,8 +79,9 @@ class Pending:
                 break
         return pages
 
-    async def _page(self, offset: int) -> PendingReply:
-        answer = await ask(self._bus, PendingReplicas(offset=offset, limit=self._page_size, has_mid_tier=True))
+    async def _page(self, offset: int, *, compare_holds: bool) -> PendingReply:
+        asked = PendingReplicas(offset=offset, limit=self._page_size, has_mid_tier=True, compare_holds=compare_holds)
+        answer = await ask(self._bus, asked)
         if isinstance(answer, PendingReply):
             return answer
         rule = str(answer) if isinstance(answer, Refusal) else f"answered with {type(answer).__name__}"
