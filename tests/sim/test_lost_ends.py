@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from colo_common.events.fact import Fact
+from colo_common.events.job import StopReplicas
 from colo_common.model.placement import Attempt
 from colo_sim.world import World
 from tests.sim.test_total_loss import MINUTE_MS, a_world, known_places, ledger_places, no_node_restarted, places
@@ -66,3 +68,29 @@ def test_an_end_that_the_scheduler_alone_received_is_told_again_with_its_exit_co
         assert known_end(world, attempt) == (2, EXIT_CODE, 1)
         assert places(world) == known_places(world) == ledger_places(world)
         assert no_node_restarted(world)
+
+
+def test_an_end_is_told_again_also_where_the_order_to_tell_it_is_lost_as_well() -> None:
+    with a_world() as world:
+        attempt = lose_an_end(world)
+        world.jobs.heal()
+        checked, ordered = world.bus.stored, list[Attempt]()
+
+        def stored(fact: Fact, msg_id: str) -> None:
+            checked(fact, msg_id)
+            if isinstance(fact, StopReplicas):
+                ordered.extend((stop.replica, stop.attempt) for stop in fact.stops)
+
+        world.bus.stored = stored
+        for _ in range(MINUTE_MS):
+            if ordered:
+                break
+            world.run_until(world.elapsed_ms + 1)
+        assert ordered == [attempt]
+        world.bus.lose_since(world.event_queue.now_ms)
+        world.run_until(world.elapsed_ms + MINUTE_MS // 2)
+        assert known_end(world, attempt) == (1, None, 0)
+        world.run_until(world.elapsed_ms + 2 * MINUTE_MS)
+        assert ordered == [attempt] * 2
+        assert known_end(world, attempt) == (2, EXIT_CODE, 1)
+        assert places(world) == known_places(world) == ledger_places(world)

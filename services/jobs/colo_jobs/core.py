@@ -181,7 +181,8 @@ class JobsCore:
             return self._now_ms
         timer_ms = self.index.timers.next_ms() if self._deaf_since_ms is None else None
         dues_ms = [queue.due_ms for queue in self.index.queues.values() if queue.is_changed]
-        return min(dues_ms if timer_ms is None else [*dues_ms, timer_ms], default=None)
+        others_ms = (timer_ms, self._missed.again_at_ms)
+        return min([*dues_ms, *(moment for moment in others_ms if moment is not None)], default=None)
 
     def check(self) -> None:
         """Raise InvariantBroken when counts or indexes disagree with the jobs."""
@@ -385,6 +386,7 @@ class JobsCore:
                 and (txn.job.name(index), record.attempt) not in held
             ):
                 txn.stop(index, record.node, record.attempt, Reason.LEDGER_DISAGREES, f"missed:{event.asked_at_ms}")
+                self._missed.note_ordered((txn.job.id, index), record.attempt, now_ms)
 
         return self._of_keys(sorted({*keys, *older, *doubted, *claims, *ends}), now_ms, react)
 
@@ -413,6 +415,8 @@ class JobsCore:
                 self.index.detach(self.index.jobs[job])
         effects.extend(self._put_back())
         effects.extend(self._missed.take_away())
+        if self._missed.doubt_again(self.index.jobs, now_ms):
+            effects.append(AskHolds())
         # The next Wake, one millisecond later, deletes the rest of a surplus and puts back more jobs.
         self._now_ms = now_ms + 1 if self._ended.has_surplus or self._to_put_back else self._now_ms
         return effects

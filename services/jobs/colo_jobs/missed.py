@@ -5,7 +5,7 @@ acknowledged all the same, so that version marks them in the store. Whoever can 
 holds, as after a gap in a stream, and takes the marks away.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from colo_common.events.effects import Record, Write
@@ -17,13 +17,21 @@ __all__ = ["MISSED_KIND", "MissedFacts"]
 
 MISSED_KIND: Final = "job-missed"
 _WRITTEN_AT_ONCE: Final = 200
+# Longer than a node needs to answer an order, and a list of all holds is no question for every second.
+_ANSWERED_WITHIN_MS: Final = 60_000
 
 
 class MissedFacts:
-    """`doubted` are attempts that held a place when facts were missed: one that the ledger no longer holds has ended."""
+    """`doubted` are attempts that held a place when facts were missed: one that the ledger no longer holds has ended.
+
+    Its node is ordered to stop it, and says how it ended. The order or the answer may be lost as the first fact was: what nobody
+    answered is doubted again at `again_at_ms`.
+    """
 
     def __init__(self) -> None:
         self.doubted: dict[Key, int] = {}
+        self.again_at_ms: int | None = None
+        self._unanswered: dict[Key, int] = {}
         # The marked jobs with the versions of their marks, and those of them that were compared.
         self._marks: dict[str, int] = {}
         self._compared: dict[str, int] = {}
@@ -65,10 +73,31 @@ class MissedFacts:
         self._marks = {id_: version for id_, version in self._marks.items() if id_ in unreadable}
         return doubted
 
+    def note_ordered(self, key: Key, attempt: int, now_ms: int) -> None:
+        """The node of this attempt is asked how it ended."""
+        self._unanswered[key] = attempt
+        self.again_at_ms = now_ms + _ANSWERED_WITHIN_MS
+
+    def doubt_again(self, jobs: Mapping[str, Job], now_ms: int) -> bool:
+        """Doubt what no node has answered in time. Whether there is any."""
+        if self.again_at_ms is None or now_ms < self.again_at_ms:
+            return False
+        asked, self._unanswered, self.again_at_ms = self._unanswered, {}, None
+        again = {key: attempt for key, attempt in asked.items() if _holds(jobs.get(key[0]), key[1], attempt)}
+        self.doubted |= again
+        return bool(again)
+
     def take_away(self) -> list[Record]:
         """The Records that take the marks of compared jobs away: after what was found out about these jobs."""
         compared, self._compared = self._compared, {}
         return _records([Write(kind=MISSED_KIND, id=id_, value=None, expect=v) for id_, v in compared.items()])
+
+
+def _holds(job: Job | None, index: int, attempt: int) -> bool:
+    if job is None or index >= job.size:
+        return False
+    record = job.records[index]
+    return record.state in HOLDING and record.attempt == attempt
 
 
 def _records(writes: list[Write]) -> list[Record]:

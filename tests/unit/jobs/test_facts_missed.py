@@ -54,6 +54,31 @@ def test_a_scheduler_that_tells_of_lost_facts_is_asked_what_is_held() -> None:
     assert world.replica("j1/main/0").state == "Succeeded"
 
 
+def test_an_end_that_no_node_told_is_asked_for_again_until_it_is_known() -> None:
+    world = JobsWorld()
+    world.submit(a_spec(a_task(replicas=2)))
+    world.run("j1/main/0")
+    world.run("j1/main/1")
+    world.feed(FactsMissed(stream="COLO_RUN"))
+    listed = HoldsListed(holds=(), asked_at_ms=world.now_ms)
+    assert stops_of(world.feed(listed)) == [("n1", "j1/main/0", 1), ("n1", "j1/main/1", 1)]
+    world.feed(world.ended("j1/main/1"))
+    for _ in range(2):
+        world.own.clear()
+        asked_at_ms = world.now_ms
+        world.at(asked_at_ms + 59_999)
+        assert world.own == []
+        world.at(asked_at_ms + 60_000)
+        assert world.own == [AskHolds()]
+        listed = HoldsListed(holds=(), asked_at_ms=world.now_ms)
+        assert stops_of(world.feed(listed)) == [("n1", "j1/main/0", 1)]
+    world.feed(world.ended("j1/main/0"))
+    world.own.clear()
+    world.at(world.now_ms + 120_000)
+    assert world.own == []
+    assert world.core.deadline_ms() is None
+
+
 MISSED = "job-missed"
 
 
