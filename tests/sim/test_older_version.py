@@ -28,14 +28,14 @@ NO_FAULTS = FaultPlan(network_faults=NO_NETWORK_FAULTS, quiet_after_ms=0, weight
 
 
 def restart(world: World, key: str, wire: OlderWire | None) -> None:
-    """Replace a process by one of another version. That of a node without power starts when the node does."""
+    """Replace a process by one of another version, unless its node is lost for good. Without power it starts when the node does."""
     if wire is None:
         world.wires.pop(key, None)
     else:
         world.wires[key] = wire
-    process = next(each for each in world.processes() if each.key == key)
-    process.crash()
-    world.fault_injector.revive(process)
+    for process in (each for each in world.processes() if each.key == key):
+        process.crash()
+        world.fault_injector.revive(process)
 
 
 @pytest.mark.parametrize("faults", [NO_FAULTS, FaultPlan()], ids=["quiet", "rough"])
