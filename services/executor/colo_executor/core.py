@@ -525,8 +525,8 @@ class Executor:
             traceparent=placement.traceparent,
             again=again,
         )
-        key = attempt_key(placement.replica, placement.attempt)
-        return Publish(fact=fact, id=f"executor:started:{self.node}:{key}", traceparent=placement.traceparent)
+        name = self._name("started", placement, placement.decided_at_ms)
+        return Publish(fact=fact, id=name, traceparent=placement.traceparent)
 
     def _started_again(self, attempts: Sequence[ReplicaAttempt], now_ms: int) -> list[Effect]:
         is_due = any(attempt.group for attempt in attempts)
@@ -589,11 +589,21 @@ class Executor:
         return [RememberEnd(fact=fact), self._publish_end(fact)]
 
     def _publish_end(self, fact: ReplicaEnded | PlacementRefused, eviction: str = "") -> Publish:
-        what = "ended" if isinstance(fact, ReplicaEnded) else "refused"
-        name = f"executor:{what}:{self.node}:{attempt_key(fact.replica, fact.attempt)}"
-        if eviction and isinstance(fact, ReplicaEnded) and fact.eviction != eviction:
+        if isinstance(fact, PlacementRefused):
+            return Publish(fact=fact, id=self._name("refused", fact, 0))
+        name = self._name("ended", fact, fact.decided_at_ms)
+        if eviction and fact.eviction != eviction:
             return Publish(fact=replace(fact, eviction=eviction), id=f"{name}:{eviction}")
         return Publish(fact=fact, id=name)
+
+    def _name(self, what: str, fact: ReplicaEnded | PlacementRefused | Placement, decided_at_ms: int) -> str:
+        """The id of a message about an attempt, by which the bus drops it when it is said again.
+
+        An attempt that was stopped before its order came, on a node that has lost its memory since, or that is of a job which came
+        back under its id, was told to have ended before: what runs now is told by its decision.
+        """
+        name = f"executor:{what}:{self.node}:{attempt_key(fact.replica, fact.attempt)}"
+        return f"{name}:{decided_at_ms}" if decided_at_ms else name
 
     def _highest(self, replica: str) -> int:
         active, waiting = self.active.get(replica), self.waiting.get(replica)
