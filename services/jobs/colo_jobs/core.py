@@ -161,7 +161,7 @@ class JobsCore:
                 self._to_put_back = list(self.index.jobs)
                 return []
             case FactsMissed():
-                return self._doubt_all()
+                return self._doubt_all(now_ms)
             case BusReachable():
                 return self._hears(event.is_reachable, now_ms)
             case HoldsListed():
@@ -198,7 +198,7 @@ class JobsCore:
         answer = self._answers.answer(request, now_ms)
         if not isinstance(answer, AcceptedRequest):
             lacks_facts = isinstance(request.body, PendingReplicas) and request.body.compare_holds
-            doubts = self._doubt_all() if lacks_facts and isinstance(answer, PendingReply) else []
+            doubts = self._doubt_all(now_ms) if lacks_facts and isinstance(answer, PendingReply) else []
             return [*before, Reply(request=request.request, body=answer), *doubts]
         job = answer.txn.job
         refused = self._finish(answer.txn)
@@ -328,9 +328,10 @@ class JobsCore:
             effects.append(self._stop_orphans(event.node, tuple(orphans), event, now_ms))
         return effects
 
-    def _doubt_all(self) -> list[Effect]:
+    def _doubt_all(self, now_ms: int) -> list[Effect]:
         """Facts were missed: ask which attempts still hold a place of those that held one as far as is known here."""
         self._missed.doubt(self.index.jobs.values())
+        self._missed.doubt_later(now_ms)
         return [AskHolds()]
 
     def _compare_holds(self, event: HoldsListed, now_ms: int) -> list[Effect]:

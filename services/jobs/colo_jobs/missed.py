@@ -19,19 +19,23 @@ MISSED_KIND: Final = "job-missed"
 _WRITTEN_AT_ONCE: Final = 200
 # Longer than a node needs to answer an order, and a list of all holds is no question for every second.
 _ANSWERED_WITHIN_MS: Final = 60_000
+# What was on its way when facts were lost is delivered again after 30 s, and a few times more.
+_DELIVERED_WITHIN_MS: Final = 120_000
 
 
 class MissedFacts:
     """`doubted` are attempts that held a place when facts were missed: one that the ledger no longer holds has ended.
 
     Its node is ordered to stop it, and says how it ended. The order or the answer may be lost as the first fact was: what nobody
-    answered is doubted again at `again_at_ms`.
+    answered is doubted again. So is everything once more when all that was on its way has arrived: of an attempt whose end was lost
+    the place or the start may come after the comparison. `again_at_ms` is when the first of this is due.
     """
 
     def __init__(self) -> None:
         self.doubted: dict[Key, int] = {}
-        self.again_at_ms: int | None = None
         self._unanswered: dict[Key, int] = {}
+        self._answered_by_ms: int | None = None
+        self._delivered_by_ms: int | None = None
         # The marked jobs with the versions of their marks, and those of them that were compared.
         self._marks: dict[str, int] = {}
         self._compared: dict[str, int] = {}
@@ -40,6 +44,12 @@ class MissedFacts:
     def has_compared(self) -> bool:
         """Whether marks are to be taken away."""
         return bool(self._compared)
+
+    @property
+    def again_at_ms(self) -> int | None:
+        """When something is to be doubted again; None: nothing is."""
+        dues_ms = (self._answered_by_ms, self._delivered_by_ms)
+        return min((due_ms for due_ms in dues_ms if due_ms is not None), default=None)
 
     def load(self, rows: Iterable[Row], jobs: Collection[Job], unreadable: Collection[str]) -> bool:
         """Take the marks of the store at the start, and doubt those of its jobs that can be read. Whether there are any.
@@ -66,6 +76,10 @@ class MissedFacts:
                 if record.state in HOLDING:
                     self.doubted[job.id, index] = record.attempt
 
+    def doubt_later(self, now_ms: int) -> None:
+        """Facts were missed now: doubt everything once more when what was on its way then has arrived."""
+        self._delivered_by_ms = now_ms + _DELIVERED_WITHIN_MS
+
     def compare(self, unreadable: Collection[str]) -> dict[Key, int]:
         """What was doubted, now that it is compared with the ledger: it is not doubted any more. Other marks than these go."""
         doubted, self.doubted = self.doubted, {}
@@ -76,16 +90,21 @@ class MissedFacts:
     def note_ordered(self, key: Key, attempt: int, now_ms: int) -> None:
         """The node of this attempt is asked how it ended."""
         self._unanswered[key] = attempt
-        self.again_at_ms = now_ms + _ANSWERED_WITHIN_MS
+        self._answered_by_ms = now_ms + _ANSWERED_WITHIN_MS
 
     def doubt_again(self, jobs: Mapping[str, Job], now_ms: int) -> bool:
-        """Doubt what no node has answered in time. Whether there is any."""
-        if self.again_at_ms is None or now_ms < self.again_at_ms:
-            return False
-        asked, self._unanswered, self.again_at_ms = self._unanswered, {}, None
-        again = {key: attempt for key, attempt in asked.items() if _holds(jobs.get(key[0]), key[1], attempt)}
-        self.doubted |= again
-        return bool(again)
+        """Doubt what no node has answered in time, and everything once all has arrived. Whether there is anything to doubt."""
+        is_doubted = False
+        if self._delivered_by_ms is not None and now_ms >= self._delivered_by_ms:
+            self._delivered_by_ms = None
+            self.doubt(jobs.values())
+            is_doubted = bool(self.doubted)
+        if self._answered_by_ms is not None and now_ms >= self._answered_by_ms:
+            asked, self._unanswered, self._answered_by_ms = self._unanswered, {}, None
+            again = {key: attempt for key, attempt in asked.items() if _holds(jobs.get(key[0]), key[1], attempt)}
+            self.doubted |= again
+            is_doubted = is_doubted or bool(again)
+        return is_doubted
 
     def take_away(self) -> list[Record]:
         """The Records that take the marks of compared jobs away: after what was found out about these jobs."""

@@ -79,6 +79,29 @@ def test_an_end_that_no_node_told_is_asked_for_again_until_it_is_known() -> None
     assert world.core.deadline_ms() is None
 
 
+def test_an_attempt_whose_end_was_lost_while_its_place_was_on_its_way_is_found_when_that_has_come() -> None:
+    world = JobsWorld()
+    world.submit(a_spec(a_task(replicas=2)))
+    missed_at_ms = world.now_ms
+    world.feed(FactsMissed(stream="COLO_RUN"))
+    assert world.feed(HoldsListed(holds=(), asked_at_ms=world.now_ms)) == []
+    # The decision and the start are delivered again after the comparison. The end was lost.
+    world.run("j1/main/0")
+    world.own.clear()
+    world.at(missed_at_ms + 119_999)
+    assert world.own == []
+    world.at(missed_at_ms + 120_000)
+    assert world.own == [AskHolds()]
+    assert stops_of(world.feed(HoldsListed(holds=(), asked_at_ms=world.now_ms))) == [("n1", "j1/main/0", 1)]
+    world.feed(world.ended("j1/main/0"))
+    assert world.replica("j1/main/0").state == "Succeeded"
+    # Once more is enough.
+    world.own.clear()
+    world.at(world.now_ms + 120_000)
+    assert world.own == []
+    assert world.core.deadline_ms() is None
+
+
 MISSED = "job-missed"
 
 
