@@ -51,3 +51,18 @@ def test_a_request_that_was_overtaken_by_the_end_of_its_attempt_and_waits_no_mor
     assert rejections(core.handle(PendingReply(placement_requests=(), total=0), 99_000)) == []
     # The same id hours later is seen anew.
     assert rejections(core.handle(PendingReply(placement_requests=(request,), total=1), 9_000_000)) == []
+
+
+def test_one_that_is_listed_before_its_time_because_of_another_is_asked_for_again() -> None:
+    ledger, core = MemoryLedger(), a_core()
+    now(ledger.release([("j/t/0", 3), ("k/t/0", 5)]))
+    requests = (a_placement_request("j/t/0", attempt=1), a_placement_request("k/t/0", attempt=1))
+    for request, at_ms in zip(requests, (0, 50_000), strict=True):
+        core.handle(PlacementsRequested(placement_requests=(request,)), at_ms)
+        (call,) = [effect for effect in core.handle(Wake(), at_ms) if isinstance(effect, CommitLedger)]
+        core.handle(LedgerAnswered(answers=now(ledger.commit(call.reserves, call.fences, "own"))), at_ms)
+    assert AskPending() in core.handle(Wake(), 90_000)
+    assert rejections(core.handle(PendingReply(placement_requests=requests, total=2), 90_000)) == [(1, 3)]
+    assert AskPending() not in core.handle(Wake(), 139_999)
+    assert AskPending() in core.handle(Wake(), 140_000)
+    assert rejections(core.handle(PendingReply(placement_requests=requests[1:], total=1), 140_000)) == [(1, 5)]

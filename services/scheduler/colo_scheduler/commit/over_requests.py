@@ -45,6 +45,8 @@ class OverRequests:
         attempt = (placement_request.replica, placement_request.attempt)
         self.note(attempt, now_ms)
         if now_ms - self._since_ms[attempt] < self._after_ms:
+            # Asked for another one, which was seen earlier: this one's time is still to come.
+            self._asking.at(self._since_ms[attempt] + self._after_ms)
             return []
         del self._since_ms[attempt]
         newest = self._over.newest(attempt[0])
