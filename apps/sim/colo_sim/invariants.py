@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from msgspec import structs
+
 from colo_common.events.enforcement import PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.eviction import EvictionFinished, EvictionRequested
 from colo_common.events.fact import Fact
@@ -18,7 +20,7 @@ from colo_common.events.job import (
     ReplicasWithdrawn,
 )
 from colo_common.events.node import AllocatableChanged
-from colo_common.events.placement import PlacementsDecided, PlacementsReleased
+from colo_common.events.placement import PlacementRejected, PlacementsDecided, PlacementsReleased
 from colo_common.events.service import DeadLettered
 from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvariantBroken
@@ -74,6 +76,7 @@ class InvariantChecker:
         self._moved: set[tuple[str, int, str, str]] = set()
         self._message_ids: set[str] = set()
         self._queued: set[Attempt] = set()
+        self._outlived: set[Attempt] = set()
         self._wanted: dict[Attempt, str] = {}
         self._over: set[Attempt] = set()
         self._committed: set[Attempt] = set()
@@ -113,6 +116,8 @@ class InvariantChecker:
                     self._replica(change)
             case JobStateChanged():
                 self._job(fact)
+            case PlacementRejected() if fact.newest_over:
+                self._outlived.add((fact.replica, fact.newest_over + 1))
             case PlacementsRequested() | MidPlacementsRequested():
                 for placement_request in fact.placement_requests:
                     self._placement_request(
@@ -192,6 +197,12 @@ class InvariantChecker:
     def _placement_request(self, attempt: Attempt, what: str) -> None:
         if self.has_lost_jobs:
             return
+        if attempt in self._outlived:
+            # The ones below were used before, and their ends were lost: it is no next attempt of a replica that failed.
+            self._outlived.discard(attempt)
+            self._queued.add(attempt)
+            if (last := self._replicas.get(attempt[0])) is not None:
+                self._replicas[attempt[0]] = structs.replace(last, attempt=attempt[1])
         if attempt[1] > 1 and attempt not in self._queued:
             raise InvariantBroken("an attempt is wanted that was never queued", attempt=attempt)
         if self._wanted.setdefault(attempt, what) != what:
