@@ -73,7 +73,7 @@ class InvariantChecker:
         self._ledger = ledger
         self._policy = policy
         self._replicas: dict[str, ReplicaChange] = {}
-        self._moved: set[tuple[str, int, str, str]] = set()
+        self._was_in: set[tuple[str, int, str]] = set()
         self._message_ids: set[str] = set()
         self._queued: set[Attempt] = set()
         self._outlived: set[Attempt] = set()
@@ -162,11 +162,12 @@ class InvariantChecker:
     def _replica(self, fact: ReplicaChange) -> None:
         last = self._replicas.get(fact.replica)
         state = REPLICA.initial if last is None else last.state
-        move = (fact.replica, fact.attempt, fact.previous, fact.state)
-        if self.has_lost_jobs and (last is None or fact.attempt >= last.attempt or move in self._moved):
-            # What a store lost is moved, and published, once more: also the end of an attempt that a newer one had followed.
+        was_there = (fact.replica, fact.attempt, fact.previous) in self._was_in
+        self._was_in.add((fact.replica, fact.attempt, fact.state))
+        if self.has_lost_jobs and (last is None or fact.attempt >= last.attempt or was_there):
+            # What a store lost is moved, and published, once more, by the same way or another one: also the end of an attempt that
+            # a newer one had followed.
             self._replicas[fact.replica] = fact
-            self._moved.add(move)
             return
         if fact.previous != state:
             raise InvariantBroken(
@@ -180,7 +181,6 @@ class InvariantChecker:
                 raise InvariantBroken("an attempt was queued twice", replica=fact.replica, attempt=fact.attempt)
             self._queued.add((fact.replica, fact.attempt))
         self._replicas[fact.replica] = fact
-        self._moved.add(move)
         self.reached[f"replica {fact.state}"] += 1
         self.reached[f"replica transition {fact.transition}"] += 1
 
