@@ -161,6 +161,22 @@ async def test_a_stream_that_somebody_deletes_is_named_and_its_messages_wait(ser
     await bus.close()
 
 
+async def test_what_one_call_could_not_publish_is_not_taken_for_what_another_one_could_not(server: NatsServer) -> None:
+    bus = await connected(server.url)
+    async with jetstream_of(server) as jetstream:
+        await jetstream.delete_stream(Stream.EVT.value)
+    one, other = kept("colo.v1.evt.job.changed", "one"), kept("colo.v1.evt.job.changed", "other")
+    with pytest.raises(Unavailable) as first:
+        await bus.publish([one])
+    assert first.value.left == (one,)
+    # Of another service in the process, or of a call that was sent together with the first: it never reached the server.
+    with pytest.raises(Unavailable) as second:
+        await bus.publish([other])
+    assert second.value.left in (None, (other,))
+    assert str(second.value) == str(first.value) or "COLO_EVT" in str(second.value)
+    await bus.close()
+
+
 async def test_a_consumer_that_somebody_deletes_is_made_again(server: NatsServer) -> None:
     bus = await connected(server.url)
     operator = await nats.connect(server.url)

@@ -85,7 +85,7 @@ class NatsConnection:
         """Return when usable; raise Refused when the server was reached and cannot serve (no JetStream)."""
         while not self._usable.is_set():
             if isinstance(self._problem, Refused):
-                raise self._problem
+                raise self._own_problem()
             changed = self._changed
             await changed.wait()
 
@@ -98,7 +98,11 @@ class NatsConnection:
     def check(self) -> None:
         """Raise the present problem, if there is one."""
         if not self._usable.is_set():
-            raise self._problem
+            raise self._own_problem()
+
+    def _own_problem(self) -> PortError:
+        """The present problem, as an error of whoever asks: one that another call got says which messages that one has left."""
+        return type(self._problem)(*self._problem.args)
 
     def problem(self) -> str:
         """The present problem in one sentence, or empty."""
