@@ -87,7 +87,7 @@ class MemoryStream:
             for seq, stored_s in self._stored_s.items()
             if stored_s >= from_s and _matches_any(source.subjects, self.messages[seq].subject)
         ]
-        if len(found) > source.since_most:
+        if not source.durable and len(found) > source.since_most:
             return self.last_seq - source.since_most + 1
         return found[0] if found else self.last_seq + 1
 
@@ -115,7 +115,9 @@ class MemoryConsumer:
         self._source = source
         self._redeliveries: deque[int] = deque()
         self._cursor = 1
-        if not source.durable:
+        if source.durable and source.since_s:
+            self._cursor = stream.first_since(source)
+        elif not source.durable:
             self._cursor = stream.last_seq + 1
             if source.since_s:
                 self._cursor = stream.first_since(source)

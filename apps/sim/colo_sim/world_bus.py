@@ -244,10 +244,12 @@ class WorldBus:
         self._consumers[source.stream].append(consumer)
         if source.durable:
             self.durables[source.durable] = consumer
-            first = list(stream.messages)
-        elif source.since_s:
+        if source.since_s:
             ages_ms = {seq: stream.age_ms(seq, self.event_queue.now_ms) for seq in stream.messages}
-            first = [seq for seq, age_ms in ages_ms.items() if age_ms <= source.since_s * 1_000][-source.since_most :]
+            first = [seq for seq, age_ms in ages_ms.items() if age_ms <= source.since_s * 1_000]
+            first = first if source.durable else first[-source.since_most :]
+        elif source.durable:
+            first = list(stream.messages)
         else:
             first = sorted(stream.newest.values()) if source.last_per_subject else []
         consumer.attach(reader)
@@ -264,6 +266,17 @@ class WorldBus:
                 for reader in detached:
                     consumer.detach(reader)
                 if detached and not consumer.source.durable:
+                    consumers.remove(consumer)
+
+    def detach(self, reader: Reader) -> None:
+        """Detach one reader of a process that goes on: it listens no more."""
+        self._live = [one for one in self._live if one is not reader]
+        for consumers in self._consumers.values():
+            for consumer in tuple(consumers):
+                if reader not in consumer.readers:
+                    continue
+                consumer.detach(reader)
+                if not consumer.source.durable:
                     consumers.remove(consumer)
 
     def resume(self, boot: Boot) -> None:

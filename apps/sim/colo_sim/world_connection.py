@@ -30,6 +30,8 @@ class Connection:
         self._bus = bus
         self._router = router
         self._publish_lock = asyncio.Lock()
+        #: Whether a request reaches this process beside others that answer it.
+        self.answers_alone = False
 
     async def publish(self, messages: Sequence[Outgoing]) -> None:
         """See Bus.publish. Each message is a step: the process may die between two messages of a call."""
@@ -75,9 +77,12 @@ class Connection:
             await asyncio.sleep(retry_s)
         reader = Reader(boot, source, missed)
         self._bus.attach(reader)
-        while True:
-            delivery = await reader.take()
-            await sink(delivery if wire is None else _understood(wire, delivery))
+        try:
+            while True:
+                delivery = await reader.take()
+                await sink(delivery if wire is None else _understood(wire, delivery))
+        finally:
+            self._bus.detach(reader)
 
     async def ask(self, subject: str, data: bytes, timeout_s: float, headers: Mapping[str, str] | None = None) -> bytes:
         """See Bus.ask. The request goes to one running responder of the subject, drawn at random."""
@@ -99,7 +104,7 @@ class Connection:
         wire = self._wire
         if wire is not None:
             answerers = {subject: _answered(wire, subject, answer) for subject, answer in answerers.items()}
-        responder = Responder(self._boot, answerers)
+        responder = Responder(self._boot, answerers, is_alone=self.answers_alone)
         self._router.add(responder)
         try:
             await self._boot.loop.create_future()

@@ -135,7 +135,8 @@ class Source(Struct, frozen=True, kw_only=True):
 
     `stream` empty: live core messages, lossy; when the sink is slow only the newest few of each subject are kept. Otherwise a
     consumer of that stream. With `durable` it has that name, continues where it stopped, needs explicit acknowledgement, and
-    redelivers after `ack_wait_s`, for ever: the receiver decides which message is poison. Without, it starts with new messages, or
+    redelivers after `ack_wait_s`, for ever: the receiver decides which message is poison; it is made to start with the stream's
+    first message, or with `since_s` with the first one of so many seconds. Without, it starts with new messages, or
     with `last_per_subject` with the last message of each subject, or with `since_s` with the first message that the stream stored
     at most so many seconds ago (where those are more than `since_most`, with the newest `since_most` messages of the stream); each
     message is delivered once, and acknowledging does nothing.

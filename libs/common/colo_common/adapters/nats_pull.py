@@ -322,13 +322,13 @@ class PullConsumer:
             config = config.evolve(
                 name=source.durable,
                 durable_name=source.durable,
-                deliver_policy=DeliverPolicy.ALL,
                 ack_policy=AckPolicy.EXPLICIT,
                 ack_wait=source.ack_wait_s,
                 max_deliver=-1,
                 max_ack_pending=max(1_000, 4 * source.batch),
                 inactive_threshold=source.forget_s or None,
                 metadata={VERSION_KEY: str(STREAMS_VERSION)},
+                **await self._durable_start(),
             )
         else:
             # Its position is kept here and it is created again with every connection, so the server need not keep it on disk.
@@ -343,7 +343,7 @@ class PullConsumer:
             age_s = (info.created - self._stream_made).total_seconds()
             if age_s < _YOUNG_S:
                 await self._lost(f"{source.stream} was made {max(0, age_s):.0f} s ago, and may have been lost before")
-        if config.deliver_policy is DeliverPolicy.BY_START_TIME and not self._again_ns:
+        if config.deliver_policy is DeliverPolicy.BY_START_TIME and not source.durable and not self._again_ns:
             info = await self._made_later(config, info)
         if source.last_per_subject:
             self._made_ns, self._made_s = int(info.created.timestamp() * _NS), asyncio.get_running_loop().time()
@@ -368,6 +368,17 @@ class PullConsumer:
             (getattr(info.config, name) or None) == (getattr(wanted, name) or None) for name in _COMPARED
         )
         return info if is_newer or is_same else None
+
+    async def _durable_start(self) -> dict[str, Any]:
+        """The start of a named consumer, as fields of its configuration. No update may change that of one that is there."""
+        if not self._source.since_s:
+            return {"deliver_policy": DeliverPolicy.ALL}
+        try:
+            known = (await self._jetstream.consumer_info(self._source.stream, self._source.durable)).config
+        except NotFoundError:
+            since = datetime.now(UTC) - timedelta(seconds=self._source.since_s)
+            return {"deliver_policy": DeliverPolicy.BY_START_TIME, "opt_start_time": since}
+        return {"deliver_policy": known.deliver_policy, "opt_start_time": known.opt_start_time}
 
     async def _start_policy(self) -> dict[str, Any]:
         """The start of an unnamed consumer, as fields of its configuration."""

@@ -55,9 +55,9 @@ class Subscription(Struct, frozen=True, kw_only=True):
     """One event type that a service receives.
 
     `parameters` narrow the subject (node="n1"). Telemetry is received live and may be lost. On a stream, a `durable` subscription
-    continues where the service stopped, and starts with the stream's first message; another one starts with new messages, with
-    `replay` first gets the last message of each subject, and with `since_s` first what the stream stored in so many seconds, or
-    the newest `since_most` messages where that is more.
+    continues where the service stopped, and starts with the stream's first message, or with `since_s` with what the stream stored
+    in so many seconds; another one starts with new messages, with `replay` first gets the last message of each subject, and with
+    `since_s` first what the stream stored in so many seconds, or the newest `since_most` messages where that is more.
 
     `may_wait_ms`, on the service's clock, is how long the inbox may hold a message back (at most a real second), behind all others,
     so that many messages are handled, stored and acknowledged together. A report then costs a fraction of what it costs alone.
@@ -110,7 +110,14 @@ def source_of(service: str, subscription: Subscription) -> Source:
     durable = "-".join(["colo", service, *parameter_tokens(subscription), *words])
     # Made again, a consumer finds everything that the stream still keeps: all that one has missed which was away for longer.
     forget_s = _NODE_CONSUMER_KEPT_S if "node" in subscription.parameters else STREAMS[row.stream].max_age_s
-    return Source(subject=subject, stream=stream, durable=durable, may_wait_ms=may_wait_ms, forget_s=forget_s)
+    return Source(
+        subject=subject,
+        stream=stream,
+        durable=durable,
+        since_s=subscription.since_s,
+        may_wait_ms=may_wait_ms,
+        forget_s=forget_s,
+    )
 
 
 def parameter_tokens(subscription: Subscription) -> list[str]:
