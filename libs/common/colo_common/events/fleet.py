@@ -9,6 +9,7 @@ from colo_common.events.node import Capability, ClassUsage, WorkloadUsage
 from colo_common.events.requests import NodeSummary
 from colo_common.model.constraints import Taint
 from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.units import Number
 
 __all__ = [
     "DEFAULT_TENANT",
@@ -123,9 +124,10 @@ class NodeDetail(Struct, frozen=True, kw_only=True):
 
 
 class ListNodeReplicas(Struct, frozen=True, kw_only=True):
-    """The replicas that hold a place on this node. An unknown node has none and is no error."""
+    """The replicas that hold a place on this node, of one `partition` of the jobs. An unknown node has none and is no error."""
 
     node: str
+    partition: Number = 0
 
 
 class PlacedReplica(Struct, frozen=True, kw_only=True):
@@ -145,21 +147,24 @@ class PlacedReplica(Struct, frozen=True, kw_only=True):
 
 
 class NodeReplicas(Struct, frozen=True, kw_only=True):
-    """Replicas by name, at most 1,000; `total` counts all on the node."""
+    """Replicas by name, at most 1,000; `total` counts all on the node. They are those of one partition of `partitions`."""
 
     replicas: tuple[PlacedReplica, ...]
     total: int
     now_ms: int = 0
+    partitions: Number = 1
 
 
 class ListTenants(Struct, frozen=True, kw_only=True):
     """Ask for the tenants that have a job which has not ended, at most `limit` (0: as many as a page may have).
 
-    `cursor` is the `next` of the page before ("": the first page). A value that is no cursor is refused (400).
+    `cursor` is the `next` of the page before ("": the first page). A value that is no cursor is refused (400). The sums are those
+    of the jobs of one `partition`.
     """
 
     limit: int = 0
     cursor: str = ""
+    partition: Number = 0
 
 
 class TenantSummary(Struct, frozen=True, kw_only=True):
@@ -186,8 +191,12 @@ class TenantSummary(Struct, frozen=True, kw_only=True):
 
 
 class TenantList(Struct, frozen=True, kw_only=True):
-    """Tenants, the one that holds most CPU first; `total` counts all, `next` is the cursor of the next page, "" at the end."""
+    """Tenants, the one that holds most CPU first; `total` counts all, `next` is the cursor of the next page, "" at the end.
+
+    The sums are those of one partition of `partitions`.
+    """
 
     tenants: tuple[TenantSummary, ...]
     total: int
     next: str = ""
+    partitions: Number = 1

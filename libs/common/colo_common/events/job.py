@@ -129,17 +129,28 @@ class StopReplicas(Fact, frozen=True, kw_only=True):
 
     `generation` is the fence of the term in which the order was given (0: the instance is alone, without a lease). Once a node got
     an order of a term it refuses those of earlier ones, and always one of a term that is more than a day in the future.
+
+    Where several instances serve a part of the jobs each, the term is that of the `partition` of `partitions` whose jobs are meant.
     """
 
     node: NodeName
     generation: Number = 0
     stops: tuple[ReplicaStop, ...]
+    partition: Number = 0
+    partitions: Number = 1
 
 
 class QueueChanged(Fact, frozen=True, kw_only=True):
-    """Counts of a queue after a change. `capacity` is the most waiting replicas it takes."""
+    """Counts of a queue after a change. `capacity` is the most waiting replicas it takes.
+
+    Where several instances serve a part of the jobs each, the counts are those of one `partition` of `partitions`, and `jobs` says
+    how many of its jobs in the queue have not ended.
+    """
 
     queue: str
     waiting: Number
     running: Number
     capacity: Number
+    jobs: Number = 0
+    partition: Number = 0
+    partitions: Number = 1

@@ -63,12 +63,16 @@ __all__ = [
 
 
 class Refusal(Struct, frozen=True, kw_only=True):
-    """Why a service refused a request: an HTTP-like `code` (400, 404, 409, 429, 503), the field, and the rule that it broke."""
+    """Why a service refused a request: an HTTP-like `code` (400, 404, 409, 429, 503), the field, and the rule that it broke.
+
+    `partitions`: it was refused by one of so many.
+    """
 
     code: int
     field: str
     rule: str
     got: str = ""
+    partitions: Number = 1
 
     def __str__(self) -> str:
         return f"{self.field}: {self.rule}" + (f" (got {self.got})" if self.got else "")
@@ -134,6 +138,9 @@ class ListJobs(Struct, frozen=True, kw_only=True):
     jobs of this tenant (empty: all). A limit out of range and an unknown state are refused (400), an unknown queue or tenant (404).
     `tenants` and `queues` are those that the asker may see (empty: all); unknown ones among them are no error. `cursor` is the
     `next` of the page before ("": the first page); with many bytes to a job a page is shorter than the limit.
+
+    Where several instances serve a part of the jobs each, one `partition` answers for its own, and the reply says how many there
+    are (`partitions`): whoever wants all asks each of them.
     """
 
     states: tuple[str, ...] = ()
@@ -145,6 +152,7 @@ class ListJobs(Struct, frozen=True, kw_only=True):
     tenants: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()
     cursor: str = ""
+    partition: Number = 0
 
 
 class StoryLine(Struct, frozen=True, kw_only=True):
@@ -213,21 +221,27 @@ class JobDetail(Struct, frozen=True, kw_only=True):
 
 
 class JobList(Struct, frozen=True, kw_only=True):
-    """Jobs, newest first; `total` counts all matching jobs, also those beyond the page; `next` is the cursor of the next page."""
+    """Jobs, newest first; `total` counts all matching jobs, also those beyond the page; `next` is the cursor of the next page.
+
+    They are those of one partition of `partitions`.
+    """
 
     jobs: tuple[JobSummary, ...]
     total: int
     next: str = ""
+    partitions: Number = 1
 
 
 class ListQueues(Struct, frozen=True, kw_only=True):
     """Ask for the queues by name: at most `limit` (0: as many as a page may have), fewer where they are large.
 
-    `cursor` is the `next` of the page before ("": the first page). A value that is no cursor is refused (400).
+    `cursor` is the `next` of the page before ("": the first page). A value that is no cursor is refused (400). The counts are those
+    of the jobs of one `partition`.
     """
 
     limit: int = 0
     cursor: str = ""
+    partition: Number = 0
 
 
 class QueueSummary(Struct, frozen=True, kw_only=True):
@@ -255,11 +269,15 @@ class QueueSummary(Struct, frozen=True, kw_only=True):
 
 
 class QueueList(Struct, frozen=True, kw_only=True):
-    """Queues that jobs may name, by name in ascending order; `total` counts all, `next` is the next page's cursor, or ""."""
+    """Queues that jobs may name, by name in ascending order; `total` counts all, `next` is the next page's cursor, or "".
+
+    Their counts are those of one partition of `partitions`; `capacity` is the queue's.
+    """
 
     queues: tuple[QueueSummary, ...]
     total: int = 0
     next: str = ""
+    partitions: Number = 1
 
 
 class PendingReplicas(Struct, frozen=True, kw_only=True):
@@ -272,6 +290,8 @@ class PendingReplicas(Struct, frozen=True, kw_only=True):
 
     `compare_holds`: a stream may have lost facts that a scheduler had received, and acted upon, before the jobs service did. Who
     had received less notices nothing, so it is told, and compares what it knows to hold a place with the ledger's holds.
+
+    `partition`: of which part of the jobs; the reply says how many there are.
     """
 
     offset: int = 0
@@ -279,6 +299,7 @@ class PendingReplicas(Struct, frozen=True, kw_only=True):
     has_mid_tier: bool = False
     placed_after: ReplicaName | None = None
     compare_holds: bool = False
+    partition: Number = 0
 
 
 class KnownPlace(Struct, frozen=True, kw_only=True):
@@ -299,12 +320,15 @@ class PendingReply(Struct, frozen=True, kw_only=True):
     when this was answered, by the clock of the times in it; 0 from older services.
 
     `placed` answers `placed_after` instead, and is None from older services. Here, too, only an empty page is the end.
+
+    All of it is of one partition of `partitions`.
     """
 
     placement_requests: tuple[PlacementRequest, ...]
     total: int
     at_ms: Ms = 0
     placed: tuple[KnownPlace, ...] | None = None
+    partitions: Number = 1
 
 
 class ListNodes(Struct, frozen=True, kw_only=True):

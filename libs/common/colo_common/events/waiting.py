@@ -2,13 +2,25 @@
 
 from msgspec import Struct
 
-__all__ = ["ExplainWait", "JobWait"]
+from colo_common.model.units import Number
+
+__all__ = ["ExplainWait", "JobWait", "Turn"]
+
+Turn = tuple[int, int, str, int]
+"""The sort key of a waiting replica: its negated priority, since when it waits (Unix ms), its job, its number."""
 
 
 class ExplainWait(Struct, frozen=True, kw_only=True):
-    """Ask how the replicas of a job wait. The reply is JobWait, or a Refusal (404) for an unknown job."""
+    """Ask how the replicas of a job wait. The reply is JobWait, or a Refusal (404) for an unknown job.
+
+    Where several instances serve a part of the jobs each, the one that has the job counts only its own jobs. With `partition` and
+    `turn` another one is asked how many of its own come before that turn, of all queues and of `queue`.
+    """
 
     job: str
+    partition: Number | None = None
+    turn: Turn | None = None
+    queue: str = ""
 
 
 class JobWait(Struct, frozen=True, kw_only=True):
@@ -18,7 +30,8 @@ class JobWait(Struct, frozen=True, kw_only=True):
     the same queue. `rest_ms` estimates how much longer it waits; None: no estimate, because of `why_none`. It is the median of the
     longer ones of the last `placed` waits of its queue and class; `error_ms` is the median error of past estimates, None before the
     first. `retry_in_ms`: no replica needs a place before that time, because it waits for its next try. `avoid` are nodes that are
-    left out, with the rest of the time (ms).
+    left out, with the rest of the time (ms). `turn` is that of the replica that is next; `ahead` counts one partition of
+    `partitions`.
     """
 
     job: str
@@ -35,3 +48,5 @@ class JobWait(Struct, frozen=True, kw_only=True):
     error_ms: int | None = None
     retry_in_ms: int | None = None
     avoid: tuple[tuple[str, int], ...] = ()
+    turn: Turn | None = None
+    partitions: Number = 1
