@@ -13,7 +13,17 @@ from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["PARTITIONS_MAX", "BusReach", "Fence", "Partitions", "PartitionsHeld", "check_partitions", "partition_of"]
+__all__ = [
+    "PARTITIONS_MAX",
+    "WHOLE",
+    "BusReach",
+    "Fence",
+    "Partitions",
+    "PartitionsHeld",
+    "Share",
+    "check_partitions",
+    "partition_of",
+]
 
 PARTITIONS_MAX: Final = 256
 
@@ -72,6 +82,30 @@ class Partitions:
         partitions = sorted({partition_of(key, self.count) for key in dict.fromkeys(keys)})
         # One that was lost meanwhile has no fence any more; 0 is never the newest.
         return tuple((partition, self._fences.get(partition, 0)) for partition in partitions)
+
+
+class Share(Struct, frozen=True):
+    """One partition of so many, for a core that serves exactly one of them; with one of one, everything is its own."""
+
+    partition: int = 0
+    partitions: int = 1
+
+    def owns(self, key: str) -> bool:
+        """Whether the key is of this partition."""
+        return self.partitions == 1 or partition_of(key, self.partitions) == self.partition
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the work is not divided."""
+        return self.partitions == 1
+
+    @property
+    def name(self) -> str:
+        """Its name among all, such as "2-of-4"."""
+        return f"{self.partition}-of-{self.partitions}"
+
+
+WHOLE: Final = Share()
 
 
 def partition_of(key: str, count: int) -> int:

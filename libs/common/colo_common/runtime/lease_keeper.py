@@ -3,16 +3,24 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.partition import PARTITIONS_MAX, BusReach, Fence, check_partitions, partition_of
+from colo_common.model.partition import (
+    PARTITIONS_MAX,
+    WHOLE,
+    BusReach,
+    Fence,
+    Share,
+    check_partitions,
+    partition_of,
+)
 from colo_common.ports import Fenced, Leases, OtherPartitions, PortError
 from colo_common.runtime.bus_watch import BusWatch
 
-__all__ = ["LEASE_TTL_MS", "LeaseKeeper", "check_lease_ttl", "check_leases"]
+__all__ = ["LEASE_TTL_MS", "HeldTerm", "LeaseKeeper", "check_lease_ttl", "check_leases"]
 
 #: With the renewals in it, a killed instance's share moves in less than 7 s; an instance may stand still for 3 s and keep its own.
 LEASE_TTL_MS: Final = 5_000
@@ -34,6 +42,33 @@ def check_leases(ttl_ms: int, partitions: int) -> None:
         check_lease_ttl(ttl_ms)
     elif partitions > 1:
         raise InvalidInput("partitions", "must be 1 where lease_ttl_ms is 0: they are held by leases", partitions)
+
+
+class HeldTerm(Protocol):
+    """The time in which an instance alone serves some partitions, as its service and its store see it."""
+
+    @property
+    def partitions(self) -> int:
+        """How many a row may belong to: with one every write names the whole term."""
+        ...
+
+    @property
+    def term(self) -> tuple[Fence, ...]:
+        """The fences under which it writes."""
+        ...
+
+    async def confirm(self) -> None:
+        """Return when the term still stands; raises Fenced when it is over."""
+        ...
+
+    def fence_of(self, key: str) -> int:
+        """The fence under which it acts on this key, 0 where it does not."""
+        ...
+
+    @property
+    def share(self) -> Share:
+        """The one partition that the service is of; the whole work where it acts for all that the instance holds."""
+        ...
 
 
 class LeaseKeeper:
@@ -66,6 +101,7 @@ class LeaseKeeper:
         self._leases = leases
         self.owner = owner
         self.partitions = partitions
+        self.share = WHOLE
         self.held: tuple[Fence, ...] = ()
         #: The fences under which the service writes. They stay as they are when the lease is lost; what is given up leaves them.
         self.term: tuple[Fence, ...] = ()

@@ -25,6 +25,7 @@ from colo_common.ports import (
     Clock,
     DeadLetters,
     Fenced,
+    FencedStore,
     PortError,
     Refused,
     Replay,
@@ -36,8 +37,9 @@ from colo_common.runtime import logs
 from colo_common.runtime.access import check_reach, nats_access_of, redis_access_of, redis_replicas_of, stream_wish_of
 from colo_common.runtime.build import build_version
 from colo_common.runtime.bus_watch import BusWatch
-from colo_common.runtime.lease_keeper import LeaseKeeper
+from colo_common.runtime.lease_keeper import HeldTerm, LeaseKeeper
 from colo_common.runtime.metrics import Metrics
+from colo_common.runtime.partition_services import MakePartitionService, PartitionServices
 from colo_common.runtime.service import Service
 from colo_common.runtime.settings import Common, common_of, keys_of, load
 from colo_common.runtime.shares import ServiceShares
@@ -80,7 +82,7 @@ class ServiceProcess:
         self.telemetry = telemetry
         self.stop = asyncio.Event()
         self.is_leaving = False
-        self.services: list[Service] = []
+        self.services: list[Service | PartitionServices] = []
         #: A service with HTTP pages of its own sets this in its `build`; the health pages are added to it.
         self.app: web.Application | None = None
         #: The context of its TLS, likewise; None serves plain HTTP.
@@ -91,6 +93,7 @@ class ServiceProcess:
         self._closers: list[Callable[[], Awaitable[None]]] = []
         self._redis: redis.asyncio.Redis | None = None
         self._store: Store | None = None
+        self._stored: FencedStore | None = None
         self._nats = bus
         self._leases: LeaseKeeper | None = None
         self._row_kinds: frozenset[str] = frozenset()
@@ -127,9 +130,16 @@ class ServiceProcess:
                 "colo_redis_appends", "1: Redis has an append-only file; 0: it has none, or has not answered yet"
             )
             appends.set_function(lambda: float(bool(store.appends)))
+            self._stored = store
             self._store = store if self._leases is None else HeldStore(store, self.name, self._leases, self._row_kinds)
             self._closers.append(store.close)
         return self._store
+
+    def store_under(self, term: HeldTerm) -> Store:
+        """The store, whose writes name the fences of this term."""
+        assert self.store is not None
+        assert self._stored is not None
+        return HeldStore(self._stored, self.name, term)
 
     def hold(self, ttl_ms: int, partitions: int = 1, row_kinds: Collection[str] = ()) -> LeaseKeeper | None:
         """Serve only while this process alone holds the work of its service, and stand by while another one does.
@@ -140,13 +150,7 @@ class ServiceProcess:
         """
         if not ttl_ms:
             return None
-        from colo_common.adapters.leases_redis import RedisLeases, lease_prefix
-
-        leases = RedisLeases(self.redis, prefix=lease_prefix(self.name), min_replicas=self.min_replicas)
-        self._closers.append(leases.close)
-        keeper = self._leases = LeaseKeeper(
-            leases, token_hex(6), partitions, ttl_ms, stays_when_away=True, bus=self.bus_watch()
-        )
+        keeper = self._leases = self._keeper(ttl_ms, partitions)
         if partitions > 1:
             self._row_kinds = frozenset(row_kinds)
             self.shares = ServiceShares(self.name, keeper, self.survey)
@@ -154,6 +158,36 @@ class ServiceProcess:
         self._nats.answers_alone = True
         self.term = ServiceTerm(self.name, keeper, self.bus, self.survey, self.clock)
         return keeper
+
+    def host(
+        self, ttl_ms: int, partitions: int, answers: Sequence[type[Struct]], make: MakePartitionService
+    ) -> LeaseKeeper:
+        """Run a service for each of the partitions that this process holds, beside other processes with their share.
+
+        `answers` are the requests of each. What `make` makes writes to `store_under` its term.
+        """
+        keeper = self._keeper(ttl_ms, partitions)
+        self._nats.answers_alone = True
+        self.services.append(
+            PartitionServices(
+                self.name,
+                keeper,
+                bus=self.bus,
+                survey=self.survey,
+                clock=self.clock,
+                metrics=self.metrics,
+                answers=answers,
+                make=make,
+            )
+        )
+        return keeper
+
+    def _keeper(self, ttl_ms: int, partitions: int) -> LeaseKeeper:
+        from colo_common.adapters.leases_redis import RedisLeases, lease_prefix
+
+        leases = RedisLeases(self.redis, prefix=lease_prefix(self.name), min_replicas=self.min_replicas)
+        self._closers.append(leases.close)
+        return LeaseKeeper(leases, token_hex(6), partitions, ttl_ms, stays_when_away=True, bus=self.bus_watch())
 
     def bus_watch(self) -> BusWatch:
         """What tells the keeper of leases whether this process reaches the bus and can use its streams."""

@@ -11,14 +11,14 @@ import structlog
 from msgspec import DecodeError, Struct
 
 from colo_common.events.effects import Effect, FactsMissed, StoreLost, StreamLost
-from colo_common.model.partition import PartitionsHeld
-from colo_common.ports import Bus, Clock, Delivery, Fenced, Missed, PortError, Source, Store
+from colo_common.model.partition import WHOLE, PartitionsHeld
+from colo_common.ports import Answerer, Bus, Clock, Delivery, Fenced, Missed, PortError, Source, Store
 from colo_common.runtime.batch import outbox_kind, outbox_removal
 from colo_common.runtime.core import Core, Loader, ManyPerformer, Performer, Subscription
 from colo_common.runtime.core_runner import CoreRunner
 from colo_common.runtime.inbox import Inbox, Item, Local
 from colo_common.runtime.intake import Intake
-from colo_common.runtime.lease_keeper import LeaseKeeper
+from colo_common.runtime.lease_keeper import HeldTerm, LeaseKeeper
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
 from colo_common.runtime.outgoing import OutgoingBatch, Sender
 from colo_common.runtime.record import Recorder
@@ -92,6 +92,7 @@ class Service:
         never_waits: bool = False,
         leases: LeaseKeeper | None = None,
         ends_with_lease: bool = False,
+        term: HeldTerm | None = None,
         puts_back: bool = False,
         asks_for_missed: bool = False,
         says_again: bool = False,
@@ -104,7 +105,8 @@ class Service:
         `answers_for` are the parameters of the subjects of `answers`, such as the node. `more_problems` names parts of the
         service's own and why each is not ready, "" when it is. `never_waits`: the core goes on however long the bus takes nothing,
         as one must that protects a machine; the oldest of its messages are dropped at a limit. `leases`: which partitions this
-        instance holds; `ends_with_lease`: `run` hands its inputs back and raises Fenced as soon as the term is over.
+        instance holds; `ends_with_lease`: `run` hands its inputs back and raises Fenced as soon as the term is over. `term`: that
+        of the one partition that it serves, which its durable consumers are named by, beside others of its kind in this process.
         `puts_back`: the core takes StoreLost, and puts its rows back into a store that lost them.
         `asks_for_missed`: the core takes FactsMissed, and asks for what a stream discarded before it was received.
         `says_again`: the core takes StreamLost, and says again what a stream kept of it that was made again.
@@ -117,13 +119,10 @@ class Service:
         self._subscriptions = tuple(subscriptions)
         self._answers = tuple(answers)
         self._answers_for = dict(answers_for or {})
-        self._load = load
-        self._leave = leave
-        self._batch = batch
+        self._load, self._leave = load, leave
+        self._batch, self._drain_s = batch, drain_s
         self._discoverable = discoverable
-        self._drain_s = drain_s
-        self._puts_back = puts_back
-        self._asks_for_missed, self._says_again = asks_for_missed, says_again
+        self._puts_back, self._asks_for_missed, self._says_again = puts_back, asks_for_missed, says_again
         self._more_problems = more_problems
         rng = random.Random(seed)
         self.boot_id = boot_id or f"{rng.getrandbits(48):012x}"
@@ -137,8 +136,10 @@ class Service:
         self._intake = Intake(self._inbox, self.boot_id, self._metrics, self._full)
         recorder = Recorder(store, self._store_retrier, self._metrics) if store is not None else None
         self._leases = leases
-        self._term = term = leases if ends_with_lease else None
-        stamp = Stamp(name, self.boot_id, clock, fence=None if term is None else term.fence_of)
+        self._term = term = leases if ends_with_lease and leases is not None else term
+        share = WHOLE if term is None else term.share
+        self._consumers = name if share.is_whole else f"{name}-{share.name}"
+        stamp = Stamp(name, self.boot_id, clock, fence=None if term is None else term.fence_of, share=share)
         self._core_runner = CoreRunner(
             name, core, clock, stamp, recorder, self._tried_again(perform), self._intake, self._metrics, perform_many
         )
@@ -158,6 +159,25 @@ class Service:
         """Publish what killed instances left in the outbox, then tell the core which partitions are its own from now on."""
         await self._send_leftovers()
         await self.inject(held)
+
+    def end_term(self) -> None:
+        """Hand the inputs back as soon as the batch in work is done, and let `run` raise Fenced: another instance goes on."""
+        self._failure = self._failure or Fenced("another instance holds the partition")
+        self._inbox.interrupt()
+
+    def answerers(self, request_types: Sequence[type[Struct]]) -> dict[str, Answerer]:
+        """What answers these requests, by subject, for whoever receives them for several services of one process."""
+        return self._intake.answerers(request_types)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it has read what is stored, and can answer."""
+        return self._loaded
+
+    @property
+    def inbox_len(self) -> int:
+        """How many items wait for the core."""
+        return len(self._inbox)
 
     def check_every_batch(self) -> None:
         """Let the core check its invariants after every batch. For simulations, where the cost does not matter."""
@@ -224,7 +244,7 @@ class Service:
 
     async def _serve(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            items = await self._inbox.take(self._batch, self._core_runner.wait_s())
+            items = self._in_hand = await self._inbox.take(self._batch, self._core_runner.wait_s())
             if self._failure is not None:
                 raise self._failure
             await self._run_items(items)
@@ -310,7 +330,7 @@ class Service:
         self._core_runner.aged = frozenset(each.type for each in self._subscriptions if each.aged)
         if self._store is not None and self._puts_back:
             self._listeners.append(self._spawn(watch_identity(self._store.identity, self._store_lost, self._identity)))
-        for source in sources_of(self.name, self._subscriptions):
+        for source in sources_of(self._consumers, self._subscriptions):
             sink = self._intake.sink(source, min(self._clock.real_s(source.may_wait_ms), _WAIT_MOST_S))
             self._listeners.append(self._spawn(self._bus.listen(source, sink, self._missed_of(source))))
         if self._answers or self._discoverable:

@@ -18,7 +18,7 @@ from colo_common.model.partition import Fence, PartitionsHeld
 from colo_common.ports import Fenced, PortError, Survey
 from colo_common.runtime.lease_keeper import LeaseKeeper
 
-__all__ = ["ServiceShares", "SharingService"]
+__all__ = ["ServiceShares", "SharingService", "watch_doubtful"]
 
 _ASK_S: Final = 0.5
 _ASK_EVERY_S: Final = 1.0
@@ -61,7 +61,8 @@ class ServiceShares:
             await service.takes_over(PartitionsHeld(fences=held))
 
         loop = asyncio.get_running_loop()
-        tasks = [loop.create_task(self.leases.run(changed, self._never)), loop.create_task(self._watch())]
+        watching = watch_doubtful(self._service, self.leases, self._survey)
+        tasks = [loop.create_task(self.leases.run(changed, self._never)), loop.create_task(watching)]
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -80,21 +81,23 @@ class ServiceShares:
                 while any((await problems()).values()):  # noqa: ASYNC110
                     await asyncio.sleep(_LEARNS_STEP_S)
 
-    async def _watch(self) -> None:
-        """While the store cannot be reached from here, ask on the bus whether another instance got a part of the share."""
-        while True:
-            await asyncio.sleep(max(_ASK_EVERY_S, self.leases.certain_for_s()))
-            if self.leases.is_doubtful and await self._is_taken():
-                raise Fenced("another instance holds a part of the work")
 
-    async def _is_taken(self) -> bool:
-        question = GetServiceStatus(service=self._service)
-        own = dict(self.leases.term)
-        is_taken = False
-        with suppress(PortError):
-            for data in await self._survey.ask_all(request_subject(question), encode_request(question), _ASK_S):
-                with suppress(InvalidInput):
-                    answer = decode_reply(GetServiceStatus, data)
-                    if isinstance(answer, ServiceStatus) and answer.boot_id != self.leases.owner:
-                        is_taken |= any(own.get(each, answer.fence) < answer.fence for each in answer.held)
-        return is_taken
+async def watch_doubtful(service: str, leases: LeaseKeeper, survey: Survey) -> None:
+    """Raise Fenced when another instance got a part of the share while the store could not be reached; until cancelled."""
+    while True:
+        await asyncio.sleep(max(_ASK_EVERY_S, leases.certain_for_s()))
+        if leases.is_doubtful and await _is_taken(service, leases, survey):
+            raise Fenced("another instance holds a part of the work")
+
+
+async def _is_taken(service: str, leases: LeaseKeeper, survey: Survey) -> bool:
+    question = GetServiceStatus(service=service)
+    own = dict(leases.term)
+    is_taken = False
+    with suppress(PortError):
+        for data in await survey.ask_all(request_subject(question), encode_request(question), _ASK_S):
+            with suppress(InvalidInput):
+                answer = decode_reply(GetServiceStatus, data)
+                if isinstance(answer, ServiceStatus) and answer.boot_id != leases.owner:
+                    is_taken |= any(own.get(each, answer.fence) < answer.fence for each in answer.held)
+    return is_taken

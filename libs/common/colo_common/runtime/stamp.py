@@ -14,6 +14,7 @@ from colo_common.events.registry import event_of, subject_of
 from colo_common.events.service import DeadLettered
 from colo_common.events.wire import decode, encode, headers_of
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.partition import WHOLE, Share
 from colo_common.ports import Clock, Delivery, Outgoing
 
 __all__ = ["Stamp", "outgoing_from_row", "row_from_outgoing"]
@@ -45,11 +46,20 @@ class _Kind(NamedTuple):
 class Stamp:
     """Gives each message of one start of one service its number and times."""
 
-    def __init__(self, service: str, boot_id: str, clock: Clock, fence: Callable[[str], int] | None = None) -> None:
+    def __init__(
+        self,
+        service: str,
+        boot_id: str,
+        clock: Clock,
+        fence: Callable[[str], int] | None = None,
+        share: Share = WHOLE,
+    ) -> None:
         """`fence`: under which the service acts on a node, 0 where it does not hold it. Orders to the node name it as their
-        `generation`, and the node refuses those of older ones; so does `fence` of what is said of the node.
+        `generation`, and the node refuses those of older ones; so does `fence` of what is said of the node. Where it serves one
+        partition of the jobs its orders to stop name that as well: two of them have terms of their own.
         """
         self._fence = fence
+        self._share = share
         self._service = service
         self.boot_id = boot_id
         self._clock = clock
@@ -72,6 +82,9 @@ class Stamp:
         id_ = publish.id
         if self._fence is not None and kind.is_order:
             fact = structs.replace(fact, generation=self._fence(_node_of(fact)) or _REPLACED)
+            if isinstance(fact, StopReplicas) and not self._share.is_whole:
+                share = self._share
+                fact = structs.replace(fact, partition=share.partition, partitions=share.partitions)
         elif self._fence is not None and isinstance(fact, FencedFact):
             fence = self._fence(fact.node) or _REPLACED
             fact = structs.replace(fact, fence=fence)

@@ -16,7 +16,7 @@ from colo_common.events.wire import decode_reply, encode_request
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.partition import Fence, partition_of
 from colo_common.ports import Bus, Clock, Fenced, FencedStore, PortError, Row, StoreConflict, Survey
-from colo_common.runtime.lease_keeper import LeaseKeeper
+from colo_common.runtime.lease_keeper import HeldTerm, LeaseKeeper
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
 from colo_common.runtime.status import StatusAnswer
 from colo_common.runtime.trials import trials_kind
@@ -37,7 +37,7 @@ class HeldStore:
     What a process notes of itself (`trials_kind`) is no work of the service, and is written whatever it holds.
     """
 
-    def __init__(self, store: FencedStore, service: str, leases: LeaseKeeper, kinds: Collection[str] = ()) -> None:
+    def __init__(self, store: FencedStore, service: str, leases: HeldTerm, kinds: Collection[str] = ()) -> None:
         self._store = store
         self._service = service
         self._leases = leases
