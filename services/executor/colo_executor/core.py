@@ -37,7 +37,6 @@ from colo_executor.local import (
     LocateDevices,
     NoteMode,
     NoteViolation,
-    OrderKind,
     RememberEnd,
     RememberPlacement,
     RememberTerm,
@@ -51,6 +50,7 @@ from colo_executor.local import (
 from colo_executor.located_devices import DeviceAddress, located_devices
 from colo_executor.online import is_online, not_admitted
 from colo_executor.open_cpus import OpenCpus, OpenCpusPublisher
+from colo_executor.order_terms import OrderTerms, order_of
 from colo_executor.suspension import Suspension
 from colo_executor.unconfirmed import Unconfirmed
 
@@ -122,7 +122,7 @@ class Executor:
         self.policy = policy
         self.active: dict[str, ReplicaAttempt] = {}
         self.waiting: dict[str, Placement] = {}
-        self._terms: dict[OrderKind, int] = {}
+        self._terms = OrderTerms()
         self._fences = ReceivedFences()
         self._renewed_ms = 0
         self._kept: KeptCpus | None = None
@@ -143,7 +143,8 @@ class Executor:
             case ApplyPlacements():
                 return self._command(event, event.node, now_ms) + self._apply_all(event, now_ms)
             case StopReplicas():
-                effects = [*self._command(event, event.node, now_ms), *self._in_term("stop", event.generation, now_ms)]
+                order = order_of("stop", event.partition, event.partitions)
+                effects = [*self._command(event, event.node, now_ms), *self._in_term(order, event.generation, now_ms)]
                 for stop in event.stops:
                     intent = self._intent(EndCause.STOPPED, stop.reason, stop.grace_ms, now_ms)
                     effects += self._stop(stop.replica, stop.attempt, intent, now_ms)
@@ -261,23 +262,21 @@ class Executor:
         is_of_now = abs(now_ms - fact.at_ms) < self.policy.command_lease_ms
         return [RenewLease()] if is_of_now else []
 
-    def _in_term(self, order: OrderKind, generation: int, now_ms: int) -> list[Effect]:
+    def _in_term(self, order: str, generation: int, now_ms: int) -> list[Effect]:
         """Remember the term of an order; refuse one of an earlier term than the newest that gave orders of its kind on this node.
 
         An order without a term (0) is of an instance that is alone by its settings, whatever ran before it. A term is numbered by
         the time at which it began: one of the future is forged, and would outrank every order that follows.
         """
-        newest = self._terms.get(order, 0)
-        if 0 < generation < newest:
-            raise InvalidInput("generation", f"must be at least {newest}: its sender was replaced", generation)
+        least = self._terms.least(order)
+        if 0 < generation < least:
+            raise InvalidInput("generation", f"must be at least {least}: its sender was replaced", generation)
         # Where the clock of this machine is years behind, the last lease says what time it is elsewhere.
         latest = max(now_ms, self._renewed_ms) + _AHEAD_MOST_MS
         if generation > latest:
             raise InvalidInput("generation", f"must be at most {latest}, a day from now", generation)
-        if generation <= newest:
-            return []
-        self._terms[order] = generation
-        return [RememberTerm(order=order, generation=generation)]
+        is_newer = self._terms.note(order, generation)
+        return [RememberTerm(order=order, generation=generation)] if is_newer else []
 
     def _intent(self, cause: EndCause, reason: Reason, grace_ms: int, now_ms: int, eviction: str = "") -> StopIntent:
         grace_ms = max(0, min(grace_ms, self.policy.grace_most_ms))
@@ -477,7 +476,7 @@ class Executor:
 
     def _adopt(self, event: Adopted, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
-        self._terms.update(event.terms)
+        self._terms = OrderTerms(event.terms)
         for fact in event.ended:
             self.ended.add(fact)
             if now_ms - fact.at_ms <= self.policy.retell_ms:

@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Iterable
+from typing import Annotated
 
 import msgspec
 from msgspec import Struct
@@ -10,7 +11,6 @@ from colo_common.events.enforcement import PlacementRefused, ReplicaEnded
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.restriction import Restriction
 from colo_executor.local import (
-    OrderKind,
     Remembered,
     RememberEnd,
     RememberPlacement,
@@ -19,6 +19,7 @@ from colo_executor.local import (
     StopIntent,
 )
 from colo_executor.located_devices import DeviceAddress
+from colo_executor.order_terms import ORDER_PATTERN, OrderTerms
 
 __all__ = [
     "Accepted",
@@ -136,9 +137,9 @@ class Restricted(Struct, frozen=True, kw_only=True, tag="restricted"):
 
 
 class TermEntry(Struct, frozen=True, kw_only=True, tag="term"):
-    """The newest term that gave an order of this kind."""
+    """The newest term that gave an order of this kind, or of one partition of the jobs (`order_of`)."""
 
-    order: OrderKind
+    order: Annotated[str, msgspec.Meta(pattern=ORDER_PATTERN)]
     generation: int
 
 
@@ -237,7 +238,7 @@ class JournalState:
         self.restricted = Restricted(revision=0, restrictions=())
         self.kept_cpus = KeptCpusEntry(withheld="", pinned="")
         self.located = LocatedDevices(devices=())
-        self.terms: dict[OrderKind, int] = {}
+        self.terms = OrderTerms()
         self._kept = kept
         for entry in entries:
             self.add(entry)
@@ -274,7 +275,7 @@ class JournalState:
             case LocatedDevices():
                 self.located = entry
             case TermEntry():
-                self.terms[entry.order] = max(entry.generation, self.terms.get(entry.order, 0))
+                self.terms.note(entry.order, entry.generation)
             case EndedEntry() | RefusedEntry():
                 self._end(attempt_key(entry.fact.replica, entry.fact.attempt), entry)
 
@@ -296,7 +297,7 @@ def compacted(state: JournalState) -> list[Entry]:
         entries.append(state.kept_cpus)
     if state.located.devices:
         entries.append(state.located)
-    entries += [TermEntry(order=order, generation=generation) for order, generation in sorted(state.terms.items())]
+    entries += [TermEntry(order=order, generation=generation) for order, generation in state.terms.items()]
     entries += [Created(path=path) for path in state.created]
     if state.unknown.why:
         entries.append(state.unknown)

@@ -42,7 +42,6 @@ __all__ = [
     "LocateDevices",
     "NoteMode",
     "NoteViolation",
-    "OrderKind",
     "RememberTerm",
     "Remembered",
     "RememberEnd",
@@ -314,14 +313,13 @@ class RememberRestrictions(Struct, frozen=True, kw_only=True):
     restrictions: tuple[Restriction, ...]
 
 
-OrderKind = Literal["stop", "evict"]
-"""Whose terms an order has: StopReplicas those of jobs, EvictReplica those of the evictor."""
-
-
 class RememberTerm(Struct, frozen=True, kw_only=True):
-    """Effect: journal the newest term that gave an order of this kind, so that the next executor refuses those of earlier ones."""
+    """Effect: journal the newest term that gave an order of this kind, so that the next executor refuses those of earlier ones.
 
-    order: OrderKind
+    `order`: whose terms they are (`order_of`): "stop" those of jobs, "evict" those of the evictor.
+    """
+
+    order: str
     generation: int
 
 
@@ -414,6 +412,6 @@ class Adopted(Struct, frozen=True, kw_only=True):
     ended: tuple[ReplicaEnded | PlacementRefused, ...] = ()
     revision: int = 0
     restrictions: tuple[Restriction, ...] = ()
-    terms: tuple[tuple[OrderKind, int], ...] = ()
+    terms: tuple[tuple[str, int], ...] = ()
     remarks: tuple[str, ...] = ()
     attaches: bool = False
