@@ -14,6 +14,7 @@ from colo_common.events.node import FreshnessChanged
 from colo_common.events.placement import PlacementsDecided
 from colo_common.events.requests import CancelJob, GetJob, JobDetail, SubmitJob
 from colo_common.model.freshness import Freshness
+from colo_common.model.partition import WHOLE, Share
 from colo_common.model.placement import Placement, ZoneShare
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSpec
@@ -43,9 +44,10 @@ def a_spec(*tasks: TaskSpec, **change: Any) -> JobSpec:
 class JobsWorld:
     """Feeds the core, keeps its rows under compare-and-set, and notes what it published and replied."""
 
-    def __init__(self, policy: JobsPolicy | None = None) -> None:
+    def __init__(self, policy: JobsPolicy | None = None, share: Share = WHOLE) -> None:
         self.policy = policy or JobsPolicy()
-        self.core = JobsCore(self.policy)
+        self.share = share
+        self.core = JobsCore(self.policy, share)
         self.rows: dict[tuple[str, str], Row] = {}
         self.now_ms = 1_000
         self.published: list[Publish] = []
@@ -94,7 +96,7 @@ class JobsWorld:
 
     def restart(self) -> list[Fact]:
         """A new core on the same rows; what it publishes first."""
-        self.core = JobsCore(self.policy)
+        self.core = JobsCore(self.policy, self.share)
         return self.feed(self.all_rows())
 
     def all_rows(self) -> JobRowsLoaded:

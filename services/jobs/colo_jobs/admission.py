@@ -7,6 +7,7 @@ from msgspec import Struct
 from colo_common.events.requests import Refusal
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_rules import check_name
+from colo_common.model.partition import Share
 from colo_common.model.reasons import SENTENCES, Reason
 
 __all__ = ["DEFAULT_QUEUE", "UNPUBLISHED", "Queue", "QueueLimits", "quota_refusal", "validate_queues"]
@@ -14,6 +15,8 @@ __all__ = ["DEFAULT_QUEUE", "UNPUBLISHED", "Queue", "QueueLimits", "quota_refusa
 DEFAULT_QUEUE: Final = "default"
 # QueueChanged is a report; no service decides by it.
 QUEUE_PUBLISH_INTERVAL_MS: Final = 250
+#: Half of what a service that begins hears of the past.
+QUEUE_AGAIN_MS: Final = 60_000
 #: A value of `Queue.published` that differs from all counts: it makes the queue publish its counts.
 UNPUBLISHED: Final = (-1, -1)
 
@@ -41,22 +44,30 @@ class Queue(Struct, kw_only=True):
         """Whether the counts differ from the published ones."""
         return self.published != (self.waiting, self.running)
 
-    @property
-    def due_ms(self) -> int:
-        """The time from which a change may be published."""
-        return self.published_at_ms + QUEUE_PUBLISH_INTERVAL_MS
+    def report_ms(self, share: Share) -> int | None:
+        """When the counts are to be published; None: they are known.
+
+        Where the work is divided others add them to their own, and who begins has heard those of the last minutes only: counts
+        that are not zero are said again.
+        """
+        if self.is_changed:
+            return self.published_at_ms + QUEUE_PUBLISH_INTERVAL_MS
+        is_published_again = not share.is_whole and (self.waiting or self.jobs)
+        return self.published_at_ms + QUEUE_AGAIN_MS if is_published_again else None
 
 
-def quota_refusal(queue: Queue, replicas: int) -> Refusal | None:
+def quota_refusal(queue: Queue, replicas: int, waiting: int = 0, jobs: int = 0) -> Refusal | None:
     """The refusal (429) of a job with this number of replicas, or None when the queue admits it now.
 
-    Replicas that come back to wait after an eviction or a failure are never refused; they may push a queue over its limit.
+    `waiting` and `jobs` are those of the queue in other partitions. Replicas that come back to wait after an eviction or a failure
+    are never refused; they may push a queue over its limit.
     """
     sentence = SENTENCES[Reason.QUEUE_FULL]
-    if queue.waiting + replicas > queue.limits.max_waiting:
-        rule = f"{sentence}: {queue.waiting} wait, at most {queue.limits.max_waiting} may, the job brings {replicas}"
+    waiting += queue.waiting
+    if waiting + replicas > queue.limits.max_waiting:
+        rule = f"{sentence}: {waiting} wait, at most {queue.limits.max_waiting} may, the job brings {replicas}"
         return Refusal(code=429, field="queue", rule=rule, got=queue.name)
-    if queue.jobs >= queue.limits.max_jobs:
+    if queue.jobs + jobs >= queue.limits.max_jobs:
         rule = f"{sentence.replace('waiting replicas', 'jobs')}: {queue.limits.max_jobs}"
         return Refusal(code=429, field="queue", rule=rule, got=queue.name)
     return None

@@ -35,6 +35,7 @@ from colo_jobs.placement_requests import Snapshot
 from colo_jobs.places import placed_of
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.queries import get_job, list_jobs, list_queues, no_such_job, started_of
+from colo_jobs.queues_elsewhere import QueuesElsewhere
 from colo_jobs.records import encode
 from colo_jobs.transaction import Counters, JobTransaction
 from colo_jobs.use import list_tenants, on_node
@@ -77,11 +78,14 @@ class AcceptedRequest(NamedTuple):
 class Answers:
     """Answers requests from the index. A submission adds its job to the index."""
 
-    def __init__(self, policy: JobsPolicy, index: Index, counters: Counters, waits: Waits) -> None:
+    def __init__(
+        self, policy: JobsPolicy, index: Index, counters: Counters, waits: Waits, elsewhere: QueuesElsewhere
+    ) -> None:
         self._policy = policy
         self._index = index
         self._counters = counters
         self._waits = waits
+        self._elsewhere = elsewhere
         self._snapshot = Snapshot()
         self._rules = _Rules()
 
@@ -93,7 +97,13 @@ class Answers:
             case CancelJob(job=job):
                 return self._cancel(job, now_ms)
             case _:
-                return self._read(request.body, now_ms)
+                return self._of_part(self._read(request.body, now_ms))
+
+    def _of_part(self, reply: Struct) -> Struct:
+        """The reply, which says that it is of one partition of so many."""
+        partitions = self._elsewhere.partitions
+        is_part = partitions > 1 and "partitions" in reply.__struct_fields__
+        return structs.replace(reply, partitions=partitions) if is_part else reply
 
     def _read(self, body: Struct, now_ms: int) -> Struct:
         match body:
@@ -179,7 +189,7 @@ class Answers:
         if queue is None or spec.queue not in self._policy.queues:
             rule = f"there is no such queue; {hint(spec.queue, sorted(self._policy.queues), 'queues')}"
             return Refusal(code=400, field="queue", rule=rule, got=spec.queue)
-        return quota_refusal(queue, spec.replica_count) or value
+        return quota_refusal(queue, spec.replica_count, *self._elsewhere.of(spec.queue)) or value
 
     def _cancel(self, id_: str, now_ms: int) -> AcceptedRequest | Refusal:
         job = self._index.jobs.get(id_)

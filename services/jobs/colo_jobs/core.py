@@ -25,6 +25,7 @@ from colo_common.events.placement import PlacementRejected, PlacementsDecided
 from colo_common.events.requests import CancelJob, HoldsListed, PendingReplicas, PendingReply
 from colo_common.events.subjects import encode_node
 from colo_common.model.lifecycle import JOB, REPLICA
+from colo_common.model.partition import WHOLE, Share
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.reasons import Reason
 from colo_jobs import replicas
@@ -52,8 +53,9 @@ from colo_jobs.placement_requests import placement_requests_of, publish_requests
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.publish import Result, deletion, put_back, result_of
 from colo_jobs.published_end import end_as_published
+from colo_jobs.queues_elsewhere import QueuesElsewhere
 from colo_jobs.rebuild import JobEnd
-from colo_jobs.records import MARK_BEGUN, MARK_ID, MARK_KIND, MARK_USED, ReplicaRecord
+from colo_jobs.records import MARK_BEGUN, MARK_KIND, MARK_USED, ReplicaRecord, mark_id
 from colo_jobs.rejection import sentence_of
 from colo_jobs.retention import EndedJobs
 from colo_jobs.stored_times import by_this_clock
@@ -73,6 +75,7 @@ Event = (
     | ReplicaEnded
     | NodeRecovered
     | FreshnessChanged
+    | QueueChanged
     | RequestReceived
     | Conflict
     | JobRowsLoaded
@@ -103,17 +106,24 @@ _ReplicaFact = TypeVar("_ReplicaFact", ReplicaStarted, ReplicaEnded, PlacementRe
 
 
 class JobsCore:
-    """Keeps all jobs that have not ended, and the newest ended ones. A state is stored before its messages are published."""
+    """Keeps all jobs that have not ended, and the newest ended ones. A state is stored before its messages are published.
 
-    def __init__(self, policy: JobsPolicy) -> None:
+    With a `share` it keeps the jobs of that partition, and other cores those of the others: facts about them are no facts here. Of
+    their queues it hears the counts, so that the limits are those of all together.
+    """
+
+    def __init__(self, policy: JobsPolicy, share: Share = WHOLE, counters: Counters | None = None) -> None:
+        """`counters`: where several cores of one process count together."""
         policy.validate()
-        self.policy = policy
+        self.policy = policy = policy.of_one(share.partitions)
+        self.share = share
         self.index = Index(policy.queues)
-        self.counters = Counters()
+        self.counters = counters or Counters()
+        self._elsewhere = QueuesElsewhere(share)
         self.lost = LostNodes(policy.forget_node_ms)
         self._ended = EndedJobs(policy.retention)
         self._waits = Waits()
-        self._answers = Answers(policy, self.index, self.counters, self._waits)
+        self._answers = Answers(policy, self.index, self.counters, self._waits, self._elsewhere)
         self._missed = MissedFacts()
         self._claims = Claims()
         self._earlier = EarlierLives()
@@ -147,6 +157,9 @@ class JobsCore:
                 return self._freshness(event, now_ms)
             case NodeRecovered():
                 return self._recovered(event, now_ms)
+            case QueueChanged():
+                self._elsewhere.note(event)
+                return []
             case RequestReceived():
                 return self._answer(event, now_ms)
             case Conflict():
@@ -180,7 +193,9 @@ class JobsCore:
         if self._pending or self._unrequested or is_due:
             return self._now_ms
         timer_ms = self.index.timers.next_ms() if self._deaf_since_ms is None else None
-        dues_ms = [queue.due_ms for queue in self.index.queues.values() if queue.is_changed]
+        dues_ms = [
+            due_ms for queue in self.index.queues.values() if (due_ms := queue.report_ms(self.share)) is not None
+        ]
         others_ms = (timer_ms, self._missed.again_at_ms)
         return min([*dues_ms, *(moment for moment in others_ms if moment is not None)], default=None)
 
@@ -228,6 +243,8 @@ class JobsCore:
     ) -> list[Effect]:
         found = self.index.find(fact.replica)
         if found is None:
+            if not self._is_of_share(fact.replica):
+                return []
             self.counters.unknown_replica += 1
             if self.index.is_unreadable(fact.replica):
                 return []
@@ -253,7 +270,7 @@ class JobsCore:
         txn: JobTransaction | None = None
         for placement, place in found:
             if place is None:
-                self.counters.unknown_replica += 1
+                self.counters.unknown_replica += self._is_of_share(placement.replica)
                 continue
             job, index = place
             # Placements of one job mostly follow each other.
@@ -275,7 +292,7 @@ class JobsCore:
     def _rejected(self, event: PlacementRejected, now_ms: int) -> list[Effect]:
         found = self.index.find(event.replica)
         if found is None:
-            self.counters.unknown_replica += 1
+            self.counters.unknown_replica += self._is_of_share(event.replica)
             return []
         job, index = found
         replica = job.replica(index)
@@ -306,10 +323,12 @@ class JobsCore:
         orphans = []
         for name, attempt in event.running:
             found = self.index.find(name)
-            if found is None:
+            if found is None and self._is_of_share(name):
                 self.counters.unknown_replica += 1
                 if not self.index.is_unreadable(name):
                     orphans.append((name, attempt))
+            elif found is None:
+                continue
             else:
                 running[found[0].id, found[1]] = attempt
 
@@ -327,6 +346,10 @@ class JobsCore:
         if orphans:
             effects.append(self._stop_orphans(event.node, tuple(orphans), event, now_ms))
         return effects
+
+    def _is_of_share(self, replica: str) -> bool:
+        """Whether the replica's job is one that would be known here."""
+        return self.share.is_whole or self.share.owns(replica.split("/", 1)[0])
 
     def _doubt_all(self, now_ms: int) -> list[Effect]:
         """Facts were missed: ask which attempts still hold a place of those that held one as far as is known here."""
@@ -464,7 +487,8 @@ class JobsCore:
     def _publish_queues(self, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
         for name, queue in self.index.queues.items():
-            if queue.due_ms > now_ms or not queue.is_changed:
+            due_ms = queue.report_ms(self.share)
+            if due_ms is None or due_ms > now_ms:
                 continue
             queue.published = (queue.waiting, queue.running)
             queue.published_at_ms = now_ms
@@ -474,8 +498,12 @@ class JobsCore:
                 waiting=queue.waiting,
                 running=queue.running,
                 capacity=queue.limits.max_waiting,
+                jobs=queue.jobs,
+                partition=self.share.partition,
+                partitions=self.share.partitions,
             )
-            effects.append(Publish(fact=fact, id=f"jobs:queue:{name}:{now_ms}:{queue.waiting}:{queue.running}"))
+            part = "" if self.share.is_whole else f":{self.share.partition}"
+            effects.append(Publish(fact=fact, id=f"jobs:queue:{name}:{now_ms}:{queue.waiting}:{queue.running}{part}"))
         return effects
 
     def _transaction(self, job: Job, now_ms: int) -> JobTransaction:
@@ -560,7 +588,7 @@ class JobsCore:
         published are compared with what it holds, as after a gap in the stream. What was published to have ended goes on nowhere.
         """
         mark_version = event.mark_version
-        effects: list[Effect] = [] if mark_version is None else [_mark(MARK_BEGUN, mark_version)]
+        effects: list[Effect] = [] if mark_version is None else [self._mark(MARK_BEGUN, mark_version)]
         doubted: list[Job] = []
         if mark_version is None:
             for end in event.ends:
@@ -597,8 +625,11 @@ class JobsCore:
             effects += [*self._finish(txn), *self._result(job.id).effects]
         if mark_version is None:
             return [*effects, AskHolds()] if doubted or event.jobs else effects
-        effects.append(_mark(MARK_USED, mark_version + 1))
+        effects.append(self._mark(MARK_USED, mark_version + 1))
         return [*effects, AskHolds()] if event.jobs else effects
+
+    def _mark(self, value: bytes, version: int) -> Record:
+        return Record(writes=(Write(kind=MARK_KIND, id=mark_id(self.share), value=value, expect=version),))
 
     def _end_again(self, end: JobEnd, moved: Mapping[str, ReplicaChange], now_ms: int) -> list[Effect]:
         """Move a job whose row is older than its published end to that end, or end it as ever where it was only cancelled.
@@ -657,7 +688,3 @@ def _differs(job: Job, moved: Mapping[str, ReplicaChange]) -> bool:
         and (change.attempt, change.state) != (one.attempt, one.state)
         for index, one in job.replicas()
     )
-
-
-def _mark(value: bytes, version: int) -> Record:
-    return Record(writes=(Write(kind=MARK_KIND, id=MARK_ID, value=value, expect=version),))

@@ -1,6 +1,6 @@
 """The policy of the jobs service: all values that its core decides by."""
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from colo_common.model.freshness import FORGET_NODE_MS
 from colo_common.model.invalid import InvalidInput
@@ -26,6 +26,17 @@ class JobsPolicy(Struct, frozen=True, kw_only=True):
     retention: RetentionPolicy = RetentionPolicy()
     trace_ratio: float = 1.0
     forget_node_ms: int = FORGET_NODE_MS
+
+    def of_one(self, partitions: int) -> "JobsPolicy":
+        """The policy of one of so many partitions: each keeps its part of the ended jobs, at least one."""
+        if partitions == 1:
+            return self
+        kept = self.retention
+        part = RetentionPolicy(
+            max_ended_jobs=max(1, kept.max_ended_jobs // partitions),
+            max_ended_replicas=max(1, kept.max_ended_replicas // partitions),
+        )
+        return structs.replace(self, retention=part)
 
     def validate(self) -> None:
         """Raise InvalidInput for the first value that is out of its range."""

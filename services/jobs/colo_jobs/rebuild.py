@@ -9,6 +9,7 @@ from msgspec import Struct
 from colo_common.events.fact import Fact
 from colo_common.events.job import JobStateChanged, JobSubmitted, ReplicaChange, ReplicasChanged
 from colo_common.model.lifecycle import JOB
+from colo_common.model.partition import WHOLE, Share
 from colo_common.model.workload import JobSpec
 
 __all__ = ["REBUILT_FROM", "FactsOfJobs", "JobEnd", "LostJob"]
@@ -48,7 +49,9 @@ class FactsOfJobs:
     job, `ends` the jobs whose newest state is an end or Terminating.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, share: Share = WHOLE) -> None:
+        """`share`: the jobs of other partitions are left out."""
+        self._share = share
         self.versions: dict[str, int] = {}
         self.moved: dict[str, dict[str, ReplicaChange]] = {}
         self.ends: dict[str, JobEnd] = {}
@@ -57,6 +60,8 @@ class FactsOfJobs:
 
     def take(self, fact: Fact) -> None:
         """Fold one more fact."""
+        if isinstance(fact, REBUILT_FROM) and not self._share.owns(fact.job):
+            return
         if isinstance(fact, JobStateChanged):
             self.versions[fact.job] = max(fact.version, self.versions.get(fact.job, 0))
             self._take_end(fact)

@@ -7,16 +7,16 @@ from msgspec import Struct, field
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.lifecycle import JOB, REPLICA, TASK
+from colo_common.model.partition import Share
 from colo_common.model.workload import JobSpec
 from colo_jobs.requeue import Strike
 from colo_jobs.story import Line, check_moves
 
 __all__ = [
+    "JOB_KIND",
     "MARK_BEGUN",
-    "MARK_ID",
     "MARK_KIND",
     "MARK_USED",
-    "JOB_KIND",
     "PAGE_KIND",
     "PAGE_REPLICAS",
     "SPEC_KIND",
@@ -28,6 +28,7 @@ __all__ = [
     "decode_page",
     "decode_spec",
     "encode",
+    "mark_id",
     "page_count",
     "page_id",
 ]
@@ -37,7 +38,7 @@ JOB_KIND: Final = "job"
 PAGE_KIND: Final = "replica-page"
 #: The row by which a store that was used is told from one that was emptied.
 MARK_KIND: Final = "jobs-store"
-MARK_ID: Final = "mark"
+_MARK_ID: Final = "mark"
 MARK_BEGUN: Final = b"restoring"
 MARK_USED: Final = b"used"
 
@@ -176,3 +177,8 @@ def _known_schema(schema: int, known: tuple[int, ...], kind: str, id_: str) -> N
 def _known_state(state: str, known: tuple[str, ...], field_: str) -> None:
     if state not in known:
         raise InvalidInput(field_, f"has an unknown state; known: {' '.join(known)}", state)
+
+
+def mark_id(share: Share) -> str:
+    """The id of the mark that says whether the store was used. Each partition puts its own jobs back, and says so for itself."""
+    return _MARK_ID if share.is_whole else f"{_MARK_ID}-{share.name}"

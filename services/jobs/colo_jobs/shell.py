@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 import structlog
-from msgspec import Struct
+from msgspec import Struct, structs
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from colo_common.events.effects import Effect
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.fleet import ListNodeReplicas, ListTenants
+from colo_common.events.job import QueueChanged
 from colo_common.events.node import FreshnessChanged
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
 from colo_common.events.requests import (
@@ -26,13 +27,15 @@ from colo_common.events.started import StartedReplicas
 from colo_common.events.trace import trace_is_sampled
 from colo_common.events.waiting import ExplainWait
 from colo_common.model.invalid import InvalidInput, InvariantBroken
+from colo_common.model.partition import WHOLE, Share
 from colo_common.ports import Bus, Clock, Replay, Row, Store
 from colo_common.runtime.core import Core, Subscription
-from colo_common.runtime.lease_keeper import LeaseKeeper
+from colo_common.runtime.lease_keeper import HeldTerm, LeaseKeeper
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
 from colo_common.runtime.telemetry import Telemetry
 from colo_common.runtime.wall_time import wall_us_at
+from colo_jobs.admission import QUEUE_AGAIN_MS
 from colo_jobs.core import JobsCore
 from colo_jobs.effects import (
     AskHolds,
@@ -48,17 +51,18 @@ from colo_jobs.missed import MISSED_KIND
 from colo_jobs.rebuild import REBUILT_FROM, FactsOfJobs
 from colo_jobs.records import (
     JOB_KIND,
-    MARK_ID,
     MARK_KIND,
     MARK_USED,
     PAGE_KIND,
     SPEC_KIND,
     decode_spec,
+    mark_id,
     page_count,
     page_id,
 )
+from colo_jobs.transaction import Counters
 
-__all__ = ["ANSWERS", "HEARS", "JobsShell", "jobs_service"]
+__all__ = ["ANSWERS", "HEARS", "HEARS_PART", "JobsMetrics", "JobsShell", "jobs_service"]
 
 # Facts about replicas come in thousands and are less urgent than a submission. With this wait, facts that arrive together become
 # one batch, and a job that is placed and started in one batch is written once.
@@ -69,6 +73,9 @@ _NAMED_MOST: Final = 3
 _NEWEST_MS: Final = 120_000
 # Facts of placements come in thousands, and only those of the lost seconds are needed.
 _REDELIVERED_MS: Final = 10_000
+_NEW_CONSUMER_S: Final = 900
+_COUNTS_SINCE_S: Final = 2 * QUEUE_AGAIN_MS // 1_000
+_COUNTS_MOST: Final = 10_000
 
 HEARS: Final = (
     # All with the same wait: a refusal must not overtake its decision, nor a node's recovery the ends that it reported before.
@@ -86,6 +93,12 @@ HEARS: Final = (
     # Lost nodes are kept in memory only, and a placement on a lost node may arrive after a restart.
     Subscription(type=FreshnessChanged, durable=False, replay=True),
 )
+#: What the service of one partition hears. Its consumer is new where the number of partitions was changed, which takes seconds: it
+#: need not read all that the stream has kept for days. The others' counts are said again each minute.
+HEARS_PART: Final = (
+    *(structs.replace(each, since_s=_NEW_CONSUMER_S) if each.durable else each for each in HEARS),
+    Subscription(type=QueueChanged, durable=False, since_s=_COUNTS_SINCE_S, since_most=_COUNTS_MOST),
+)
 ANSWERS: Final[tuple[type[Struct], ...]] = (
     SubmitJob, CancelJob, GetJob, ListJobs, ListQueues, ListTenants, ListNodeReplicas, PendingReplicas,
     StartedReplicas, ExplainWait,
@@ -96,10 +109,16 @@ class JobsShell:
     """Loads the rows and performs the core's own effects: the `load` and `perform` of the shared runtime."""
 
     def __init__(
-        self, store: Store, clock: Clock, telemetry: Telemetry | None = None, replay: Replay | None = None
+        self,
+        store: Store,
+        clock: Clock,
+        telemetry: Telemetry | None = None,
+        replay: Replay | None = None,
+        share: Share = WHOLE,
     ) -> None:
-        """`replay`: where jobs are looked for that the store has lost; None: they are not."""
+        """`replay`: where jobs are looked for that the store has lost; None: they are not. `share`: whose rows are loaded."""
         self._replay = replay
+        self._share = share
         self._store = store
         self._clock = clock
         self._telemetry = telemetry
@@ -109,15 +128,15 @@ class JobsShell:
 
     async def load(self) -> Sequence[Struct]:
         """Load all rows of the store as the first event of the core."""
-        specs = await self._store.load(SPEC_KIND)
-        jobs = await self._store.load(JOB_KIND)
-        pages = await self._store.load(PAGE_KIND)
+        specs = await self._rows(SPEC_KIND)
+        jobs = await self._rows(JOB_KIND)
+        pages = await self._rows(PAGE_KIND)
         self._log.info("rows-loaded", jobs=len(jobs), pages=len(pages))
-        missed = await self._store.load(MISSED_KIND)
+        missed = await self._rows(MISSED_KIND)
         loaded = JobRowsLoaded(specs=specs, jobs=jobs, pages=pages, missed=missed)
         if self._replay is None:
             return [loaded]
-        mark = await self._store.get(MARK_KIND, MARK_ID)
+        mark = await self._store.get(MARK_KIND, mark_id(self._share))
         is_used = mark is not None and mark.value == MARK_USED
         if is_used or (mark is None and jobs):
             newest = await self._newest_lost(self._replay, {row.id: row.version for row in jobs})
@@ -126,13 +145,18 @@ class JobsShell:
             return [loaded, *marked, *await self._received_last(self._replay)]
         return [loaded, await self._lost(self._replay, 0 if mark is None else mark.version)]
 
+    async def _rows(self, kind: str) -> tuple[Row, ...]:
+        """The rows of this partition. A page is named by its job and its number."""
+        rows, share = await self._store.load(kind), self._share
+        return rows if share.is_whole else tuple(row for row in rows if share.owns(row.id.split("/", 1)[0]))
+
     async def _newest_lost(self, replay: Replay, versions: Mapping[str, int]) -> JobsLost:
         """What the store lacks of what was published last, given the version of each job's row.
 
         A Redis that lost its last second together with this service has the row of an earlier one and a mark, and lacks jobs that
         were accepted. Whether they are lost is asked of the last minutes before the newest fact, however long ago that was.
         """
-        facts = FactsOfJobs()
+        facts = FactsOfJobs(self._share)
         count = await replay.facts(REBUILT_FROM, facts.take, newest_ms=_NEWEST_MS)
         lost = tuple(job for job in facts.lost() if job.job not in versions)
         ended = sum(end.job not in versions and end.spec is not None for end in facts.ends.values())
@@ -162,7 +186,7 @@ class JobsShell:
 
     async def _lost(self, replay: Replay, mark_version: int) -> JobsLost:
         """The jobs that the stream of facts knows and an empty store does not."""
-        facts = FactsOfJobs()
+        facts = FactsOfJobs(self._share)
         count = await replay.facts(REBUILT_FROM, facts.take)
         lost = facts.lost()
         if lost or facts.unknown:
@@ -242,14 +266,15 @@ class JobsShell:
         return JobReloaded(job=job, specs=(spec,), jobs=(record,), pages=tuple(pages))
 
 
-class _Counts(Collector):
-    """Exports the core's counters and the queues' counts as metrics."""
+class JobsMetrics(Collector):
+    """Exports the counters, and the queues' counts of all `cores` of the process, as metrics."""
 
-    def __init__(self, core: JobsCore) -> None:
-        self._core = core
+    def __init__(self, counters: Counters) -> None:
+        self.counters = counters
+        self.cores: list[JobsCore] = []
 
     def collect(self) -> list[Metric]:
-        counters = self._core.counters
+        counters = self.counters
         illegal = CounterMetricFamily(
             "colo_jobs_illegal_transitions", "events that a table refused", labels=("machine", "state", "event")
         )
@@ -288,9 +313,10 @@ class _Counts(Collector):
         ]
         waiting = GaugeMetricFamily("colo_jobs_waiting_replicas", "replicas that need a place", labels=("queue",))
         running = GaugeMetricFamily("colo_jobs_placed_replicas", "replicas that hold a place", labels=("queue",))
-        for name, queue in sorted(self._core.index.queues.items()):
-            waiting.add_metric((name,), queue.waiting)
-            running.add_metric((name,), queue.running)
+        queues = [(name, queue) for core in self.cores for name, queue in core.index.queues.items()]
+        for name in sorted({name for name, _ in queues}):
+            waiting.add_metric((name,), sum(queue.waiting for one, queue in queues if one == name))
+            running.add_metric((name,), sum(queue.running for one, queue in queues if one == name))
         return [illegal, ignored, ended, *plain, waiting, running]
 
 
@@ -305,15 +331,21 @@ def jobs_service(
     boot_id: str = "",
     seed: int | None = None,
     leases: LeaseKeeper | None = None,
+    term: HeldTerm | None = None,
     shell: JobsShell | None = None,
 ) -> Service:
     """The whole service on the given ports; `list_holds` belongs beside it, due when that of the `shell` is.
 
-    With `leases` it serves for one term, and `store` must name its fences.
+    With `leases` it serves for one term, and `store` must name its fences. With `term` it is the service of one partition, that of
+    the core's share: whoever hosts it answers the requests, and exports the JobsMetrics.
     """
     shell = shell or JobsShell(store, clock, telemetry)
     metrics = metrics or Metrics()
-    metrics.registry.register(_Counts(core))
+    share = core.share
+    if share.is_whole:
+        exported = JobsMetrics(core.counters)
+        exported.cores.append(core)
+        metrics.registry.register(exported)
     return Service(
         name="jobs",
         # The core only receives the types of HEARS and ANSWERS and the events of `perform` and `load`.
@@ -321,8 +353,9 @@ def jobs_service(
         bus=bus,
         store=store,
         clock=clock,
-        subscriptions=HEARS,
-        answers=ANSWERS,
+        subscriptions=HEARS if share.is_whole else HEARS_PART,
+        answers=ANSWERS if share.is_whole else (),
+        discoverable=share.is_whole,
         perform=shell.perform,
         load=shell.load,
         metrics=metrics,
@@ -330,6 +363,7 @@ def jobs_service(
         seed=seed,
         leases=leases,
         ends_with_lease=leases is not None,
+        term=term,
         puts_back=True,
         asks_for_missed=True,
     )
