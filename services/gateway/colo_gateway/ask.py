@@ -6,6 +6,7 @@ from colo_common.events.registry import request_spec_of
 from colo_common.events.requests import Refusal
 from colo_common.ports import AnswerTooLarge, Bus, PoisonMessage, Refused, Unavailable
 from colo_common.runtime.ask import NotNow, ask
+from colo_gateway.whole import whole
 
 __all__ = ["Asker"]
 
@@ -19,7 +20,16 @@ class Asker:
 
     async def ask(self, body: Struct, traceparent: str = "", *, timeout_s: float | None = None) -> Struct:
         """The reply, or a Refusal: the service's own, 503 without an answer in time, 413 for one that is larger than
-        the bus carries, 502 for a reply that does not decode."""
+        the bus carries, 502 for a reply that does not decode. Where instances of jobs serve a part each, it is that of all.
+        """
+
+        async def part(question: Struct) -> Struct:
+            return await self.ask_part(question, timeout_s=timeout_s)
+
+        return await whole(part, body, await self.ask_part(body, traceparent, timeout_s=timeout_s))
+
+    async def ask_part(self, body: Struct, traceparent: str = "", *, timeout_s: float | None = None) -> Struct:
+        """The reply of the one partition that the request names, or a Refusal as by `ask`."""
         owner = request_spec_of(type(body)).owner
         try:
             return await ask(self._bus, body, timeout_s or self._timeout_s, traceparent=traceparent)

@@ -12,6 +12,7 @@ from colo_common.events.trace import placement_trace, trace_of
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_file import JobRead, read_job
 from colo_common.model.nearest import hint
+from colo_common.model.partition import partition_of
 from colo_common.model.submission import (
     KEY_MOST,
     UNFINISHED,
@@ -74,9 +75,11 @@ class SubmissionRoutes:
             refusal = None if check is None else await self._moved(job, spec, check)
             if refusal is not None:
                 return answer_of(refusal)
+            jobs = None if check is None else await self._index_of_part(job, spec, check.jobs)
+            if isinstance(jobs, Struct):
+                return answer_of(jobs)
             # The submission has its own trace. The trace of each later placement is another one and carries this one's id.
             own = placement_trace(job, 0, self._trace_ratio)
-            jobs = None if check is None else check.jobs
             answer = await self._asker.ask(rq.SubmitJob(job=job, spec=spec, jobs_index=jobs, key=digest), own)
             if not (isinstance(answer, rq.Refusal) and answer.field == rq.KEY_TAKEN):
                 break
@@ -108,6 +111,23 @@ class SubmissionRoutes:
             now = f"{planned.placed} of {planned.replicas} replicas fit now, {check.placed} did when it was planned"
             return _stale(now, str(check))
         return None
+
+    async def _index_of_part(self, job: str, spec: JobSpec, seen: str) -> str | Struct:
+        """The index of the unfinished jobs of the name that the job's partition can check, or why the plan no longer holds.
+
+        It is the one that was `seen` where the jobs are not divided. Else that is compared here, and only what comes within the
+        partition afterwards is noticed at the moment of the submission.
+        """
+        named = rq.ListJobs(name=spec.name, tenants=(spec.tenant,), states=UNFINISHED, limit=1)
+        all_named = await self._asker.ask(named)
+        if not isinstance(all_named, rq.JobList):
+            return all_named
+        if all_named.partitions == 1:
+            return seen
+        if _index_of(all_named) != seen:
+            return _stale("a job of this name came or ended since the plan", seen)
+        part = await self._asker.ask_part(structs.replace(named, partition=partition_of(job, all_named.partitions)))
+        return _index_of(part) if isinstance(part, rq.JobList) else part
 
     async def plan(self, request: web.Request) -> web.Response:
         """POST /v1/plan. An unknown queue is refused with the same rule as in a submission."""
@@ -141,7 +161,7 @@ class SubmissionRoutes:
 
     async def _planned(self, read: JobRead, planned: rq.JobPlanned, named: rq.JobList) -> web.Response:
         newest = named.jobs[0].job if named.jobs else ""
-        index = CheckIndex(spec_index(read.spec), jobs_index(named.total, newest), planned.placed)
+        index = CheckIndex(spec_index(read.spec), _index_of(named), planned.placed)
         detail = await self._asker.ask(rq.GetJob(job=newest)) if newest else None
         running = compare(detail, read.spec, named.total - 1) if isinstance(detail, rq.JobDetail) else None
         fields = {name: getattr(planned, name) for name in structs.asdict(planned)}
@@ -152,6 +172,10 @@ def _read(mapping: dict[str, Any], tenant: str) -> JobRead:
     """The job of a sender who is for one `tenant` ("": for none or several): a file that names no tenant means that one."""
     read = read_job(mapping)
     return read._replace(spec=structs.replace(read.spec, tenant=tenant)) if tenant and "tenant" not in mapping else read
+
+
+def _index_of(named: rq.JobList) -> str:
+    return jobs_index(named.total, named.jobs[0].job if named.jobs else "")
 
 
 def _stale(why: str, got: str) -> rq.Refusal:

@@ -19,18 +19,28 @@ async def known_places(bus: Bus, page: int) -> list[Placement]:
 
     Raises Unavailable while it does not answer: what it would ask for can wait until it does.
     """
+    found, partitions = await _of_partition(bus, page, 0)
+    for partition in range(1, partitions):
+        more, _ = await _of_partition(bus, page, partition)
+        found |= more
+    return list(found.values())
+
+
+async def _of_partition(bus: Bus, page: int, partition: int) -> tuple[dict[str, Placement], int]:
+    """The places of one partition of the jobs, by replica, and into how many partitions the jobs are divided."""
     found: dict[str, Placement] = {}
     after = ""
     while True:
+        question = PendingReplicas(limit=page, has_mid_tier=True, placed_after=after, partition=partition)
         try:
-            answer = await ask(bus, PendingReplicas(limit=page, has_mid_tier=True, placed_after=after))
+            answer = await ask(bus, question)
         except Unavailable as error:
             raise Unavailable(f"ask the jobs service what runs, as the ledger has no rows: {error}") from error
         if not isinstance(answer, PendingReply):
             rule = str(answer) if isinstance(answer, Refusal) else f"answered with {type(answer).__name__}"
             raise Unavailable(f"ask the jobs service what runs, as the ledger has no rows: {rule}")
         if not answer.placed:
-            return list(found.values())
+            return found, answer.partitions
         found |= {each.request.replica: placement_of_known(each) for each in answer.placed}
         after = answer.placed[-1].request.replica
 

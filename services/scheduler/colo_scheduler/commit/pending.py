@@ -64,13 +64,20 @@ class Pending:
                 await inject(page)
 
     async def _pages(self, *, compare_holds: bool) -> list[PendingReply]:
-        """All waiting replicas. Pages shift while replicas are placed: if the total changed, all are read again, 3 times in all."""
+        """All waiting replicas, of each partition of the jobs."""
+        pages = await self._pages_of(0, compare_holds=compare_holds)
+        for partition in range(1, pages[0].partitions):
+            pages += await self._pages_of(partition, compare_holds=compare_holds)
+        return pages
+
+    async def _pages_of(self, partition: int, *, compare_holds: bool) -> list[PendingReply]:
+        """Those of one. Pages shift while replicas are placed: if the total changed, all are read again, 3 times in all."""
         pages: list[PendingReply] = []
         for _ in range(_ROUNDS):
             first = len(pages)
             offset = 0
             for _ in range(_PAGES_MAX):
-                page = await self._page(offset, compare_holds=compare_holds and not pages)
+                page = await self._page(offset, partition, compare_holds=compare_holds and not pages)
                 pages.append(page)
                 offset += len(page.placement_requests)
                 if not page.placement_requests or offset >= page.total:
@@ -79,8 +86,14 @@ class Pending:
                 break
         return pages
 
-    async def _page(self, offset: int, *, compare_holds: bool) -> PendingReply:
-        asked = PendingReplicas(offset=offset, limit=self._page_size, has_mid_tier=True, compare_holds=compare_holds)
+    async def _page(self, offset: int, partition: int, *, compare_holds: bool) -> PendingReply:
+        asked = PendingReplicas(
+            offset=offset,
+            limit=self._page_size,
+            has_mid_tier=True,
+            compare_holds=compare_holds,
+            partition=partition,
+        )
         answer = await ask(self._bus, asked)
         if isinstance(answer, PendingReply):
             return answer

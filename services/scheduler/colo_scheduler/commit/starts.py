@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from colo_common.events.requests import Refusal
 from colo_common.events.started import StartedReplicas, StartedReply
+from colo_common.model.partition import Share
 from colo_common.model.placement import Attempt
 from colo_common.ports import Bus, PortError, Unavailable
 from colo_common.runtime.ask import ask
@@ -49,7 +50,7 @@ class Starts:
             await self._has_some.wait()
             part = tuple(islice(self._attempts, self._part_size))
             try:
-                answer = await ask(self._bus, StartedReplicas(attempts=part))
+                answer = await self._ask_all(part)
             except Unavailable as error:
                 if not is_away:
                     self._log.info("starts-not-asked", error=str(error))
@@ -69,3 +70,23 @@ class Starts:
             else:
                 self._log.warning("starts-refused", attempts=len(part), why=str(answer))
                 await asyncio.sleep(self._backoff.next_s())
+
+    async def _ask_all(self, part: Sequence[Attempt]) -> Struct:
+        """The answer of all partitions of the jobs, each about its own; one that refuses, refuses all. Raises as `ask` does."""
+        first = await ask(self._bus, StartedReplicas(attempts=tuple(part)))
+        if not isinstance(first, StartedReply) or first.partitions == 1:
+            return first
+        found = first
+        for partition in range(1, first.partitions):
+            share = Share(partition, first.partitions)
+            own = tuple(attempt for attempt in part if share.owns(attempt[0].split("/", 1)[0]))
+            answer = await ask(self._bus, StartedReplicas(attempts=own, partition=partition)) if own else None
+            if answer is not None and not isinstance(answer, StartedReply):
+                return answer
+            if answer is not None:
+                found = StartedReply(
+                    started=found.started + answer.started,
+                    over=found.over + answer.over,
+                    waiting=found.waiting + answer.waiting,
+                )
+        return found
