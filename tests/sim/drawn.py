@@ -39,7 +39,7 @@ def settings_from(seed: int) -> WorldSettings:
     )
     sharers = rng.choice((1, 1, 1, 2, 3))
     forgetting = rng.choice((None, None, None, None, TEARING, FORGETFUL, FORGETFUL_STREAMS))
-    return replace(
+    drawn = replace(
         settings,
         sharers=sharers,
         partitions=0 if sharers == 1 else rng.choice((2, 4)),
@@ -47,6 +47,10 @@ def settings_from(seed: int) -> WorldSettings:
         jobs_within_ms=within_ms if forgetting in (None, TEARING) else min(within_ms, 60 * SECOND_MS),
         other_versions=0 if forgetting is FORGETFUL_STREAMS else rng.choice((0, 0, 0, 2, 5, 9)),
     )
+    # An older version does not know that the jobs may be divided: the number of partitions is raised when all are updated.
+    if rng.choice((True, True, True, False)) or drawn.other_versions:
+        return drawn
+    return replace(drawn, job_sharers=2, job_partitions=rng.choice((2, 3)))
 
 
 def _forgetting(faults: FaultPlan, plan: FaultPlan) -> FaultPlan:

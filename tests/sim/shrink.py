@@ -61,6 +61,8 @@ def _smaller(settings: WorldSettings) -> Iterator[WorldSettings]:
             yield _with(settings, name, max(now // 2, least))
     if settings.schedulers > 1:
         yield replace(settings, schedulers=1, shards=0)
+    if settings.job_sharers > 1:
+        yield replace(settings, job_sharers=1, job_partitions=0)
     if settings.sharers > 1:
         yield replace(settings, sharers=1, partitions=0)
     if settings.jobs_within_ms > 20_000:

@@ -54,6 +54,7 @@ def test_seeds_differ_in_size_faults_and_network_faults() -> None:
     assert len({settings.faults.weights for settings in drawn}) > 30
     assert len({settings.faults.network_faults for settings in drawn}) > 30
     assert {settings.sharers for settings in drawn} == {1, 2, 3}
+    assert {settings.job_sharers for settings in drawn} == {1, 2}
     assert 10 <= sum(settings.other_versions > 0 for settings in drawn) <= 25
 
 

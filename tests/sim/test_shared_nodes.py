@@ -101,7 +101,7 @@ def test_the_number_of_partitions_is_changed_by_a_rolling_restart_and_no_node_no
         world.run_until(MINUTE_MS)
         assert {sum(each) for each in held().values()} == {before}
         del published[:]
-        world.partitions |= dict.fromkeys(world.partitions, after)
+        world.partitions |= dict.fromkeys(("overcommit", "evictor", "scheduler"), after)
         for number in (0, 1):
             for process in (world.overcommits[number], world.evictors[number], world.schedulers[number]):
                 process.crash()

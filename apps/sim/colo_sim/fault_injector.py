@@ -59,7 +59,7 @@ class FaultInjector:
         world.chance.reached[f"fault {kind}"] += 1
         match kind:
             case "crash-jobs":
-                self.kill(world.jobs)
+                self.kill(self._one_of(world.all_jobs))
             case "crash-scheduler":
                 self.kill(self._one_of(world.schedulers))
             case "stop-scheduler":
@@ -97,7 +97,7 @@ class FaultInjector:
             case "redis-forgets":
                 self._lose_redis(world.store.rows(), world.ledger.truth.state(), _LOST_MS)
             case "host-lost":
-                dying = (world.jobs, *world.schedulers)
+                dying = (*world.all_jobs, *world.schedulers)
                 self._lose_redis(
                     world.store.rows(),
                     world.ledger.truth.state(),
@@ -312,7 +312,7 @@ class FaultInjector:
             for process, wait_ms in down_ms.items():
                 process.crash()
                 world.event_queue.after(wait_ms, self.revive, process)
-                world.invariant_checker.has_lost_jobs |= process is world.jobs
+                world.invariant_checker.has_lost_jobs |= process in world.all_jobs
             world.invariant_checker.has_lost_releases = True
             now = world.store.rows()
             lost = sum(found != rows.get(kind, {}) for kind, found in now.items())

@@ -37,7 +37,8 @@ def differences(world: SimCluster) -> list[str]:
     found += _compare("machines", machines, held)
     placed = {
         (job.name(index), replica.attempt): replica.node
-        for job in world.jobs_core.index.jobs.values()
+        for core in world.jobs_cores
+        for job in core.index.jobs.values()
         for index, replica in job.replicas()
         if replica.node and replica.state in ("Assigned", "Starting", "Running", "Stopping", "Unknown")
     }
@@ -67,9 +68,10 @@ def pending_work(world: SimCluster) -> list[str]:
         found.append(f"{world.operator.done} of {len(world.operator.plans)} restrictions are over")
     found += [f"{r.attempt} is held on {row.node}" for row in world.ledger.all_rows() for r in row.holds]
     found += [f"outbox of {name} is not empty" for name in ("jobs", "evictor") if _outbox(world, name)]
-    for name, queue in world.jobs_core.index.queues.items():
-        if queue.waiting or queue.running:
-            found.append(f"queue {name}: {queue.waiting} wait, {queue.running} run")
+    for core in world.jobs_cores:
+        for name, queue in core.index.queues.items():
+            if queue.waiting or queue.running:
+                found.append(f"queue {name}: {queue.waiting} wait, {queue.running} run")
     for key, evictor in world.evictor_cores.items():
         found += [f"{key}: a victim is on its way on {name}" for name, node in evictor.own_nodes() if node.terminating]
     for attempt, node in world.invariant_checker.placed.items():
@@ -85,6 +87,10 @@ def _unshared(world: SimCluster) -> Iterator[str]:
             holders = [key for key, core in cores.items() if core.partitions.holds(partition)]
             if len(holders) != 1:
                 yield f"{service}: {holders} hold partition {partition}"
+    for partition in range(world.partitions["jobs"]):
+        holding = [core for core in world.jobs_cores if core.share.partition == partition]
+        if len(holding) != 1:
+            yield f"jobs: {len(holding)} cores have partition {partition}"
 
 
 def _compare(view_name: str, view: dict[tuple[str, int], str], held: dict[tuple[str, int], str]) -> Iterator[str]:
@@ -95,8 +101,11 @@ def _compare(view_name: str, view: dict[tuple[str, int], str], held: dict[tuple[
 
 def _undelivered(world: SimCluster) -> Iterator[tuple[str, int]]:
     lost = [f"-{node.name}-" for node in world.nodes.values() if node.is_lost_for_good]
+    partitions = world.partitions["jobs"]
     for name, count in world.bus.undelivered().items():
-        if not any(part in name for part in lost):
+        # Nobody reads the consumers of another number of partitions any more.
+        is_left = partitions and "colo-jobs-" in name and f"-of-{partitions}-" not in name
+        if not is_left and not any(part in name for part in lost):
             yield name, count
 
 
@@ -105,7 +114,7 @@ def _outbox(world: SimCluster, service: str) -> bool:
 
 
 def _replicas(world: SimCluster, job: str) -> list[str]:
-    found = world.jobs_core.index.jobs.get(job)
+    found = world.job(job)
     if found is None:
         return []
     return [f"{found.name(i)}#{r.attempt} {r.state} {r.node}" for i, r in found.replicas()]

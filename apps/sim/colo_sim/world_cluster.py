@@ -14,6 +14,7 @@ from colo_evictor.policy import EvictorPolicy
 from colo_executor.core import Executor
 from colo_executor.reflex import ReflexPolicy
 from colo_jobs.core import JobsCore
+from colo_jobs.job import Job
 from colo_overcommit.core import OvercommitCore
 from colo_scheduler.core import SchedulerCore
 from colo_sim import world_node, world_roles
@@ -35,7 +36,7 @@ from colo_sim.world_node import SimNode
 from colo_sim.world_operator import SimOperator, plan_restrictions
 from colo_sim.world_process import SimProcess
 from colo_sim.world_requests import RequestRouter
-from colo_sim.world_roles import Sharing, Works
+from colo_sim.world_roles import JobsRole, Sharing, Works
 from colo_sim.world_scheduler import scheduler
 from colo_sim.world_settings import WorldSettings
 
@@ -72,10 +73,11 @@ class SimCluster:
             "scheduler": settings.shards,
             "overcommit": settings.partitions,
             "evictor": settings.partitions,
+            "jobs": settings.job_partitions,
         }
-        self.jobs = self._process(
-            "jobs", lambda boot, connection, metrics: world_roles.jobs(boot, connection, store, metrics, self.bus)
-        )
+        self.all_jobs = self._all_jobs()
+        #: The process of the jobs service, or the first one of those that share it.
+        self.jobs = self.all_jobs[0]
         self.schedulers = tuple(
             self._process(
                 key,
@@ -87,7 +89,12 @@ class SimCluster:
         )
         self.overcommits = self._overcommits()
         self.evictors = self._evictors(evictor_policy)
-        self.services: tuple[SimProcess[Any], ...] = (self.jobs, *self.schedulers, *self.overcommits, *self.evictors)
+        self.services: tuple[SimProcess[Any], ...] = (
+            *self.all_jobs,
+            *self.schedulers,
+            *self.overcommits,
+            *self.evictors,
+        )
         if settings.restrictions:
             #: The gateway, of which only the table of restrictions is simulated.
             self.gateway = self._process(
@@ -123,8 +130,18 @@ class SimCluster:
 
     @property
     def jobs_core(self) -> JobsCore:
-        """The jobs core of the running process."""
-        return self.jobs.role
+        """The jobs core of the running process, where the jobs are not divided."""
+        (core,) = self.jobs.role.cores
+        return core
+
+    @property
+    def jobs_cores(self) -> list[JobsCore]:
+        """The jobs cores of all running processes."""
+        return [core for process in self.all_jobs for core in process.role.cores if process.is_up]
+
+    def job(self, id_: str) -> Job | None:
+        """A job as its core knows it."""
+        return next((core.index.jobs[id_] for core in self.jobs_cores if id_ in core.index.jobs), None)
 
     @property
     def scheduler_cores(self) -> dict[str, SchedulerCore]:
@@ -174,6 +191,18 @@ class SimCluster:
             clock=clock or LocalClock(self.event_queue),
             chance=self.chance,
             world_log=self.world_log,
+        )
+
+    def _all_jobs(self) -> tuple[SimProcess[JobsRole], ...]:
+        store, leases = self.store, self._leases("jobs")
+        return tuple(
+            self._process(
+                key,
+                lambda boot, connection, metrics: world_roles.jobs(
+                    boot, connection, store, metrics, self.bus, self._sharing("jobs", leases)
+                ),
+            )
+            for key in _names("jobs", self.settings.job_sharers)
         )
 
     def _overcommits(self) -> tuple[SimProcess[OvercommitCore], ...]:

@@ -15,10 +15,11 @@ __all__ = ["Responder", "RequestRouter"]
 
 
 class Responder:
-    """A process and the subjects that it answers."""
+    """A process and the subjects that it answers; one that answers `is_alone` receives every request beside others of its kind."""
 
-    def __init__(self, boot: Boot, answerers: Mapping[str, Answerer]) -> None:
+    def __init__(self, boot: Boot, answerers: Mapping[str, Answerer], *, is_alone: bool = False) -> None:
         self.boot = boot
+        self.is_alone = is_alone
         self.answerers = answerers
 
 
@@ -45,7 +46,7 @@ class RequestRouter:
         found = [one for one in self._responders if subject in one.answerers and not one.boot.is_over]
         if not found:
             raise Unavailable(f"nobody answers {subject}")
-        if len(found) > 1 and not reaches_each(subject):
+        if len(found) > 1 and not (reaches_each(subject) or any(one.is_alone for one in found)):
             found = [self._chance.rng.choice(found)]
         for responder in found:
             self._event_queue.after(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from itertools import count
 from typing import Any, Final, cast
 
 from msgspec import Struct
@@ -12,12 +13,14 @@ from colo_common.adapters.store_memory import MemoryStore
 from colo_common.events.effects import Effect, Publish
 from colo_common.events.node import AllocatableChanged
 from colo_common.model.invalid import InvariantBroken
+from colo_common.model.partition import WHOLE, Share
 from colo_common.model.placement import ZoneShare
 from colo_common.ports import Advisory, Backlog, Fenced
 from colo_common.runtime.core import Core
 from colo_common.runtime.holds import list_holds
-from colo_common.runtime.lease_keeper import LEASE_TTL_MS, LeaseKeeper
+from colo_common.runtime.lease_keeper import LEASE_TTL_MS, HeldTerm, LeaseKeeper
 from colo_common.runtime.metrics import Metrics
+from colo_common.runtime.partition_services import PartitionService, PartitionServices
 from colo_common.runtime.service import Service
 from colo_common.runtime.shares import ServiceShares
 from colo_common.runtime.term import HeldStore
@@ -30,7 +33,7 @@ from colo_jobs.core import Event as JobsEvent
 from colo_jobs.core import JobsCore
 from colo_jobs.effects import LogRefused, LogUnreadable
 from colo_jobs.policy import JobsPolicy
-from colo_jobs.shell import JobsShell, jobs_service
+from colo_jobs.shell import ANSWERS, JobsShell, jobs_service
 from colo_overcommit.core import Event as OvercommitEvent
 from colo_overcommit.core import OvercommitCore
 from colo_overcommit.policy import OvercommitPolicy
@@ -43,6 +46,7 @@ from colo_sim.world_replay import SimReplay
 from colo_sim.world_store import StoreConnection
 
 __all__ = [
+    "JobsRole",
     "JudgedJobs",
     "JudgedOvercommit",
     "Promises",
@@ -96,14 +100,15 @@ def _sharing(boot: Boot, service: Service, keeper: LeaseKeeper | None) -> Works:
     if keeper is None:
         return (running(boot, service),)
 
-    async def until_fenced(work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except Fenced:
-            boot.begin_again()
-
     shares = ServiceShares(service.name, keeper, _NobodyAnswers())
-    return until_fenced(running(boot, service)), until_fenced(shares.run(service))
+    return _until_fenced(boot, running(boot, service)), _until_fenced(boot, shares.run(service))
+
+
+async def _until_fenced(boot: Boot, work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except Fenced:
+        boot.begin_again()
 
 
 def running(boot: Boot, service: Service) -> Coroutine[Any, Any, None]:
@@ -112,11 +117,18 @@ def running(boot: Boot, service: Service) -> Coroutine[Any, Any, None]:
     return service.run(boot.stop)
 
 
+class JobsRole:
+    """What a process of the jobs service has: a core, or one for each partition that it holds now."""
+
+    def __init__(self, cores: Sequence[JobsCore] = ()) -> None:
+        self.cores = list(cores)
+
+
 class JudgedJobs(JobsCore):
     """The jobs core with the check that it can read every row that it wrote."""
 
-    def __init__(self, policy: JobsPolicy, boot: Boot) -> None:
-        super().__init__(policy)
+    def __init__(self, policy: JobsPolicy, boot: Boot, share: Share = WHOLE) -> None:
+        super().__init__(policy, share)
         self._boot = boot
 
     def handle(self, event: JobsEvent, now_ms: int) -> list[Effect]:
@@ -147,11 +159,18 @@ class JudgedOvercommit(OvercommitCore):
 
 
 def jobs(
-    boot: Boot, connection: Connection, store: MemoryStore, metrics: Metrics, bus: WorldBus
-) -> tuple[JobsCore, Works]:
-    """The jobs service. What its store lost it looks for in the streams of `bus`."""
-    core = JudgedJobs(JobsPolicy(), boot)
+    boot: Boot,
+    connection: Connection,
+    store: MemoryStore,
+    metrics: Metrics,
+    bus: WorldBus,
+    sharing: Sharing | None = None,
+) -> tuple[JobsRole, Works]:
+    """The jobs service, or its share of the partitions. What its store lost it looks for in the streams of `bus`."""
     stored = StoreConnection(boot, store)
+    if sharing is not None:
+        return _hosted_jobs(boot, connection, stored, metrics, bus, sharing)
+    core = JudgedJobs(JobsPolicy(), boot)
     shell = JobsShell(stored, boot.clock, replay=SimReplay(boot, bus))
     service = jobs_service(
         core,
@@ -163,7 +182,54 @@ def jobs(
         seed=boot.seed,
         shell=shell,
     )
-    return core, (running(boot, service), list_holds(connection, boot.clock, service, _PAGE, shell.holds_due))
+    works = running(boot, service), list_holds(connection, boot.clock, service, _PAGE, shell.holds_due)
+    return JobsRole([core]), works
+
+
+def _hosted_jobs(
+    boot: Boot,
+    connection: Connection,
+    stored: StoreConnection,
+    metrics: Metrics,
+    bus: WorldBus,
+    sharing: Sharing,
+) -> tuple[JobsRole, Works]:
+    role = JobsRole()
+    starts = count(1)
+
+    def make(term: HeldTerm) -> PartitionService:
+        share = term.share
+        core = JudgedJobs(JobsPolicy(), boot, share)
+        held = HeldStore(stored, "jobs", term)
+        shell = JobsShell(held, boot.clock, replay=SimReplay(boot, bus), share=share)
+        service = jobs_service(
+            core,
+            bus=connection,
+            store=held,
+            clock=boot.clock,
+            metrics=metrics,
+            boot_id=f"{boot.boot_id}-{share.partition}-{next(starts)}",
+            seed=boot.seed + share.partition,
+            term=term,
+            shell=shell,
+        )
+        service.check_every_batch()
+        role.cores.append(core)
+        holds = list_holds(connection, boot.clock, service, _PAGE, shell.holds_due)
+        return PartitionService(service, (holds,), lambda: role.cores.remove(core))
+
+    connection.answers_alone = True
+    services = PartitionServices(
+        "jobs",
+        sharing.keeper(boot),
+        bus=connection,
+        survey=_NobodyAnswers(),
+        clock=boot.clock,
+        metrics=metrics,
+        answers=ANSWERS,
+        make=make,
+    )
+    return role, (_until_fenced(boot, services.run(boot.stop)),)
 
 
 def overcommit(

@@ -18,6 +18,7 @@ class WorldSettings(Struct, frozen=True, kw_only=True):
     times operators forbid something for a while: on a node (also by its label), for a job, for a queue or everywhere.
 
     `sharers` instances of overcommit and as many of the evictor share the nodes by `partitions`; with 0 there must be one of each.
+    So do `job_sharers` instances of jobs by `job_partitions`.
 
     `other_versions`: so many processes begin as another version of colo, and are replaced while there are faults.
 
@@ -41,6 +42,8 @@ class WorldSettings(Struct, frozen=True, kw_only=True):
     quiescence_most_ms: int = 3_600_000
     sharers: int = 1
     partitions: int = 0
+    job_sharers: int = 1
+    job_partitions: int = 0
     other_versions: int = 0
     spec: MachineSpec = MachineSpec(
         sockets=1, zones_per_socket=2, cpus_per_zone=4, memory_bytes_per_zone=8 * GIB, sub_step_ms=1_000
