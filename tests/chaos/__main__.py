@@ -47,6 +47,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--instances", default="", help="how many of which service, such as jobs=1,evictor=3 (default 2 of each)"
     )
+    parser.add_argument(
+        "--partitions",
+        type=int,
+        default=1,
+        help="parts of the work of jobs, overcommit and evictor, which all instances share then; with more than 1 no older version "
+        "runs, as the number is raised when all are updated (default 1)",
+    )
     parser.add_argument("--hold-most-s", type=float, default=90 * SCALE, help="the longest pause or cut in seconds")
     parser.add_argument("--ready-within-s", type=float, default=60.0, help="more is a violation (default 60)")
     parser.add_argument("--period-s", type=float, default=0.7, help="a job is submitted this often (default 0.7)")
@@ -65,7 +72,7 @@ def _options() -> argparse.Namespace:
 def main() -> int:
     """Run and print."""
     options = _options()
-    left = OF_CLUSTERS if options.stores == "single" else ()
+    left = (*(OF_CLUSTERS if options.stores == "single" else ()), *(("old",) if options.partitions > 1 else ()))
     kinds = tuple(options.kinds.split(",")) if options.kinds else tuple(kind for kind in KINDS if kind not in left)
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown:
@@ -94,9 +101,12 @@ def main() -> int:
         period_s=options.period_s,
         minutes=options.minutes,
     )
-    print(f"seed {seed}, {plan.faults} faults, {plan.nodes} nodes; times are {SCALE:g} of production's", flush=True)
+    parts = f", {options.partitions} partitions" if options.partitions > 1 else ""
+    print(
+        f"seed {seed}, {plan.faults} faults, {plan.nodes} nodes{parts}; times are {SCALE:g} of production's", flush=True
+    )
     stores = Single(directory) if options.stores == "single" else Clusters(directory)
-    cluster = ChaosCluster(directory, shape_of(plan.nodes, counts, seed), stores, old)
+    cluster = ChaosCluster(directory, shape_of(plan.nodes, counts, seed, options.partitions), stores, old)
     begun_s = time.monotonic()
     try:
         outcome = asyncio.run(run(plan, cluster, lambda line: print(line, flush=True)))

@@ -44,13 +44,17 @@ class Instance(Struct, frozen=True, kw_only=True):
         return self.service != NODES
 
 
-def shape_of(nodes: int, counts: Mapping[str, int], seed: int) -> list[Instance]:
-    """Every process. Each control service has so many instances: "jobs", "jobs-2" and so on."""
+def shape_of(nodes: int, counts: Mapping[str, int], seed: int, partitions: int = 1) -> list[Instance]:
+    """Every process. Each control service has so many instances: "jobs", "jobs-2" and so on.
+
+    Those of jobs, overcommit and evictor share so many `partitions`, each service's own.
+    """
     found = []
+    settings = {**_SETTINGS, **({"COLO_PARTITIONS": str(partitions)} if partitions > 1 else {})}
     for service, count in counts.items():
         for number in range(1, count + 1):
             name = service if number == 1 else f"{service}-{number}"
-            found.append(Instance(name=name, service=service, module=f"colo_{service}", environment=dict(_SETTINGS)))
+            found.append(Instance(name=name, service=service, module=f"colo_{service}", environment=dict(settings)))
     first = 1
     for number, share in enumerate(_GROUPS, start=1):
         last = nodes if number == len(_GROUPS) else min(nodes, first + max(1, round(nodes * share)) - 1)

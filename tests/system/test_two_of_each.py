@@ -187,3 +187,38 @@ async def test_all_work_ends_once_whatever_becomes_of_one_of_two(tmp_path: Path)
             assert min(found) * 10 >= max(found) * 9, (node, found)
             order = [(fact.sampled_at_ms, fact.sample_seq) for fact in published]
             assert order == sorted(order), node
+
+
+async def test_jobs_that_two_share_end_once_whatever_becomes_of_one_of_them(tmp_path: Path) -> None:
+    environment = {"COLO_JOBS_PARTITIONS": str(PARTITIONS)}
+    names = [f"shared{number}" for number in range(8)]
+    async with running_colo(tmp_path, nodes=NODES, environment=environment) as colo:
+        await colo.processes.start("jobs-2", "colo_jobs")
+        await divided(colo, "jobs", 2, 2)
+        jobs = [await colo.submit(a_job(name), key=name) for name in names[:4]]
+        listed = await colo.get("/v1/jobs?limit=3")
+        rest = await colo.get(f"/v1/jobs?limit=3&cursor={listed['next']}")
+        assert sorted(job["job"] for job in listed["jobs"] + rest["jobs"]) == sorted(jobs)
+        assert (listed["total"], len(listed["jobs"]), rest["next"]) == (4, 3, "")
+        (queue,) = (await colo.get("/v1/queues"))["queues"]
+        assert queue["jobs"] == 4
+
+        # One is killed, its partitions move, and another one takes a share.
+        await colo.kill("jobs")
+        jobs += [await colo.submit(a_job(name), key=name) for name in names[4:6]]
+        await divided(colo, "jobs", PARTITIONS)
+        await colo.processes.start("jobs-3", "colo_jobs")
+        await divided(colo, "jobs", 2, 2)
+        # One stands still: its partitions move as well, and when it wakes up it changes nothing that is not its own.
+        frozen = colo.process("jobs-2").process
+        frozen.send_signal(signal.SIGSTOP)
+        try:
+            jobs += [await colo.submit(a_job(name), key=name) for name in names[6:]]
+            await divided(colo, "jobs", PARTITIONS)
+        finally:
+            frozen.send_signal(signal.SIGCONT)
+        await divided(colo, "jobs", 2, 2)
+        for job in jobs:
+            assert await colo.reaches(job, "Completed", limit_s=LIMIT_S) == "Completed"
+            assert len((await colo.get(f"/v1/jobs/{job}"))["replicas"]) == REPLICAS
+        await each_replica_ran_once(colo, jobs)
