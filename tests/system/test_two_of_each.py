@@ -202,6 +202,14 @@ async def test_jobs_that_two_share_end_once_whatever_becomes_of_one_of_them(tmp_
         assert (listed["total"], len(listed["jobs"]), rest["next"]) == (4, 3, "")
         (queue,) = (await colo.get("/v1/queues"))["queues"]
         assert queue["jobs"] == 4
+        # A plan counts the jobs of its name in all partitions, and so does who submits what was planned.
+        planned = await colo.call("POST", "/v1/plan", a_job("planned"))
+        index = {"Check-Index": planned.body["check_index"]}
+        for key, status in (("one", 201), ("two", 409), ("three", 409)):
+            answer = await colo.call("POST", "/v1/jobs", a_job("planned"), headers={**index, "Idempotency-Key": key})
+            assert answer.status == status, (key, answer.body)
+        jobs += [job["job"] for job in (await colo.get("/v1/jobs?name=planned"))["jobs"]]
+        assert len(jobs) == 5
 
         # One is killed, its partitions move, and another one takes a share.
         await colo.kill("jobs")

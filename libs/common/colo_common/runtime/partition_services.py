@@ -79,7 +79,6 @@ class _Serving:
         self.part = part
         self.answerers = part.service.answerers(answers)
         self.stop = asyncio.Event()
-        self.task: asyncio.Task[None] | None = None
 
 
 class PartitionServices:
@@ -109,10 +108,10 @@ class PartitionServices:
         self._answers = tuple(answers)
         self._make = make
         self._serving: dict[int, _Serving] = {}
-        # Those that end, for as long as that takes.
+        # Of all that run, and of those that end for as long as that takes.
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
-        self._changed_at = asyncio.Event()
+        self._has_begun = asyncio.Event()
         self._status = StatusAnswer(
             name,
             keeper.owner,
@@ -152,13 +151,13 @@ class PartitionServices:
         stopped = loop.create_task(stop.wait())
         try:
             while not stopped.done():
-                self._changed_at.clear()
-                changed = loop.create_task(self._changed_at.wait())
+                self._has_begun.clear()
+                begun = loop.create_task(self._has_begun.wait())
                 done, _ = await asyncio.wait(
-                    {stopped, changed, *always, *self._tasks}, return_when=asyncio.FIRST_COMPLETED
+                    {stopped, begun, *always, *self._tasks}, return_when=asyncio.FIRST_COMPLETED
                 )
-                changed.cancel()
-                for task in done - {changed}:
+                begun.cancel()
+                for task in done - {begun}:
                     self._tasks.discard(task)
                     task.result()
             await self._drain()
@@ -196,9 +195,8 @@ class PartitionServices:
         one = _Serving(fence, self._make(HeldPartition(self._keeper, fence)), self._answers)
         self._serving[fence[0]] = one
         task = asyncio.get_running_loop().create_task(self._serve(one), name=f"{self.name}-{fence[0]}")
-        one.task = task
         self._tasks.add(task)
-        self._changed_at.set()
+        self._has_begun.set()
 
     async def _serve(self, one: _Serving) -> None:
         """Run one start of a service to its end, and begin again when it was fenced and its partition is still held here."""
