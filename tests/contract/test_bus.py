@@ -273,14 +273,16 @@ async def test_an_unnamed_listener_begins_now(bus: Bus, own: str) -> None:
     assert set(received.texts) == {"after"}
 
 
-async def test_an_unnamed_listener_may_begin_some_time_ago(bus: Bus, own: str) -> None:
-    source = Source(subject=event(own, "*"), stream=Stream.EVT.value, since_s=1, since_most=100)
+@pytest.mark.parametrize("is_named", [False, True])
+async def test_a_new_listener_may_begin_some_time_ago(bus: Bus, own: str, is_named: bool) -> None:
     await bus.publish([kept(event(own, "a"), "old")])
     numbers = iter(range(1_000))
 
     async def begins_later() -> bool:
         """Whether it heard what was said before it came and not what was said long before: a second is soon over."""
         new = f"new{next(numbers)}"
+        durable = f"late-{own}-{new}" if is_named else ""
+        source = Source(subject=event(own, "*"), stream=Stream.EVT.value, durable=durable, since_s=1, since_most=100)
         await bus.publish([kept(event(own, "b"), new)])
         received = Received()
         async with listening(bus, source, received):
@@ -306,31 +308,6 @@ async def test_a_named_listener_may_begin_some_time_ago_and_continues_where_it_s
             await received.count(len(expected))
         assert received.texts == expected
         await bus.publish([kept(event(own, "a"), str(number))])
-
-
-async def test_a_named_listener_that_is_new_hears_nothing_older_than_it_wants(bus: Bus, own: str) -> None:
-    await bus.publish([kept(event(own, "a"), "old")])
-    numbers = iter(range(1_000))
-
-    async def begins_later() -> bool:
-        """Whether a new one heard what was said before it came and not what was said long before."""
-        number = next(numbers)
-        new = f"new{number}"
-        await bus.publish([kept(event(own, "a"), new)])
-        source = Source(subject=event(own, "a"), stream=Stream.EVT.value, durable=f"late-{own}-{number}", since_s=1)
-        received = Received()
-        async with listening(bus, source, received):
-            after = iter(range(1_000))
-
-            async def is_received() -> bool:
-                await bus.publish([kept(event(own, "a"), f"after {new} {next(after)}")])
-                return any(new in text.split() for text in received.texts)
-
-            await eventually(is_received, f"{new} is received, or what came after it", limit_s=LIMIT_S)
-        assert received.texts == sorted(set(received.texts), key=received.texts.index)
-        return new in received.texts and "old" not in received.texts
-
-    await eventually(begins_later, "the first message is too old", limit_s=LIMIT_S)
 
 
 async def test_an_unnamed_listener_that_begins_some_time_ago_begins_with_the_newest_messages(

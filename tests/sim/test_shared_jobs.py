@@ -17,23 +17,27 @@ MOVES_WITHIN_MS = 10_000
 MINUTE_MS = 60_000
 
 
+def calm(seed: int, partitions: int) -> WorldSettings:
+    """A world without faults in which two instances share the jobs, some of which are submitted late."""
+    return WorldSettings(
+        seed=seed,
+        nodes=6,
+        job_sharers=2,
+        job_partitions=partitions,
+        faults=NO_FAULTS,
+        spikes=0,
+        jobs=24,
+        jobs_within_ms=150_000,
+    )
+
+
 def shares(world: World) -> list[int]:
     """How many partitions each instance that runs serves."""
     return [len(process.role.cores) for process in world.all_jobs if process.is_up]
 
 
 def test_a_share_moves_within_ten_seconds_and_every_job_ends_once() -> None:
-    settings = WorldSettings(
-        seed=14,
-        nodes=6,
-        job_sharers=2,
-        job_partitions=PARTITIONS,
-        faults=NO_FAULTS,
-        spikes=0,
-        jobs=24,
-        jobs_within_ms=150_000,
-    )
-    with living(settings) as world:
+    with living(calm(14, PARTITIONS)) as world:
         world.run_until(MINUTE_MS)
         assert shares(world) == [2, 2]
         assert {core.share.partition for core in world.jobs_cores} == set(range(PARTITIONS))
@@ -56,17 +60,7 @@ def test_a_share_moves_within_ten_seconds_and_every_job_ends_once() -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 3)])
 def test_the_number_of_partitions_is_changed_by_a_rolling_restart(before: int, after: int) -> None:
-    settings = WorldSettings(
-        seed=15,
-        nodes=6,
-        job_sharers=2,
-        job_partitions=before,
-        faults=NO_FAULTS,
-        spikes=0,
-        jobs=24,
-        jobs_within_ms=150_000,
-    )
-    with living(settings) as world:
+    with living(calm(15, before)) as world:
         world.run_until(MINUTE_MS)
         assert sum(shares(world)) == before
         world.partitions["jobs"] = after
