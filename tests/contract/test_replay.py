@@ -11,10 +11,11 @@ from colo_common.events.effects import Publish, Write
 from colo_common.events.fact import Fact
 from colo_common.events.job import JobStateChanged, JobSubmitted, QueueChanged
 from colo_common.events.placement import NodeRelease, PlacementsDecided, PlacementsReleased
+from colo_common.model.partition import WHOLE
 from colo_common.ports import Outgoing
 from colo_common.runtime.stamp import Stamp
 from colo_jobs.effects import JobsLost
-from colo_jobs.records import MARK_ID, MARK_KIND, MARK_USED
+from colo_jobs.records import MARK_KIND, MARK_USED, mark_id
 from colo_jobs.shell import JobsShell
 from colo_scheduler.ledger.rebuild import REBUILT_FROM, FactsOfHolds
 from tests.support.builders import a_placement
@@ -80,7 +81,7 @@ async def test_a_store_in_use_that_lacks_what_was_accepted_last_finds_it_in_the_
     accepted = JobSubmitted(job="in-use-a", spec=a_spec())
     await bus.publish(published("in-use", accepted))
     store = MemoryStore()
-    await store.write([Write(kind=MARK_KIND, id=MARK_ID, value=MARK_USED, expect=0)])
+    await store.write([Write(kind=MARK_KIND, id=mark_id(WHOLE), value=MARK_USED, expect=0)])
     shell = JobsShell(store, SystemClock(), replay=bus.replay)
     _, lost, *_ = await shell.load()
     assert isinstance(lost, JobsLost)
