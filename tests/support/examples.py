@@ -23,6 +23,9 @@ def _value(shape: shapes.Type, name: str, numbers: Iterator[int]) -> Any:
     match shape:
         case shapes.StructType(fields=fields):
             return {field.encode_name: _value(field.type, field.encode_name, numbers) for field in fields}
+        case shapes.Metadata(type=inner, extra_json_schema=extra):
+            given = (extra or {}).get("examples")
+            return given[0] if given else _value(inner, name, numbers)
         case shapes.BoolType():
             return True
         case shapes.IntType():

@@ -139,7 +139,7 @@ class Restricted(Struct, frozen=True, kw_only=True, tag="restricted"):
 class TermEntry(Struct, frozen=True, kw_only=True, tag="term"):
     """The newest term that gave an order of this kind, or of one partition of the jobs (`order_of`)."""
 
-    order: Annotated[str, msgspec.Meta(pattern=ORDER_PATTERN)]
+    order: Annotated[str, msgspec.Meta(pattern=ORDER_PATTERN, examples=["stop-2-of-4"])]
     generation: int
 
 
