@@ -35,7 +35,9 @@ class MissedFacts:
         self.doubted: dict[Key, int] = {}
         self._unanswered: dict[Key, int] = {}
         self._answered_by_ms: int | None = None
+        # Of the first loss that waits for it, and of the newest one after that: losses that follow one another put nothing off.
         self._delivered_by_ms: int | None = None
+        self._newest_by_ms: int | None = None
         # The marked jobs with the versions of their marks, and those of them that were compared.
         self._marks: dict[str, int] = {}
         self._compared: dict[str, int] = {}
@@ -78,7 +80,10 @@ class MissedFacts:
 
     def doubt_later(self, now_ms: int) -> None:
         """Facts were missed now: doubt everything once more when what was on its way then has arrived."""
-        self._delivered_by_ms = now_ms + _DELIVERED_WITHIN_MS
+        if self._delivered_by_ms is None:
+            self._delivered_by_ms = now_ms + _DELIVERED_WITHIN_MS
+        else:
+            self._newest_by_ms = now_ms + _DELIVERED_WITHIN_MS
 
     def compare(self, unreadable: Collection[str]) -> dict[Key, int]:
         """What was doubted, now that it is compared with the ledger: it is not doubted any more. Other marks than these go."""
@@ -96,7 +101,7 @@ class MissedFacts:
         """Doubt what no node has answered in time, and everything once all has arrived. Whether there is anything to doubt."""
         is_doubted = False
         if self._delivered_by_ms is not None and now_ms >= self._delivered_by_ms:
-            self._delivered_by_ms = None
+            self._delivered_by_ms, self._newest_by_ms = self._newest_by_ms, None
             self.doubt(jobs.values())
             is_doubted = bool(self.doubted)
         if self._answered_by_ms is not None and now_ms >= self._answered_by_ms:

@@ -102,6 +102,23 @@ def test_an_attempt_whose_end_was_lost_while_its_place_was_on_its_way_is_found_w
     assert world.core.deadline_ms() is None
 
 
+def test_losses_that_follow_one_another_do_not_put_the_second_comparison_off() -> None:
+    world = JobsWorld()
+    world.submit(a_spec(a_task(replicas=2)))
+    first_ms = world.now_ms
+    for _ in range(3):
+        world.feed(FactsMissed(stream="COLO_RUN"))
+        world.feed(HoldsListed(holds=(), asked_at_ms=world.now_ms))
+        world.at(world.now_ms + 50_000)
+    world.run("j1/main/0")
+    # That of the first loss came in its time, with nothing held; the newest one has one of its own.
+    world.own.clear()
+    world.at(first_ms + 219_999)
+    assert world.own == []
+    world.at(first_ms + 220_000)
+    assert world.own == [AskHolds()]
+
+
 MISSED = "job-missed"
 
 

@@ -123,6 +123,16 @@ class ServiceProcess:
     def store(self) -> Store:
         """The store of the process, made at its first use."""
         if self._store is None:
+            store = self._unfenced()
+            self._store = store if self._leases is None else HeldStore(store, self.name, self._leases, self._row_kinds)
+        return self._store
+
+    def store_under(self, term: HeldTerm) -> Store:
+        """The store, whose writes name the fences of this term."""
+        return HeldStore(self._unfenced(), self.name, term)
+
+    def _unfenced(self) -> FencedStore:
+        if self._stored is None:
             from colo_common.adapters.store_redis import RedisStore
 
             store = RedisStore(self.redis, min_replicas=self.min_replicas, must_append=self.common.redis_must_append)
@@ -131,15 +141,8 @@ class ServiceProcess:
             )
             appends.set_function(lambda: float(bool(store.appends)))
             self._stored = store
-            self._store = store if self._leases is None else HeldStore(store, self.name, self._leases, self._row_kinds)
             self._closers.append(store.close)
-        return self._store
-
-    def store_under(self, term: HeldTerm) -> Store:
-        """The store, whose writes name the fences of this term."""
-        assert self.store is not None
-        assert self._stored is not None
-        return HeldStore(self._stored, self.name, term)
+        return self._stored
 
     def hold(self, ttl_ms: int, partitions: int = 1, row_kinds: Collection[str] = ()) -> LeaseKeeper | None:
         """Serve only while this process alone holds the work of its service, and stand by while another one does.
@@ -167,6 +170,8 @@ class ServiceProcess:
         `answers` are the requests of each. What `make` makes writes to `store_under` its term.
         """
         keeper = self._keeper(ttl_ms, partitions)
+        # Now, so that what it lacks is said at the start, whatever this process holds then.
+        self._unfenced()
         self._nats.answers_alone = True
         self.services.append(
             PartitionServices(
@@ -250,8 +255,8 @@ class ServiceProcess:
         background = [loop.create_task(work) for work in self._background]
         background.append(loop.create_task(self.telemetry.run(self.bus, self.clock)))
         background.append(loop.create_task(_measure_lag(self.metrics)))
-        if self._store is not None:
-            background.append(loop.create_task(_look_at(self._store)))
+        if self._stored is not None:
+            background.append(loop.create_task(_look_at(self._stored)))
         stopped = loop.create_task(self.stop.wait())
         lost = () if self.term is None or self.term.lost is None else (self.term.lost,)
         try:
