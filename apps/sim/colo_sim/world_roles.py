@@ -15,7 +15,7 @@ from colo_common.events.node import AllocatableChanged
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.partition import WHOLE, Share
 from colo_common.model.placement import ZoneShare
-from colo_common.ports import Advisory, Backlog, Fenced
+from colo_common.ports import Advisory, Backlog, Fenced, Store
 from colo_common.runtime.core import Core
 from colo_common.runtime.holds import list_holds
 from colo_common.runtime.lease_keeper import LEASE_TTL_MS, HeldTerm, LeaseKeeper
@@ -170,20 +170,35 @@ def jobs(
     stored = StoreConnection(boot, store)
     if sharing is not None:
         return _hosted_jobs(boot, connection, stored, metrics, bus, sharing)
-    core = JudgedJobs(JobsPolicy(), boot)
-    shell = JobsShell(stored, boot.clock, replay=SimReplay(boot, bus))
+    core, service, holds = _jobs(boot, connection, stored, metrics, bus, boot.boot_id)
+    return JobsRole([core]), (running(boot, service), holds)
+
+
+def _jobs(
+    boot: Boot,
+    connection: Connection,
+    stored: Store,
+    metrics: Metrics,
+    bus: WorldBus,
+    boot_id: str,
+    term: HeldTerm | None = None,
+) -> tuple[JobsCore, Service, Coroutine[Any, Any, None]]:
+    """A core, its service, and what lists the holds for it: of the whole work, or of the partition of a term."""
+    share = WHOLE if term is None else term.share
+    core = JudgedJobs(JobsPolicy(), boot, share)
+    shell = JobsShell(stored, boot.clock, replay=SimReplay(boot, bus), share=share)
     service = jobs_service(
         core,
         bus=connection,
         store=stored,
         clock=boot.clock,
         metrics=metrics,
-        boot_id=boot.boot_id,
-        seed=boot.seed,
+        boot_id=boot_id,
+        seed=boot.seed + share.partition,
+        term=term,
         shell=shell,
     )
-    works = running(boot, service), list_holds(connection, boot.clock, service, _PAGE, shell.holds_due)
-    return JobsRole([core]), works
+    return core, service, list_holds(connection, boot.clock, service, _PAGE, shell.holds_due)
 
 
 def _hosted_jobs(
@@ -198,24 +213,11 @@ def _hosted_jobs(
     starts = count(1)
 
     def make(term: HeldTerm) -> PartitionService:
-        share = term.share
-        core = JudgedJobs(JobsPolicy(), boot, share)
+        boot_id = f"{boot.boot_id}-{term.share.partition}-{next(starts)}"
         held = HeldStore(stored, "jobs", term)
-        shell = JobsShell(held, boot.clock, replay=SimReplay(boot, bus), share=share)
-        service = jobs_service(
-            core,
-            bus=connection,
-            store=held,
-            clock=boot.clock,
-            metrics=metrics,
-            boot_id=f"{boot.boot_id}-{share.partition}-{next(starts)}",
-            seed=boot.seed + share.partition,
-            term=term,
-            shell=shell,
-        )
+        core, service, holds = _jobs(boot, connection, held, metrics, bus, boot_id, term)
         service.check_every_batch()
         role.cores.append(core)
-        holds = list_holds(connection, boot.clock, service, _PAGE, shell.holds_due)
         return PartitionService(service, (holds,), lambda: role.cores.remove(core))
 
     connection.answers_alone = True
