@@ -22,6 +22,7 @@ from colo_common.ports import Row
 from colo_jobs.core import JobsCore
 from colo_jobs.effects import JobReloaded, JobRowsLoaded, ReloadJob
 from colo_jobs.policy import JobsPolicy
+from colo_jobs.records import is_loss
 
 GIB = 1 << 30
 
@@ -106,6 +107,7 @@ class JobsWorld:
             jobs=self.of_kind("job"),
             pages=self.of_kind("replica-page"),
             missed=self.of_kind("job-missed"),
+            losses=tuple(row for row in self.of_kind("jobs-store") if is_loss(row.id)),
         )
 
     def of_kind(self, kind: str) -> tuple[Row, ...]:

@@ -124,7 +124,7 @@ class JobsCore:
         self._ended = EndedJobs(policy.retention)
         self._waits = Waits()
         self._answers = Answers(policy, self.index, self.counters, self._waits, self._elsewhere)
-        self._missed = MissedFacts()
+        self._missed = MissedFacts(share)
         self._claims = Claims()
         self._earlier = EarlierLives()
         # Jobs whose rows the store may have lost.
@@ -214,7 +214,7 @@ class JobsCore:
         if not isinstance(answer, AcceptedRequest):
             lacks_facts = isinstance(request.body, PendingReplicas) and request.body.compare_holds
             doubts = self._doubt_all(now_ms) if lacks_facts and isinstance(answer, PendingReply) else []
-            return [*before, Reply(request=request.request, body=answer), *doubts]
+            return [*before, *doubts, Reply(request=request.request, body=answer)]
         job = answer.txn.job
         refused = self._finish(answer.txn)
         result = self._result(job.id)
@@ -353,9 +353,7 @@ class JobsCore:
 
     def _doubt_all(self, now_ms: int) -> list[Effect]:
         """Facts were missed: ask which attempts still hold a place of those that held one as far as is known here."""
-        self._missed.doubt(self.index.jobs.values())
-        self._missed.doubt_later(now_ms)
-        return [AskHolds()]
+        return [*self._missed.miss(self.index.jobs.values(), now_ms), AskHolds()]
 
     def _compare_holds(self, event: HoldsListed, now_ms: int) -> list[Effect]:
         """Take from the ledger what was missed: places of waiting replicas, and ends of those that hold none any more.
@@ -438,9 +436,9 @@ class JobsCore:
                 effects.append(deletion(self.index.jobs[job]))
                 self.index.detach(self.index.jobs[job])
         effects.extend(self._put_back())
-        effects.extend(self._missed.take_away())
         if self._missed.doubt_again(self.index.jobs, now_ms):
             effects.append(AskHolds())
+        effects.extend(self._missed.take_away())
         # The next Wake, one millisecond later, deletes the rest of a surplus and puts back more jobs.
         self._now_ms = now_ms + 1 if self._ended.has_surplus or self._to_put_back else self._now_ms
         return effects
@@ -578,8 +576,8 @@ class JobsCore:
         # The last counts may not have been published before the restart.
         for job in loaded.jobs:
             self.index.queue(job).published = UNPUBLISHED
-        asks = [AskHolds()] if self._missed.load(event.missed, loaded.jobs, loaded.unreadable) else []
-        return [*self._take_in(loaded), *asks]
+        missed = self._missed.load(event, loaded, self._now_ms)
+        return [*self._take_in(loaded), *missed]
 
     def _restore(self, event: JobsLost, now_ms: int) -> list[Effect]:
         """Accept the jobs once more. An emptied store is marked before and after: a crash in between goes on where it was.

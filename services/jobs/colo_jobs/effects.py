@@ -19,12 +19,16 @@ __all__ = [
 
 
 class JobRowsLoaded(Struct, frozen=True, kw_only=True):
-    """Event: every row that the store holds, at the start. `missed` mark jobs that an instance could not read."""
+    """Event: every row that the store holds, at the start.
+
+    `missed` mark jobs that an instance could not read, and `losses` say that facts were missed and are not made good yet.
+    """
 
     specs: tuple[Row, ...] = ()
     jobs: tuple[Row, ...] = ()
     pages: tuple[Row, ...] = ()
     missed: tuple[Row, ...] = ()
+    losses: tuple[Row, ...] = ()
 
 
 class JobsLost(Struct, frozen=True, kw_only=True):

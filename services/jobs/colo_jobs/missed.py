@@ -2,16 +2,20 @@
 
 An older version, to which a cluster was rolled back, cannot read the jobs of a newer one. Facts about them come and are
 acknowledged all the same, so that version marks them in the store. Whoever can read them again compares them with what the ledger
-holds, as after a gap in a stream, and takes the marks away.
+holds, as after a gap in a stream, and takes the marks away. A loss is marked too until all of it is made good: whoever takes over
+meanwhile begins the comparison again.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from colo_common.events.effects import Record, Write
-from colo_common.ports import Row
+from colo_common.events.effects import Effect, Record, Write
+from colo_common.model.partition import Share
+from colo_jobs.effects import AskHolds, JobRowsLoaded
 from colo_jobs.index import Key
 from colo_jobs.job import HOLDING, Job
+from colo_jobs.load import Loaded
+from colo_jobs.records import MARK_KIND, loss_id
 
 __all__ = ["MISSED_KIND", "MissedFacts"]
 
@@ -31,7 +35,8 @@ class MissedFacts:
     the place or the start may come after the comparison. `again_at_ms` is when the first of this is due.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, share: Share) -> None:
+        self._loss_id = loss_id(share)
         self.doubted: dict[Key, int] = {}
         self._unanswered: dict[Key, int] = {}
         self._answered_by_ms: int | None = None
@@ -41,11 +46,18 @@ class MissedFacts:
         # The marked jobs with the versions of their marks, and those of them that were compared.
         self._marks: dict[str, int] = {}
         self._compared: dict[str, int] = {}
+        # The marks of losses in the store, with their versions.
+        self._losses: dict[str, int] = {}
 
     @property
     def has_compared(self) -> bool:
         """Whether marks are to be taken away."""
-        return bool(self._compared)
+        return bool(self._compared) or (bool(self._losses) and self._is_settled)
+
+    @property
+    def _is_settled(self) -> bool:
+        """Whether nothing is doubted, and nothing will be."""
+        return not self.doubted and not self._unanswered and self._delivered_by_ms is None
 
     @property
     def again_at_ms(self) -> int | None:
@@ -53,23 +65,34 @@ class MissedFacts:
         dues_ms = (self._answered_by_ms, self._delivered_by_ms)
         return min((due_ms for due_ms in dues_ms if due_ms is not None), default=None)
 
-    def load(self, rows: Iterable[Row], jobs: Collection[Job], unreadable: Collection[str]) -> bool:
-        """Take the marks of the store at the start, and doubt those of its jobs that can be read. Whether there are any.
+    def load(self, event: JobRowsLoaded, loaded: Loaded, now_ms: int) -> list[Effect]:
+        """Take the marks of the store at the start, and miss what was missed of those of its jobs that can be read.
 
-        The mark of a job that the store has no more is taken away.
+        After a loss that is all of them. The mark of a job that the store has no more is taken away.
         """
-        self._marks = {row.id: row.version for row in rows}
-        readable = [job for job in jobs if job.id in self._marks]
-        self.doubt(readable)
-        left = self._marks.keys() - {job.id for job in readable} - set(unreadable)
+        self._losses = {row.id: row.version for row in event.losses}
+        self._marks = {row.id: row.version for row in event.missed}
+        marked = [job for job in loaded.jobs if job.id in self._marks]
+        left = self._marks.keys() - {job.id for job in marked} - loaded.unreadable.keys()
         self._compared = {id_: self._marks.pop(id_) for id_ in sorted(left)}
-        return bool(readable)
+        if not marked and not self._losses:
+            return []
+        return [*self.miss(loaded.jobs if self._losses else marked, now_ms), AskHolds()]
 
     def mark(self, unreadable: Iterable[str]) -> list[Record]:
         """The Records that mark jobs which cannot be read, where they are not marked yet."""
         new = [id_ for id_ in unreadable if id_ not in self._marks]
         self._marks |= dict.fromkeys(new, 1)
         return _records([Write(kind=MISSED_KIND, id=id_, value=b"1", expect=0) for id_ in new])
+
+    def miss(self, jobs: Iterable[Job], now_ms: int) -> list[Record]:
+        """Facts about these jobs were missed by now: doubt them, and all jobs once more later. The Record that marks the loss."""
+        self.doubt(jobs)
+        self._doubt_later(now_ms)
+        if self._loss_id in self._losses:
+            return []
+        self._losses[self._loss_id] = 1
+        return [Record(writes=(Write(kind=MARK_KIND, id=self._loss_id, value=b"1", expect=0),))]
 
     def doubt(self, jobs: Iterable[Job]) -> None:
         """Note which attempts of these jobs hold a place."""
@@ -78,8 +101,8 @@ class MissedFacts:
                 if record.state in HOLDING:
                     self.doubted[job.id, index] = record.attempt
 
-    def doubt_later(self, now_ms: int) -> None:
-        """Facts were missed now: doubt everything once more when what was on its way then has arrived."""
+    def _doubt_later(self, now_ms: int) -> None:
+        """Doubt everything once more when what is on its way now has arrived."""
         if self._delivered_by_ms is None:
             self._delivered_by_ms = now_ms + _DELIVERED_WITHIN_MS
         else:
@@ -112,9 +135,13 @@ class MissedFacts:
         return is_doubted
 
     def take_away(self) -> list[Record]:
-        """The Records that take the marks of compared jobs away: after what was found out about these jobs."""
+        """The Records that take marks away: those of compared jobs, and those of losses once nothing is doubted any more."""
         compared, self._compared = self._compared, {}
-        return _records([Write(kind=MISSED_KIND, id=id_, value=None, expect=v) for id_, v in compared.items()])
+        writes = [Write(kind=MISSED_KIND, id=id_, value=None, expect=version) for id_, version in compared.items()]
+        if self._losses and self._is_settled:
+            losses, self._losses = self._losses, {}
+            writes += [Write(kind=MARK_KIND, id=id_, value=None, expect=version) for id_, version in losses.items()]
+        return _records(writes)
 
 
 def _holds(job: Job | None, index: int, attempt: int) -> bool:

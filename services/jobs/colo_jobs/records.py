@@ -28,6 +28,8 @@ __all__ = [
     "decode_page",
     "decode_spec",
     "encode",
+    "is_loss",
+    "loss_id",
     "mark_id",
     "page_count",
     "page_id",
@@ -39,6 +41,7 @@ PAGE_KIND: Final = "replica-page"
 #: The row by which a store that was used is told from one that was emptied.
 MARK_KIND: Final = "jobs-store"
 _MARK_ID: Final = "mark"
+_LOSS_ID: Final = "missed"
 MARK_BEGUN: Final = b"restoring"
 MARK_USED: Final = b"used"
 
@@ -182,3 +185,13 @@ def _known_state(state: str, known: tuple[str, ...], field_: str) -> None:
 def mark_id(share: Share) -> str:
     """The id of the mark that says whether the store was used. Each partition puts its own jobs back, and says so for itself."""
     return _MARK_ID if share.is_whole else f"{_MARK_ID}-{share.name}"
+
+
+def loss_id(share: Share) -> str:
+    """The id of the mark that says that facts about the jobs of this share were missed, and are not made good yet."""
+    return _LOSS_ID if share.is_whole else f"{_LOSS_ID}-{share.name}"
+
+
+def is_loss(id_: str) -> bool:
+    """Whether a mark says that facts were missed: by any share, perhaps one of another number of partitions."""
+    return id_ == _LOSS_ID or id_.startswith(f"{_LOSS_ID}-")

@@ -56,6 +56,7 @@ from colo_jobs.records import (
     PAGE_KIND,
     SPEC_KIND,
     decode_spec,
+    is_loss,
     mark_id,
     page_count,
     page_id,
@@ -133,7 +134,8 @@ class JobsShell:
         pages = await self._rows(PAGE_KIND)
         self._log.info("rows-loaded", jobs=len(jobs), pages=len(pages))
         missed = await self._rows(MISSED_KIND)
-        loaded = JobRowsLoaded(specs=specs, jobs=jobs, pages=pages, missed=missed)
+        losses = tuple(row for row in await self._store.load(MARK_KIND) if is_loss(row.id))
+        loaded = JobRowsLoaded(specs=specs, jobs=jobs, pages=pages, missed=missed, losses=losses)
         if self._replay is None:
             return [loaded]
         mark = await self._store.get(MARK_KIND, mark_id(self._share))

@@ -4,6 +4,7 @@ ledger holds says what they were.
 
 from colo_common.events.effects import FactsMissed
 from colo_common.events.requests import HoldEntry, HoldsListed, PendingReplicas
+from colo_common.model.partition import WHOLE, Share
 from colo_common.model.placement import ZoneShare
 from colo_common.ports import Row
 from colo_jobs.effects import AskHolds
@@ -119,6 +120,80 @@ def test_losses_that_follow_one_another_do_not_put_the_second_comparison_off() -
     assert world.own == [AskHolds()]
 
 
+def losses(world: JobsWorld) -> list[str]:
+    return [row.id for row in world.all_rows().losses]
+
+
+def test_who_takes_over_before_a_loss_is_made_good_goes_on_with_it() -> None:
+    world = JobsWorld()
+    world.submit(a_spec(a_task(replicas=3)))
+    world.run("j1/main/0")
+    world.run("j1/main/1")
+    world.feed(FactsMissed(stream="COLO_RUN"))
+    world.feed(FactsMissed(stream="COLO_RUN"))
+    assert losses(world) == ["missed"]
+
+    def taken_over() -> None:
+        world.own.clear()
+        world.restart()
+        assert AskHolds() in world.own
+        assert losses(world) == ["missed"]
+
+    # Before the scheduler answered, before the node did, and before what was on its way must have come.
+    taken_over()
+    lacking = HoldsListed(holds=(a_hold("j1/main/1"),), asked_at_ms=world.now_ms)
+    assert stops_of(world.feed(lacking)) == [("n1", "j1/main/0", 1)]
+    taken_over()
+    assert stops_of(world.feed(lacking)) == [("n1", "j1/main/0", 1)]
+    world.feed(world.ended("j1/main/0"))
+    taken_over()
+    assert stops_of(world.feed(lacking)) == []
+    world.run("j1/main/2")
+    world.own.clear()
+    world.at(world.now_ms + 120_000)
+    assert world.own == [AskHolds()]
+    assert losses(world) == ["missed"]
+    assert stops_of(world.feed(lacking)) == [("n1", "j1/main/2", 1)]
+    world.feed(world.ended("j1/main/2"))
+    # The node has answered, which is looked at in its time. Then nothing is left to do, and nobody does it again.
+    world.at(world.now_ms + 60_000)
+    assert losses(world) == []
+    assert world.core.deadline_ms() is None
+    world.own.clear()
+    world.restart()
+    assert AskHolds() not in world.own
+
+
+def test_a_loss_without_jobs_leaves_no_mark_for_longer_than_something_may_arrive() -> None:
+    world = JobsWorld()
+    world.feed(FactsMissed(stream="COLO_RUN"))
+    world.feed(HoldsListed(holds=(), asked_at_ms=world.now_ms))
+    assert losses(world) == ["missed"]
+    world.at(world.now_ms + 120_000)
+    assert losses(world) == []
+
+
+def test_a_loss_that_was_noticed_with_another_number_of_partitions_is_made_good() -> None:
+    world = JobsWorld()
+    world.share = Share(partition=1, partitions=3)
+    name = next(name for name in map(str, range(100)) if world.share.owns(name))
+    world.restart()
+    world.submit(a_spec(a_task()), job=name)
+    world.run(f"{name}/main/0")
+    world.feed(FactsMissed(stream="COLO_RUN"))
+    assert losses(world) == [f"missed-{world.share.name}"]
+    world.share = WHOLE
+    world.own.clear()
+    world.restart()
+    assert AskHolds() in world.own
+    assert len(losses(world)) == 2
+    lacking = HoldsListed(holds=(), asked_at_ms=world.now_ms)
+    assert stops_of(world.feed(lacking)) == [("n1", f"{name}/main/0", 1)]
+    world.feed(world.ended(f"{name}/main/0"))
+    world.at(world.now_ms + 120_000)
+    assert losses(world) == []
+
+
 MISSED = "job-missed"
 
 
@@ -168,6 +243,10 @@ def test_ends_that_came_while_a_newer_version_was_rolled_back_are_asked_for_when
     assert marks(world) == []
     world.feed(ended)
     assert world.replica("newer/main/0").state == "Succeeded"
+    # And once more when all that was on its way has come.
+    world.at(world.now_ms + 120_000)
+    assert world.own[-1] == AskHolds()
+    world.feed(HoldsListed(holds=(*holds, a_hold("other/main/0")), asked_at_ms=world.now_ms))
     world.own.clear()
     world.restart()
     assert AskHolds() not in world.own
