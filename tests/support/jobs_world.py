@@ -107,7 +107,7 @@ class JobsWorld:
             jobs=self.of_kind("job"),
             pages=self.of_kind("replica-page"),
             missed=self.of_kind("job-missed"),
-            losses=tuple(row for row in self.of_kind("jobs-store") if is_loss(row.id)),
+            losses=tuple(row for row in self.of_kind("jobs-store") if is_loss(row.id, self.share)),
         )
 
     def of_kind(self, kind: str) -> tuple[Row, ...]:

@@ -172,7 +172,7 @@ class JobsCore:
                 return self._restore(event, now_ms)
             case StoreLost():
                 self._to_put_back = list(self.index.jobs)
-                return []
+                return [*self._missed.put_back()]
             case FactsMissed():
                 return self._doubt_all(now_ms)
             case BusReachable():

@@ -94,6 +94,13 @@ class MissedFacts:
         self._losses[self._loss_id] = 1
         return [Record(writes=(Write(kind=MARK_KIND, id=self._loss_id, value=b"1", expect=0),))]
 
+    def put_back(self) -> list[Record]:
+        """The Records that mark what is still missed in a store that lost its rows."""
+        return [
+            Record(writes=(Write(kind=MARK_KIND, id=id_, value=b"1", expect=version, puts_back=True),))
+            for id_, version in self._losses.items()
+        ]
+
     def doubt(self, jobs: Iterable[Job]) -> None:
         """Note which attempts of these jobs hold a place."""
         for job in jobs:
@@ -137,11 +144,14 @@ class MissedFacts:
     def take_away(self) -> list[Record]:
         """The Records that take marks away: those of compared jobs, and those of losses once nothing is doubted any more."""
         compared, self._compared = self._compared, {}
-        writes = [Write(kind=MISSED_KIND, id=id_, value=None, expect=version) for id_, version in compared.items()]
+        records = _records([Write(kind=MISSED_KIND, id=id_, value=None, expect=v) for id_, v in compared.items()])
         if self._losses and self._is_settled:
             losses, self._losses = self._losses, {}
-            writes += [Write(kind=MARK_KIND, id=id_, value=None, expect=version) for id_, version in losses.items()]
-        return _records(writes)
+            # Each for itself: another partition may have taken that of an earlier number of partitions away.
+            records += [
+                Record(writes=(Write(kind=MARK_KIND, id=id_, value=None, expect=v),)) for id_, v in losses.items()
+            ]
+        return records
 
 
 def _holds(job: Job | None, index: int, attempt: int) -> bool:

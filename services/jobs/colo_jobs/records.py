@@ -192,6 +192,12 @@ def loss_id(share: Share) -> str:
     return _LOSS_ID if share.is_whole else f"{_LOSS_ID}-{share.name}"
 
 
-def is_loss(id_: str) -> bool:
-    """Whether a mark says that facts were missed: by any share, perhaps one of another number of partitions."""
-    return id_ == _LOSS_ID or id_.startswith(f"{_LOSS_ID}-")
+def is_loss(id_: str, share: Share) -> bool:
+    """Whether a mark says that facts about jobs of this share may have been missed.
+
+    That of a share of another number of partitions does: its jobs are divided otherwise now, and some of them may be here.
+    """
+    if id_ != _LOSS_ID and not id_.startswith(f"{_LOSS_ID}-"):
+        return False
+    others = {loss_id(Share(partition=number, partitions=share.partitions)) for number in range(share.partitions)}
+    return id_ == loss_id(share) or id_ not in others

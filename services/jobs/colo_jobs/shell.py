@@ -134,7 +134,7 @@ class JobsShell:
         pages = await self._rows(PAGE_KIND)
         self._log.info("rows-loaded", jobs=len(jobs), pages=len(pages))
         missed = await self._rows(MISSED_KIND)
-        losses = tuple(row for row in await self._store.load(MARK_KIND) if is_loss(row.id))
+        losses = tuple(row for row in await self._store.load(MARK_KIND) if is_loss(row.id, self._share))
         loaded = JobRowsLoaded(specs=specs, jobs=jobs, pages=pages, missed=missed, losses=losses)
         if self._replay is None:
             return [loaded]

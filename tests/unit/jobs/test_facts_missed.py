@@ -2,7 +2,7 @@
 ledger holds says what they were.
 """
 
-from colo_common.events.effects import FactsMissed
+from colo_common.events.effects import FactsMissed, Record, StoreLost, Write
 from colo_common.events.requests import HoldEntry, HoldsListed, PendingReplicas
 from colo_common.model.partition import WHOLE, Share
 from colo_common.model.placement import ZoneShare
@@ -192,6 +192,29 @@ def test_a_loss_that_was_noticed_with_another_number_of_partitions_is_made_good(
     world.feed(world.ended(f"{name}/main/0"))
     world.at(world.now_ms + 120_000)
     assert losses(world) == []
+
+
+def test_a_loss_is_the_business_of_its_own_partition_and_of_no_other_one() -> None:
+    world = JobsWorld(share=Share(partition=1, partitions=3))
+    world.feed(FactsMissed(stream="COLO_RUN"))
+    world.share = Share(partition=2, partitions=3)
+    world.restart()
+    assert AskHolds() not in world.own[1:]
+    world.at(world.now_ms + 120_000)
+    assert [row.id for row in world.of_kind("jobs-store")] == [f"missed-{Share(1, 3).name}"]
+
+
+def test_a_store_that_loses_its_rows_is_told_again_of_what_is_missed() -> None:
+    world = JobsWorld()
+    world.feed(FactsMissed(stream="COLO_RUN"))
+    (row,) = world.of_kind("jobs-store")
+    effects = world.core.handle(StoreLost(), world.now_ms)
+    assert effects == [
+        Record(writes=(Write(kind="jobs-store", id="missed", value=row.value, expect=row.version, puts_back=True),))
+    ]
+    world.at(world.now_ms + 120_000)
+    assert losses(world) == []
+    assert world.core.handle(StoreLost(), world.now_ms) == []
 
 
 MISSED = "job-missed"
