@@ -89,6 +89,9 @@ async def door(servers: Servers, **environment: str) -> AsyncIterator[tuple[Runn
 async def audited(ask: Asked, token: str, least: int, query: str = "") -> list[dict[str, Any]]:
     async def there() -> list[dict[str, Any]]:
         status, body, _ = await ask("GET", f"/v1/audit?limit=500{query}", token)
+        # Looking is a request too, and the door may let in one a second.
+        if status == 429:
+            return []
         assert status == 200, body
         return body["entries"] if len(body["entries"]) >= least else []
 
