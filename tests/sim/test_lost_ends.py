@@ -74,12 +74,13 @@ def test_an_end_is_told_again_also_where_the_order_to_tell_it_is_lost_as_well() 
     with a_world() as world:
         attempt = lose_an_end(world)
         world.jobs.heal()
-        checked, ordered = world.bus.stored, list[Attempt]()
+        checked, ordered, ordered_ms = world.bus.stored, list[Attempt](), list[int]()
 
         def stored(fact: Fact, msg_id: str) -> None:
             checked(fact, msg_id)
             if isinstance(fact, StopReplicas):
                 ordered.extend((stop.replica, stop.attempt) for stop in fact.stops)
+                ordered_ms.append(world.event_queue.now_ms)
 
         world.bus.stored = stored
         for _ in range(MINUTE_MS):
@@ -87,7 +88,8 @@ def test_an_end_is_told_again_also_where_the_order_to_tell_it_is_lost_as_well() 
                 break
             world.run_until(world.elapsed_ms + 1)
         assert ordered == [attempt]
-        world.bus.lose_since(world.event_queue.now_ms)
+        lost, _ = world.bus.lose_since(ordered_ms[0])
+        assert lost
         world.run_until(world.elapsed_ms + MINUTE_MS // 2)
         assert known_end(world, attempt) == (1, None, 0)
         world.run_until(world.elapsed_ms + 2 * MINUTE_MS)
