@@ -66,9 +66,9 @@ class MissedFacts:
         return min((due_ms for due_ms in dues_ms if due_ms is not None), default=None)
 
     def load(self, event: JobRowsLoaded, loaded: Loaded, now_ms: int) -> list[Effect]:
-        """Take the marks of the store at the start, and miss what was missed of those of its jobs that can be read.
+        """Take the marks of the store at the start, and begin the comparison again of the marked jobs that can be read.
 
-        After a loss that is all of them. The mark of a job that the store has no more is taken away.
+        The mark of a loss is one of all jobs. The mark of a job that the store has no more is taken away.
         """
         self._losses = {row.id: row.version for row in event.losses}
         self._marks = {row.id: row.version for row in event.missed}
