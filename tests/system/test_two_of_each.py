@@ -90,7 +90,7 @@ def name_of(colo: RunningColo, pid: int) -> str:
     return next(name for name, child in colo.processes.running.items() if child.process.pid == pid)
 
 
-class Heard:
+class Received:
     """What is published of each node, and what its online work used in each sample (mcpu), by node and number of the sample."""
 
     def __init__(self) -> None:
@@ -111,15 +111,15 @@ class Heard:
 
 
 @asynccontextmanager
-async def all_heard(colo: RunningColo) -> AsyncIterator[Heard]:
+async def all_received(colo: RunningColo) -> AsyncIterator[Received]:
     """Listen from now on."""
     client = await nats.connect(colo.nats_url)
-    heard = Heard()
+    received = Received()
     try:
         for subject in ("tlm.node.*.usage", "evt.node.*.allocatable"):
-            await client.subscribe(f"colo.v1.{subject}", cb=heard.note)
+            await client.subscribe(f"colo.v1.{subject}", cb=received.note)
         await client.flush()
-        yield heard
+        yield received
     finally:
         await client.close()
 
@@ -153,7 +153,7 @@ async def test_all_work_ends_once_whatever_becomes_of_one_of_two(tmp_path: Path)
             await divided(colo, service, 2, 2)
         await divided(colo, "scheduler", 8, 8)
         warmed = await eventually(lambda: all_fresh(colo), "every node is fresh", limit_s=LIMIT_S)
-        heard = await stack.enter_async_context(all_heard(colo))
+        received = await stack.enter_async_context(all_received(colo))
         jobs = [await colo.submit(a_job("before"), key="before")]
 
         # One of those that share is killed; the holder of jobs and one of the schedulers stand still.
@@ -200,12 +200,12 @@ async def test_all_work_ends_once_whatever_becomes_of_one_of_two(tmp_path: Path)
         await each_replica_ran_once(colo, jobs)
         # No node was late or lost for a moment, and no number jumped, whoever published it: each is what its sample leaves.
         assert await colo.facts(FreshnessChanged, FRESHNESS) == warmed
-        assert len(heard.numbers) == NODES
-        for node, published in heard.numbers.items():
+        assert len(received.numbers) == NODES
+        for node, published in received.numbers.items():
             order = [(fact.sampled_at_ms, fact.sample_seq) for fact in published]
             assert order == sorted(order), node
             # The sample before the first number may have come before anybody listened.
-            left = [heard.left_mcpu(fact) for fact in published if (node, fact.sample_seq) in heard.online_mcpu]
+            left = [received.left_mcpu(fact) for fact in published if (node, fact.sample_seq) in received.online_mcpu]
             assert len(left) >= len(published) - 1, node
             assert max(left) - min(left) <= ROUNDED_MCPU, (node, left)
 
