@@ -17,6 +17,7 @@ PAGE: Final = ROOT / "docs" / "metrics.md"
 _KINDS: Final = {
     "counter": "counter",
     "gauge": "gauge",
+    "waiting": "gauge",
     "histogram": "histogram",
     "timing": "histogram",
     "CounterMetricFamily": "counter",

@@ -176,6 +176,26 @@ def test_what_comes_before_a_call_has_run_goes_with_it() -> None:
     assert run_virtual(story()) == (["a", "d"], list("abcdef"))
 
 
+def test_what_waits_in_all_services_of_a_process_is_one_sum_and_one_that_ended_counts_no_more() -> None:
+    async def story() -> list[int]:
+        metrics = ServiceMetrics(Metrics(), "test")
+        retrier = Retrier("bus", random.Random(1), metrics.retries, asyncio.Event())
+        senders = [Sender(SlowBus({"a": 9.0}), None, retrier, metrics, lambda _request, _body: None) for _ in range(2)]
+        tasks = [asyncio.create_task(sender.run()) for sender in senders]
+        await asyncio.sleep(1)
+        message = Outgoing(subject="colo.v1.evt.job.changed", data=b"{}", durable=True, msg_id="a")
+        for sender, count in zip(senders, (3, 4), strict=True):
+            sender.put(OutgoingBatch(messages=[message] * count))
+        found = [metrics.outgoing_messages.total()]
+        for task in tasks:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            found.append(metrics.outgoing_messages.total())
+        return found
+
+    assert run_virtual(story()) == [7, 4, 0]
+
+
 # ---------------------------------------------------------------- outbox
 
 

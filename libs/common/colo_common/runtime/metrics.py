@@ -2,7 +2,8 @@
 
 import time
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 from typing import Final, TypeVar
 
@@ -13,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from colo_common.model.invalid import InvariantBroken
 
-__all__ = ["CONTENT_TYPE", "Metrics", "ServiceMetrics", "Timing"]
+__all__ = ["CONTENT_TYPE", "Metrics", "ServiceMetrics", "Timing", "Waiting"]
 
 Kind = TypeVar("Kind")
 
@@ -65,12 +66,35 @@ class Timing(Collector):
         yield family
 
 
+class Waiting:
+    """How much waits in all services of the process together; `gauge` shows it. One that has ended counts no more."""
+
+    def __init__(self, gauge: Gauge) -> None:
+        self._counts: list[Callable[[], int]] = []
+        self.gauge = gauge
+        gauge.set_function(lambda: float(self.total()))
+
+    @contextmanager
+    def counting(self, count: Callable[[], int]) -> Iterator[None]:
+        """Add what this returns for as long as the context is open."""
+        self._counts.append(count)
+        try:
+            yield
+        finally:
+            self._counts.remove(count)
+
+    def total(self) -> int:
+        """What waits now."""
+        return sum(count() for count in self._counts)
+
+
 class Metrics:
     """The registry. Asking twice for a name gives the same metric, so that many services in one process may share it."""
 
     def __init__(self, version: str = "") -> None:
         self.registry = CollectorRegistry()
         self._known: dict[str, Counter | Gauge | Histogram | Timing] = {}
+        self._waiting: dict[str, Waiting] = {}
         if version:
             self.gauge("colo_build_info", "1, labelled with the version that runs", ("version",)).labels(version).set(1)
 
@@ -87,6 +111,13 @@ class Metrics:
         if found is None:
             found = self._known[name] = Gauge(name, description, labels, registry=self.registry)
         return _as(Gauge, found, name)
+
+    def waiting(self, name: str, description: str) -> Waiting:
+        """A gauge of what waits in all services of the process."""
+        found = self._waiting.get(name)
+        if found is None:
+            found = self._waiting[name] = Waiting(self.gauge(name, description))
+        return found
 
     def histogram(
         self, name: str, description: str, labels: Sequence[str] = (), buckets: Sequence[float] = SECONDS
@@ -121,8 +152,8 @@ class ServiceMetrics:
         prefix = f"colo_{service.replace('-', '_')}"
         self.handled = metrics.counter(f"{prefix}_events_handled_total", "events that the core handled", ("type",))
         self.handle_seconds = metrics.timing(f"{prefix}_handle_seconds", "time of one event in the core")
-        self.inbox_items = metrics.gauge(f"{prefix}_inbox_items", "items that wait for the core")
-        self.outgoing_messages = metrics.gauge(f"{prefix}_outgoing_messages", "messages that wait for the bus")
+        self.inbox_items = metrics.waiting(f"{prefix}_inbox_items", "items that wait for the core")
+        self.outgoing_messages = metrics.waiting(f"{prefix}_outgoing_messages", "messages that wait for the bus")
         self.dead_letters = metrics.counter(
             f"{prefix}_dead_letters_total", "messages that could not be decoded or handled"
         )

@@ -133,7 +133,6 @@ class Sender:
         self._is_kept = False
         self._is_over = False
         self._log = structlog.get_logger(source="service")
-        metrics.outgoing_messages.set_function(lambda: self._backlog)
 
     def put(self, outgoing_batch: OutgoingBatch) -> None:
         """Add at the end; never waits. While the bus is unavailable, lossy messages are dropped now, not sent late in one burst."""
@@ -203,7 +202,8 @@ class Sender:
         self._is_running = True
         self._start()
         try:
-            await self._failure
+            with self._metrics.outgoing_messages.counting(lambda: self._backlog):
+                await self._failure
         finally:
             self._is_over = True
             self._note_done()

@@ -118,7 +118,6 @@ class PartitionServices:
             clock,
             ServiceMetrics(metrics, name),
             problems=self.problems,
-            inbox_items=lambda: sum(one.part.service.inbox_len for one in self._serving.values()),
             leases=keeper,
         )
         self._log = structlog.get_logger(source="partitions").bind(service=name)

@@ -174,11 +174,6 @@ class Service:
         """Whether it has read what is stored, and can answer."""
         return self._loaded
 
-    @property
-    def inbox_len(self) -> int:
-        """How many items wait for the core."""
-        return len(self._inbox)
-
     def check_every_batch(self) -> None:
         """Let the core check its invariants after every batch. For simulations, where the cost does not matter."""
         self._core_runner.checks_every_batch = True
@@ -208,6 +203,10 @@ class Service:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set. Raises what the core raised, after logging it."""
+        with self._metrics.inbox_items.counting(lambda: len(self._inbox)):
+            await self._run(stop)
+
+    async def _run(self, stop: asyncio.Event) -> None:
         main = asyncio.current_task()
         watcher = asyncio.create_task(self._watch(stop, main))
         try:
@@ -276,7 +275,6 @@ class Service:
 
     async def _run_batch(self, items: Sequence[Item]) -> None:
         self._sender.put(await self._core_runner.run_batch(items))
-        self._metrics.inbox_items.set(len(self._inbox))
 
     async def _blame(self) -> None:
         """Note from which message the error came that ends the process."""
@@ -342,7 +340,6 @@ class Service:
                     self._clock,
                     self._metrics,
                     problems=self.problems,
-                    inbox_items=lambda: len(self._inbox),
                     leases=self._leases,
                 )
                 answerers |= status.answerers()

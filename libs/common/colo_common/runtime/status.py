@@ -28,7 +28,6 @@ class StatusAnswer:
         metrics: ServiceMetrics,
         *,
         problems: Callable[[], Awaitable[Mapping[str, str]]],
-        inbox_items: Callable[[], int],
         leases: LeaseKeeper | None = None,
     ) -> None:
         self._service = service
@@ -36,7 +35,6 @@ class StatusAnswer:
         self._clock = clock
         self._metrics = metrics
         self._problems = problems
-        self._inbox_items = inbox_items
         self._leases = leases
         self._version = build_version()
         self._started_at_ms = clock.now_ms()
@@ -60,8 +58,8 @@ class StatusAnswer:
                 started_at_ms=self._started_at_ms,
                 now_ms=self._clock.now_ms(),
                 problems={part: problem for part, problem in problems.items() if problem},
-                inbox_items=self._inbox_items(),
-                outgoing_messages=_count_of(self._metrics.outgoing_messages),
+                inbox_items=self._metrics.inbox_items.total(),
+                outgoing_messages=self._metrics.outgoing_messages.total(),
                 handled=_count_of(self._metrics.handled),
                 dead_letters=_count_of(self._metrics.dead_letters),
                 refusals=_count_of(self._metrics.refusals),
@@ -75,7 +73,7 @@ class StatusAnswer:
 
 
 def _count_of(metric: MetricWrapperBase) -> int:
-    """The sum over all labels of a counter or gauge."""
+    """The sum over all labels of a counter."""
     return int(
         sum(
             sample.value

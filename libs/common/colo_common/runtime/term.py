@@ -173,7 +173,6 @@ class ServiceTerm:
             self._clock,
             ServiceMetrics(Metrics(), self._service),
             problems=self._own_problems,
-            inbox_items=lambda: 0,
             leases=self.leases,
         )
         loop = asyncio.get_running_loop()
