@@ -17,6 +17,7 @@ __all__ = ["DISK_BYTES", "Month", "Shortener"]
 _MONTH_S: Final = 30 * 86_400
 _NODE_FORGOTTEN_S: Final = 86_400
 _ENDED_JOBS: Final = 200
+_ENDED_S: Final = 7 * 86_400
 #: What is kept up to a number is kept up to one that the load reaches within some five minutes of a run of thirty.
 _PLACEMENTS_A_MINUTE: Final = 30
 _ENDS_A_MINUTE: Final = 60
@@ -74,6 +75,7 @@ class Month(Struct, frozen=True, kw_only=True):
         return {
             "COLO_FORGET_NODE_MS": str(self.short_s(_NODE_FORGOTTEN_S) * 1_000),
             "COLO_JOBS_RETENTION_MAX_ENDED_JOBS": str(_ENDED_JOBS),
+            "COLO_JOBS_RETENTION_ENDED_MS": str(self.short_s(_ENDED_S) * 1_000),
             "COLO_SCHEDULER_POLICY_RECORDS_MAX": in_minutes(_PLACEMENTS_A_MINUTE),
             "COLO_SCHEDULER_POLICY_OVER_MAX": in_minutes(_ENDS_A_MINUTE),
             "COLO_GATEWAY_EVENT_LOG_SIZE": in_minutes(_EVENTS_A_MINUTE),

@@ -189,14 +189,14 @@ class JobsCore:
 
         While the bus is away no timer is due.
         """
-        is_due = self._ended.has_surplus or self._to_put_back or self._missed.has_compared
+        is_due = self._ended.has_due(self._now_ms) or self._to_put_back or self._missed.has_compared
         if self._pending or self._unrequested or is_due:
             return self._now_ms
         timer_ms = self.index.timers.next_ms() if self._deaf_since_ms is None else None
         dues_ms = [
             due_ms for queue in self.index.queues.values() if (due_ms := queue.report_ms(self.share)) is not None
         ]
-        others_ms = (timer_ms, self._missed.again_at_ms)
+        others_ms = (timer_ms, self._missed.again_at_ms, self._ended.over_ms)
         return min([*dues_ms, *(moment for moment in others_ms if moment is not None)], default=None)
 
     def check(self) -> None:
@@ -431,16 +431,15 @@ class JobsCore:
         self._pending.clear()
         effects.extend(self._publish_requests(now_ms))
         effects.extend(self._publish_queues(now_ms))
-        if self._ended.has_surplus:
-            for job in self._ended.take_surplus():
-                effects.append(deletion(self.index.jobs[job]))
-                self.index.detach(self.index.jobs[job])
+        for job in self._ended.take_due(now_ms):
+            effects.append(deletion(self.index.jobs[job]))
+            self.index.detach(self.index.jobs[job])
         effects.extend(self._put_back())
         if self._missed.doubt_again(self.index.jobs, now_ms):
             effects.append(AskHolds())
         effects.extend(self._missed.take_away())
-        # The next Wake, one millisecond later, deletes the rest of a surplus and puts back more jobs.
-        self._now_ms = now_ms + 1 if self._ended.has_surplus or self._to_put_back else self._now_ms
+        # The next Wake, one millisecond later, deletes more ended jobs and puts back more jobs.
+        self._now_ms = now_ms + 1 if self._ended.has_due(now_ms) or self._to_put_back else self._now_ms
         return effects
 
     def _hears(self, is_reachable: bool, now_ms: int) -> list[Effect]:

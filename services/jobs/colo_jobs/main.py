@@ -22,7 +22,7 @@ async def build(process: ServiceProcess, settings: JobsSettings) -> None:
         _host(process, settings)
         return
     leases = process.hold(settings.lease_ttl_ms)
-    shell = JobsShell(process.store, process.clock, process.telemetry, process.replay)
+    shell = JobsShell(process.store, process.clock, process.telemetry, process.replay, retention=settings.retention)
     service = jobs_service(
         JobsCore(settings.policy()),
         bus=process.bus,
@@ -47,7 +47,7 @@ def _host(process: ServiceProcess, settings: JobsSettings) -> None:
     def make(term: HeldTerm) -> PartitionService:
         share, store = term.share, process.store_under(term)
         core = JobsCore(settings.policy(), share, exported.counters)
-        shell = JobsShell(store, process.clock, process.telemetry, process.replay, share)
+        shell = JobsShell(store, process.clock, process.telemetry, process.replay, share, settings.retention)
         service = jobs_service(
             core,
             bus=process.bus,

@@ -28,11 +28,12 @@ class JobsPolicy(Struct, frozen=True, kw_only=True):
     forget_node_ms: int = FORGET_NODE_MS
 
     def of_one(self, partitions: int) -> "JobsPolicy":
-        """The policy of one of so many partitions: each keeps its part of the ended jobs, at least one."""
+        """The policy of one of so many partitions: each keeps its part of the ended jobs, at least one, and as long."""
         if partitions == 1:
             return self
         kept = self.retention
-        part = RetentionPolicy(
+        part = structs.replace(
+            kept,
             max_ended_jobs=max(1, kept.max_ended_jobs // partitions),
             max_ended_replicas=max(1, kept.max_ended_replicas // partitions),
         )
@@ -43,8 +44,10 @@ class JobsPolicy(Struct, frozen=True, kw_only=True):
         validate_queues(self.queues)
         for part in (self.retry, self.retention):
             for name in part.__struct_fields__:
-                if getattr(part, name) < 1:
+                if name != "ended_ms" and getattr(part, name) < 1:
                     raise InvalidInput(name, "must be at least 1", getattr(part, name))
+        if self.retention.ended_ms < 0:
+            raise InvalidInput("ended_ms", "must not be negative", self.retention.ended_ms)
         if self.retry.backoff_max_ms < self.retry.backoff_ms:
             raise InvalidInput("backoff_max_ms", "must not be below backoff_ms", self.retry.backoff_max_ms)
         if self.retry.avoid_max_ms < self.retry.avoid_ms:

@@ -61,6 +61,7 @@ from colo_jobs.records import (
     page_count,
     page_id,
 )
+from colo_jobs.retention import RetentionPolicy
 from colo_jobs.transaction import Counters
 
 __all__ = ["ANSWERS", "HEARS", "HEARS_PART", "JobsMetrics", "JobsShell", "jobs_service"]
@@ -116,8 +117,13 @@ class JobsShell:
         telemetry: Telemetry | None = None,
         replay: Replay | None = None,
         share: Share = WHOLE,
+        retention: RetentionPolicy = RetentionPolicy(),
     ) -> None:
-        """`replay`: where jobs are looked for that the store has lost; None: they are not. `share`: whose rows are loaded."""
+        """`replay`: where jobs are looked for that the store has lost; None: they are not. `share`: whose rows are loaded.
+
+        `retention`: of jobs that ended so long ago the store lacks the rows because they were deleted.
+        """
+        self._retention = retention
         self._replay = replay
         self._share = share
         self._store = store
@@ -161,7 +167,9 @@ class JobsShell:
         facts = FactsOfJobs(self._share)
         count = await replay.facts(REBUILT_FROM, facts.take, newest_ms=_NEWEST_MS)
         lost = tuple(job for job in facts.lost() if job.job not in versions)
-        ended = sum(end.job not in versions and end.spec is not None for end in facts.ends.values())
+        now_ms, is_over = self._clock.now_ms(), self._retention.is_over
+        ends = [end for end in facts.ends.values() if end.job in versions or not is_over(end.at_ms, now_ms)]
+        ended = sum(end.job not in versions and end.spec is not None for end in ends)
         older = tuple(job for job, version in facts.versions.items() if versions.get(job, version) < version)
         if lost or older or ended:
             self._log.error(
@@ -173,7 +181,7 @@ class JobsShell:
                 older=len(older),
                 first_older=older[:_NAMED_MOST],
             )
-        return JobsLost(jobs=lost, mark_version=None, moved=facts.moved, older=older, ends=tuple(facts.ends.values()))
+        return JobsLost(jobs=lost, mark_version=None, moved=facts.moved, older=older, ends=tuple(ends))
 
     async def _received_last(self, replay: Replay) -> list[Struct]:
         """What this service may have handled and acknowledged, while the rows that followed from it were lost.

@@ -77,7 +77,7 @@ def test_an_end_that_no_node_told_is_asked_for_again_until_it_is_known() -> None
     world.own.clear()
     world.at(world.now_ms + 120_000)
     assert world.own == []
-    assert world.core.deadline_ms() is None
+    assert world.core.deadline_ms() == world.job().summary.ended_at_ms + world.policy.retention.ended_ms
 
 
 def test_an_attempt_whose_end_was_lost_while_its_place_was_on_its_way_is_found_when_that_has_come() -> None:

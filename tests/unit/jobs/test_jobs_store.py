@@ -218,6 +218,75 @@ def test_ended_jobs_are_limited_by_their_replicas_too() -> None:
     assert sorted(world.core.index.jobs) == ["j1", "j2"]
 
 
+def test_an_ended_job_goes_a_stated_time_after_its_end_though_nothing_else_happens() -> None:
+    world = JobsWorld(JobsPolicy(retention=RetentionPolicy(ended_ms=60_000)))
+    for number in range(3):
+        world.submit(job=f"j{number}")
+        world.now_ms += 1_000
+    world.cancel("j1")
+    world.now_ms += 5_000
+    world.cancel("j0")
+    ended_ms = world.now_ms
+    world.at(ended_ms + 54_999)
+    assert sorted(world.core.index.jobs) == ["j0", "j1", "j2"]
+    world.at(ended_ms + 55_000)
+    assert sorted(world.core.index.jobs) == ["j0", "j2"]
+    # What has not ended stays, however long it waits.
+    world.at(ended_ms + 10 * 60_000)
+    assert sorted(world.core.index.jobs) == ["j2"]
+    assert {id_.split("/")[0] for _, id_ in world.rows} == {"j2"}
+
+
+def test_the_time_of_an_ended_job_goes_on_over_a_restart() -> None:
+    world = JobsWorld(JobsPolicy(retention=RetentionPolicy(ended_ms=60_000)))
+    world.submit(job="j1")
+    world.cancel("j1")
+    ended_ms = world.now_ms
+    world.now_ms += 40_000
+    world.restart()
+    assert world.core.deadline_ms() == ended_ms + 60_000
+    world.now_ms += 30_000
+    world.restart()
+    assert world.rows == {}
+
+
+def test_a_job_that_ended_anew_has_all_its_time() -> None:
+    world = JobsWorld(JobsPolicy(retention=RetentionPolicy(ended_ms=60_000)))
+    world.submit(job="j1")
+    world.cancel("j1")
+    # Somebody took its rows away, and it came back under its id.
+    world.rows.clear()
+    world.feed(Conflict(kind="job", id="j1", expected=1, found=0))
+    world.now_ms += 50_000
+    world.submit(job="j1")
+    world.cancel("j1")
+    world.at(world.now_ms + 59_999)
+    assert list(world.core.index.jobs) == ["j1"]
+    world.at(world.now_ms + 1)
+    assert world.core.index.jobs == {}
+
+
+def test_without_a_time_ended_jobs_stay_up_to_their_number() -> None:
+    world = JobsWorld(JobsPolicy(retention=RetentionPolicy(ended_ms=0, max_ended_jobs=1)))
+    world.submit(job="j1")
+    world.cancel("j1")
+    world.at(world.now_ms + 400 * 86_400_000)
+    assert list(world.core.index.jobs) == ["j1"]
+    world.submit(job="j2")
+    world.cancel("j2")
+    assert list(world.core.index.jobs) == ["j2"]
+
+
+def test_a_week_is_the_time_of_an_ended_job_and_it_cannot_be_negative(world: JobsWorld) -> None:
+    world.submit(job="j1")
+    world.cancel("j1")
+    ended_ms = world.now_ms
+    world.at(ended_ms + 1_000)
+    assert world.core.deadline_ms() == ended_ms + 7 * 86_400_000
+    with pytest.raises(InvalidInput, match="ended_ms"):
+        JobsPolicy(retention=RetentionPolicy(ended_ms=-1)).validate()
+
+
 def test_the_same_events_give_the_same_effects(world: JobsWorld) -> None:
     other = JobsCore(world.policy)
     asked = RequestReceived(request="r", body=SubmitJob(job="j1", spec=a_spec(a_task(replicas=2))))

@@ -135,6 +135,21 @@ def test_how_many_of_another_partition_come_before_a_turn() -> None:
 
 
 def test_each_partition_keeps_its_part_of_the_ended_jobs() -> None:
-    policy = JobsPolicy(retention=RetentionPolicy(max_ended_jobs=10, max_ended_replicas=3))
-    assert a_world(policy).core.policy.retention == RetentionPolicy(max_ended_jobs=2, max_ended_replicas=1)
+    policy = JobsPolicy(retention=RetentionPolicy(max_ended_jobs=10, max_ended_replicas=3, ended_ms=77))
+    part = RetentionPolicy(max_ended_jobs=2, max_ended_replicas=1, ended_ms=77)
+    assert a_world(policy).core.policy.retention == part
     assert JobsWorld(policy).core.policy.retention == policy.retention
+
+
+def test_each_partition_forgets_its_own_ended_jobs_after_the_same_time() -> None:
+    policy = JobsPolicy(retention=RetentionPolicy(ended_ms=60_000))
+    for partition in (0, 1):
+        world = JobsWorld(policy, Share(partition=partition, partitions=4))
+        job = a_job_of(partition)
+        world.submit(job=job)
+        world.cancel(job)
+        world.now_ms += 59_999
+        world.restart()
+        assert list(world.core.index.jobs) == [job]
+        world.at(world.now_ms + 1)
+        assert (world.core.index.jobs, world.rows) == ({}, {})
