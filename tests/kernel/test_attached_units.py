@@ -48,8 +48,8 @@ MemoryHigh=200M
 TasksMax=50
 """
 #: The promise: the weight of two CPUs, its memory, and its limit, as files of the group and as properties of the unit.
-FILES: Final = {"cpu.weight": "79", "memory.low": str(64 * MIB), "memory.max": str(256 * MIB)}
-PROPERTIES: Final = {"CPUWeight": "79", "MemoryLow": str(64 * MIB), "MemoryMax": str(256 * MIB)}
+FILES: Final = {"cpu.weight": "200", "memory.low": str(64 * MIB), "memory.max": str(256 * MIB)}
+PROPERTIES: Final = {"CPUWeight": "200", "MemoryLow": str(64 * MIB), "MemoryMax": str(256 * MIB)}
 SILENT: Final = (b"", b"member", b"0")
 STOP: Final = SignalReplica(
     replica="shop/main/0",
@@ -174,7 +174,7 @@ async def test_a_property_that_somebody_sets_meanwhile_is_set_again_and_named(
     assert drift is not None
     assert drift.failed == ()
     found = {knob.path.rpartition("/")[2]: (knob.before, knob.value) for knob in drift.knobs}
-    assert found == {"cpu.weight": ("5", "79"), "memory.low": ("0", str(64 * MIB))}
+    assert found == {"cpu.weight": ("5", "200"), "memory.low": ("0", str(64 * MIB))}
     assert {(Path(one.path).name, one.writer) for one in drift.writers} == {
         ("cpu.weight", "systemd"),
         ("memory.low", "systemd"),
@@ -187,7 +187,7 @@ async def test_a_property_that_somebody_sets_meanwhile_is_set_again_and_named(
     by_hand = await runtime.reconcile()
     assert by_hand is not None
     assert [(one.writer, one.evidence) for one in by_hand.writers] == [
-        ("unknown", f"CPUWeight of {UNIT} is 79: systemd did not write what was found")
+        ("unknown", f"CPUWeight of {UNIT} is 200: systemd did not write what was found")
     ]
     # What is better than what was promised is not taken for a change: a weight that somebody raised stays.
     reported("systemctl", "set-property", "--runtime", UNIT, "CPUWeight=500")

@@ -109,7 +109,7 @@ async def test_weight_quota_and_sets_are_read_back_as_promised(runtime: ProcessR
     shown = {Path(knob.path).name: knob.value for knob in launched.knobs}
     # v2: 1 + (4096 - 2) * 9999 // 262142.
     v1 = {"cpu.shares": "4096", "memory.limit_in_bytes": str(128 << 20), "pids.max": "4096"}
-    v2 = {"cpu.weight": "157", "memory.max": str(128 << 20), "memory.oom.group": "1", "pids.max": "4096"}
+    v2 = {"cpu.weight": "400", "memory.max": str(128 << 20), "memory.oom.group": "1", "pids.max": "4096"}
     version = CgroupTree(str(CGROUP_ROOT), SUBTREE).version
     assert (v1 if version == 1 else v2).items() <= shown.items()
     written = runtime.set_ceiling(2_500)

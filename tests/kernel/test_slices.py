@@ -145,7 +145,7 @@ async def test_what_the_operator_wants_of_a_service_outlasts_a_reload_and_goes_w
     policy: ProcessPolicy,
 ) -> None:
     wanted = UnmanagedGroup(group=SERVICE.lstrip("/"), weight_least=1_024, cpu_most_mcpu=1_500, cpus="0-1")
-    files = {"cpu.weight": "39", "cpu.max": "150000 100000", "cpuset.cpus": "0-1"}
+    files = {"cpu.weight": "100", "cpu.max": "150000 100000", "cpuset.cpus": "0-1"}
     with service("CPUWeight=5", "MemoryMax=64M") as group:
         before = shown(group, ("cpu.weight", "cpu.max"))
         runtime = ProcessRuntime(replace(policy, unmanaged=(wanted,)))
@@ -186,7 +186,7 @@ async def test_a_value_that_an_operator_had_set_until_the_next_boot_is_back_as_h
 
         async def raised() -> bool:
             await runtime.reconcile()
-            return property_of_web("CPUWeight") == "39"
+            return property_of_web("CPUWeight") == "100"
 
         await eventually(raised, "the least weight", limit_s=120)
         await runtime.restore()

@@ -8,21 +8,13 @@ from hypothesis import strategies as st
 
 from colo_common.model.cpuset import MAX_CPUS, CpuSet
 from colo_common.model.invalid import InvalidInput
+from colo_executor import knobs
 from tests.parity.peers import cgroup_conversions as convert
-
-
-@pytest.mark.parametrize(
-    ("shares", "linear", "quadratic"),
-    [(0, 0, 0), (1, 1, 1), (2, 1, 1), (3, 1, 2), (1024, 39, 100), (262_144, 10_000, 10_000)],
-)
-def test_shares_become_weight_by_both_formulas(shares: int, linear: int, quadratic: int) -> None:
-    assert convert.weight_from_shares_linear(shares) == linear
-    assert convert.weight_from_shares_quadratic(shares) == quadratic
 
 
 def test_every_weight_survives_the_kernels_own_shares() -> None:
     for weight in range(1, 10_001):
-        assert convert.weight_from_kernel_shares(convert.kernel_shares_from_weight(weight)) == weight
+        assert knobs.weight_v2(convert.kernel_shares_from_weight(weight)) == weight
 
 
 def test_nice_0_is_the_default_weight_and_the_ends_are_checked() -> None:

@@ -13,7 +13,7 @@ from colo_common.adapters import core_scheduling
 if TYPE_CHECKING:
     from colo_executor.process.settings import ProcessPolicy
 
-__all__ = ["diagnose", "doctor", "own_cpus_row", "summary"]
+__all__ = ["diagnose", "doctor", "own_cpus_row", "pod_weights_rows", "summary"]
 
 # The meaning of a missing capability, by its name.
 _MEANING: Final[dict[str, str]] = {
@@ -57,6 +57,7 @@ _MEANING: Final[dict[str, str]] = {
     "cgroup-write": "the executor cannot enforce anything here; simulated nodes work",
 }
 _OWN_CPUS: Final = "own-cpus"
+_POD_WEIGHTS: Final = "pod-weights"
 #: What people come for, and the capabilities without which it does not work.
 _NEEDED: Final = (
     ("runs batch work", ("cgroup-cpu", "cgroup-memory", "cgroup-write", "root")),
@@ -88,6 +89,7 @@ def diagnose() -> list[dict[str, Any]]:
             }
         )
     rows.append(own_cpus_row(ProcessPolicy()))
+    rows += pod_weights_rows(ProcessPolicy().cgroup_root)
     for name, find in (("nats-server", find_nats_server), ("redis-server", find_redis_server)):
         try:
             rows.append({"name": name, "present": True, "detail": str(find()), "means": ""})
@@ -113,6 +115,19 @@ def own_cpus_row(policy: "ProcessPolicy") -> dict[str, Any]:
         return {"name": _OWN_CPUS, "present": True, "detail": detail, "means": ""}
     detail = open_cpus_text(found.cpus.format(), found.groups)
     return {"name": _OWN_CPUS, "present": False, "detail": detail, "means": close_cpus_text(found.groups)}
+
+
+def pod_weights_rows(cgroup_root: str) -> list[dict[str, Any]]:
+    """By which rule the pods of this machine got their weights; none under cgroup v1, where shares are written as they are."""
+    from colo_collector.files import FileReader
+    from colo_collector.pod_weights import pod_weights
+
+    if not os.path.exists(f"{cgroup_root}/cgroup.controllers"):
+        return []
+    with FileReader() as reader:
+        found = pod_weights(reader.read, lambda path: reader.list_directories(f"{cgroup_root}{path}"), cgroup_root)
+    means = "" if found.of_pods or found.of_containers else "nothing: colo's own weights have one CPU as 100"
+    return [{"name": _POD_WEIGHTS, "present": not means, "detail": found.text(), "means": means}]
 
 
 def doctor(

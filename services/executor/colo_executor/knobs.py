@@ -32,7 +32,10 @@ __all__ = [
 ]
 
 _V1_UNLIMITED_BYTES: Final = 1 << 62
+_DEFAULT_SHARES: Final = 1_024
 _LEAST_WEIGHT_V2: Final = 1
+_DEFAULT_WEIGHT_V2: Final = 100
+_MOST_WEIGHT_V2: Final = 10_000
 _SELF_FREEZING: Final = "freezer.self_freezing"
 
 
@@ -47,12 +50,17 @@ def weight_v1(mcpu: int) -> int:
 
 
 def weight_v2(shares: int) -> int:
-    """cpu.weight of v1 shares: 1 + (shares - 2) x 9999 // 262142 (the linear rule; the kernel's file is read back anyway)."""
-    return 1 + (max(WEIGHT_LEAST, min(WEIGHT_MOST, shares)) - WEIGHT_LEAST) * 9_999 // 262_142
+    """cpu.weight of v1 shares on the kernel's own scale: shares x 100 / 1024 to the nearest, from 1 to 10000.
+
+    So the default of either version is the other's (linux: sched_weight_to_cgroup). A request of one CPU weighs as much as a group
+    beside it that nobody gave a weight. Container runtimes have rules of their own, see `colo_collector.pod_weights`.
+    """
+    weight = (shares * _DEFAULT_WEIGHT_V2 + _DEFAULT_SHARES // 2) // _DEFAULT_SHARES
+    return max(_LEAST_WEIGHT_V2, min(_MOST_WEIGHT_V2, weight))
 
 
 def mcpu_of_weight(version: int, weight: int) -> int:
-    """The least request (mcpu) that has this weight, as a file of that cgroup version shows it."""
+    """The request (mcpu) that has this weight, as a file of that cgroup version shows it: under v2 to the nearest 10."""
     shares = int(value_of(Knob.CPU_WEIGHT, version, str(weight)))
     return max(1, -(-shares * 1_000 // 1_024))
 
@@ -91,13 +99,16 @@ def writes_of(knob: Knob, file_name: str, text: str, before: str) -> tuple[tuple
 def value_of(knob: Knob, version: int, shown: str) -> int | str:
     """The value that a file shows, in the knob's unit: the reverse of `text_of`. Raises ValueError for what is no number.
 
-    Of a weight under v2 it is the least of the v1 weights with this text; an idle group shows the weight 0, which counts as the
-    least.
+    Of a weight under v2 it is the kernel's own number for it, the nearest to weight x 1024 / 100. Its least, and the 0 that an idle
+    group shows, count as the least.
     """
     if not KNOB_FILES[knob].is_number:
         return shown
     if knob is Knob.CPU_WEIGHT and version == 2:
-        return WEIGHT_LEAST - (-(max(_LEAST_WEIGHT_V2, int(shown)) - 1) * 262_142 // 9_999)
+        weight = int(shown)
+        if weight <= _LEAST_WEIGHT_V2:
+            return WEIGHT_LEAST
+        return (weight * _DEFAULT_SHARES + _DEFAULT_WEIGHT_V2 // 2) // _DEFAULT_WEIGHT_V2
     return UNLIMITED if shown == "max" else int(shown)
 
 

@@ -37,38 +37,9 @@ _NICE_WEIGHTS: Final = (
 )
 
 
-def weight_from_shares_linear(shares: int) -> int:
-    """Return cpu.weight as runc before 1.3.2 and crun before 1.23 wrote it, rounded down; 0 shares (unset) gives 0."""
-    if shares == 0:
-        return 0
-    return 1 + max(0, shares - MIN_SHARES) * 9999 // 262_142
-
-
-def weight_from_shares_quadratic(shares: int) -> int:
-    """Return cpu.weight as runc from 1.3.2 and crun from 1.23 write it, rounded up; 0 shares (unset) gives 0.
-
-    ceil(10 ** ((l*l + 125*l) / 612 - 7/34)) with l = log2(shares): 2 gives 1, 1024 gives 100, 262144 gives 10000
-    (opencontainers/cgroups:utils.go).
-    """
-    if shares == 0:
-        return 0
-    if shares <= MIN_SHARES:
-        return MIN_WEIGHT
-    if shares >= MAX_SHARES:
-        return MAX_WEIGHT
-    exponent = math.log2(shares)
-    return math.ceil(10 ** ((exponent * exponent + 125 * exponent) / 612 - 7 / 34))
-
-
 def kernel_shares_from_weight(weight: int) -> int:
     """Return the scheduler's shares for a cpu.weight, rounded to the nearest (linux:kernel/sched/core.c)."""
     return _nearest(weight * _SHARES_OF_DEFAULT_WEIGHT, _DEFAULT_WEIGHT)
-
-
-def weight_from_kernel_shares(shares: int) -> int:
-    """Return the cpu.weight the kernel shows for its shares: nearest, within 1..10000 (linux:kernel/sched/core.c)."""
-    weight = _nearest(shares * _DEFAULT_WEIGHT, _SHARES_OF_DEFAULT_WEIGHT)
-    return max(MIN_WEIGHT, min(MAX_WEIGHT, weight))
 
 
 def weight_from_nice(nice: int) -> int:

@@ -1,12 +1,14 @@
 """Conversions between requests and kernel files, and the kernel's answers to writes.
 
-The executor's own are those of weights, quotas and CPU lists; the others are `reference only`.
+The executor's own are those of weights, quotas and CPU lists, and the collector tells the rules of container runtimes apart; the
+others are `reference only`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from colo_collector.pod_weights import linear_weight, quadratic_weight
 from colo_common.model.cpuset import CpuSet, InvalidCpuList
 from colo_common.model.invalid import InvalidInput
 from colo_executor import knobs
@@ -21,12 +23,13 @@ _DEFAULTS = {"cpu.weight": "100", "cpu.weight.nice": "0", "cpu.idle": "0"}
 
 
 def _shares_to_weight(case: JsonObject) -> object:
-    """The executor writes weights by the linear rule; the other is that of newer runtimes. Unset is no value of its own."""
     shares = case["shares"]
-    quadratic = conversions.weight_from_shares_quadratic(shares)
-    if shares == 0:
-        return Reference({"linear_old": 0, "quadratic_new": quadratic})
-    return {"linear_old": knobs.weight_v2(shares), "quadratic_new": quadratic}
+    return {"linear_old": linear_weight(shares), "quadratic_new": quadratic_weight(shares)}
+
+
+def _kernel_shares(case: JsonObject) -> object:
+    """The executor writes weights on the kernel's scale."""
+    return {"weight": knobs.weight_v2(case["shares"])}
 
 
 def _nice_to_weight(case: JsonObject) -> object:
@@ -145,7 +148,6 @@ def _systemd_quota(case: JsonObject) -> object:
 #: What no service does: it writes the files of its own groups and parses CPU lists; the kernel's answers are the kernel's.
 _REFERENCE: dict[str, Callable[[JsonObject], object]] = {
     "kernel_weight_to_shares": lambda case: {"shares": conversions.kernel_shares_from_weight(case["weight"])},
-    "kernel_shares_to_weight": lambda case: {"weight": conversions.weight_from_kernel_shares(case["shares"])},
     "nice_to_weight": _nice_to_weight,
     "v2_write": _v2_write,
     "systemd_quota": _systemd_quota,
@@ -176,6 +178,7 @@ _KINDS: dict[str, Callable[[JsonObject], object]] = {
     "cpulist": _cpulist,
     "kubelet_milli": _kubelet_milli,
     "shares_to_weight": _shares_to_weight,
+    "kernel_shares_to_weight": _kernel_shares,
 }
 
 TABLE = table_of_kinds("cgroup_conversions", _KINDS)

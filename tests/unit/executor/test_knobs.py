@@ -24,7 +24,10 @@ def test_quota_and_shares_of_milli_cpu(mcpu, quota, shares):
     assert (quota_us(mcpu), weight_v1(mcpu)) == (quota, shares)
 
 
-@pytest.mark.parametrize(("shares", "weight"), [(2, 1), (1_024, 39), (262_144, 10_000), (0, 1), (999_999, 10_000)])
+@pytest.mark.parametrize(
+    ("shares", "weight"),
+    [(2, 1), (5, 1), (6, 1), (16, 2), (1_024, 100), (102_400, 10_000), (262_144, 10_000), (0, 1), (999_999, 10_000)],
+)
 def test_weight_of_shares(shares, weight):
     assert weight_v2(shares) == weight
 

@@ -137,7 +137,7 @@ async def test_not_one_file_of_the_kernel_is_written(service: CgroupTree, tmp_pa
     assert would[f"{service.name}/batch"].value == "a control group"
     weight = "cpu.shares" if service.version == 1 else "cpu.weight"
     assert would[f"{service.name}/{weight}"].before == ("100" if service.version == 1 else "4")
-    assert would[f"{group}/{weight}"].value == ("1024" if service.version == 1 else "39")
+    assert would[f"{group}/{weight}"].value == ("1024" if service.version == 1 else "100")
     assert [type(event) for event in published if isinstance(event, CeilingMoved)], "the ceiling is told"
 
 
@@ -221,7 +221,7 @@ async def test_it_says_that_a_tenant_of_no_rule_would_be_refused(files: Cgroup2F
 
 ATTACHED = (
     "would attach system.slice/web.service with system.slice/memory.low=1073741824, "
-    "system.slice/web.service/cpu.weight=157, system.slice/web.service/memory.low=1073741824"
+    "system.slice/web.service/cpu.weight=400, system.slice/web.service/memory.low=1073741824"
 )
 
 

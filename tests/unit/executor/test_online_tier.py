@@ -296,10 +296,10 @@ def test_online_work_is_never_idle_and_weighs_what_it_asked_for(bench, files):
     assert (files.text("colo/cpu.idle"), files.text("colo-online/cpu.idle")) == ("1", "0")
     assert files.text("colo-online/lsr.web.main.0@1/cpu.max") == "max 100000"
     weights = [files.text(f"colo-online/{name}cpu.weight") for name in ("", "lsr.web.main.0@1/", "ls.web.main.1@1/")]
-    assert weights == ["118", "79", "39"]
+    assert weights == ["300", "200", "100"]
     assert files.text("colo-online/lsr.web.main.0@1/cpuset.mems") == "1"
     bench.end(0)
-    assert files.text("colo-online/cpu.weight") == "39"
+    assert files.text("colo-online/cpu.weight") == "100"
 
 
 def test_withheld_cpus_are_left_alone(tmp_path, files):

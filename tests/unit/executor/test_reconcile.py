@@ -86,7 +86,7 @@ def test_nothing_is_written_when_nothing_changed(node):
         (f"{GROUP}/cpu.max", "20000 100000\n", "max 100000"),
         (f"{GROUP}/cpuset.mems", "1\n", "0"),
         (f"{GROUP}/memory.max", "max\n", str(1 << 30)),
-        (f"{GROUP}/cpu.weight", "10000\n", "39"),
+        (f"{GROUP}/cpu.weight", "10000\n", "100"),
         (f"{GROUP}/pids.max", "max\n", "4096"),
         (f"{GROUP}/hugetlb.2MB.max", "max\n", "0"),
         (f"{GROUP}/hugetlb.1GB.rsvd.max", "1073741824\n", "0"),
