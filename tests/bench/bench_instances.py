@@ -1,8 +1,8 @@
-"""What leases with fences, and a second instance of everything, cost end to end: rounds of three clusters on the same machine.
+"""What leases with fences, and a second instance of everything, cost end to end: rounds of four clusters on the same machine.
 
 `python -m tests.bench instances [--nodes 1000] [--seconds 8] [--rounds 3] [--quick]`. One instance of each service without leases,
 so that nothing is fenced; one of each with leases; two of each, of which the schedulers share the shards, overcommit shares the
-nodes and one of jobs stands by. The order changes from round to round, so that a machine that slows down slows all of them. Run it
+nodes and one of jobs stands by; two of each that share the jobs too. The order changes from round to round, so that a machine that slows down slows all of them. Run it
 where nobody else works: the second instances use the same cores as the first.
 
 Printed: placements a second of each, the median cost beside its budget, and the CPU of each process a placement.
@@ -28,6 +28,7 @@ from tests.support.servers import nats_server, redis_server
 
 BUDGET_PCT: Final = 10
 TRACE_RATIO: Final = 0.01
+JOB_PARTITIONS: Final = 4
 
 
 class Kind(NamedTuple):
@@ -45,7 +46,10 @@ ALONE: Final = Kind(
 )
 FENCED: Final = Kind("one of each, leased", 1, {})
 TWO: Final = Kind("two of each", 2, {"COLO_OVERCOMMIT_PARTITIONS": "16"})
-KINDS: Final = (ALONE, FENCED, TWO)
+SHARED: Final = Kind(
+    "two of each, jobs shared", 2, {"COLO_OVERCOMMIT_PARTITIONS": "16", "COLO_JOBS_PARTITIONS": str(JOB_PARTITIONS)}
+)
+KINDS: Final = (ALONE, FENCED, TWO, SHARED)
 
 
 class Measured(NamedTuple):
@@ -95,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=1_000, help="nodes of each cluster (default 1000)")
     parser.add_argument("--seconds", type=float, default=8.0, help="length of each measurement (default 8)")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of all three (default 3)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of all four (default 3)")
     parser.add_argument("--quick", action="store_true", help="one round of 100 nodes, 3 s each")
     options = parser.parse_args(arguments)
     logs.configure("error")
@@ -118,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for kind in KINDS:
             each_us = ", ".join(f"{name} {us:.0f}" for name, us in sorted(found[kind.name].spent_us.items()))
             print(f"    {kind.name}, us a placement: {each_us}", flush=True)
-    for kind in (FENCED, TWO):
+    for kind in KINDS[1:]:
         cost_pct = 100 * (1 - statistics.median(ratios[kind.name]))
         print(f"  {kind.name}: costs {cost_pct:.1f} % of the rate (median of {rounds})   budget {BUDGET_PCT} %")
     print(f"  placed twice: {doubled}")
