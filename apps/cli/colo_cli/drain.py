@@ -14,7 +14,7 @@ from colo_cli.restrictions import As, Output, ask_to_restrict, print_changes
 if TYPE_CHECKING:
     from colo_gateway.restrictions.preview import DrainPreview
 
-__all__ = ["drain"]
+__all__ = ["drain", "print_preview", "print_unmet"]
 
 _SHOWN_MOST: Final = 100
 
@@ -63,9 +63,9 @@ def drain(
         if output != "table":
             print_data(msgspec.to_builtins(preview), output)
         elif unmet:
-            _print_unmet(preview)
+            print_unmet(preview)
         else:
-            _print_preview(preview, "would leave")
+            print_preview(preview, "would leave")
             print("nothing was changed")
         return 0
     fields = {"reason": reason, "by": by, "grace": grace, "batch_only": batch_only, "for": for_}
@@ -74,15 +74,19 @@ def drain(
         print_data({**done.answer, "leaving": msgspec.to_builtins(preview.leaving)}, output)
         return 0
     print_changes(done, f"node {node} is being drained already", output)
-    _print_preview(preview, "to leave" if done.reply.changes else "still to leave")
+    print_preview(preview, "to leave" if done.reply.changes else "still to leave")
     return 0
 
 
-def _print_preview(preview: "DrainPreview", what: str) -> None:
+def print_preview(preview: "DrainPreview", what: str) -> None:
+    """Print what leaves and what stays, and what the preview could not ask."""
     leaving = preview.leaving
     if not leaving:
         of_batch = " batch" if preview.batch_only else ""
-        print(f"drained: no{of_batch} replica is on the node" + _staying(preview))
+        if preview.partial:
+            print(f"no{of_batch} replica is among those that were read{_staying(preview)}; {preview.partial}")
+        else:
+            print(f"drained: no{of_batch} replica is on the node" + _staying(preview))
         return
     print(f"{counted(len(leaving), 'replica')} {what}" + _staying(preview))
     rows = [
@@ -104,10 +108,14 @@ def _print_preview(preview: "DrainPreview", what: str) -> None:
         print(preview.partial)
 
 
-def _print_unmet(preview: "DrainPreview") -> None:
+def print_unmet(preview: "DrainPreview") -> None:
+    """Print, for each replica, what the node lacks or why it would wait elsewhere."""
     rows = preview.leaving
     if not rows:
-        print("nothing: the node meets what runs there, and all of it would find another place now")
+        what = "what was read of it" if preview.partial else "what runs there"
+        print(f"nothing: the node meets {what}, and all of it would find another place now")
+        if preview.partial:
+            print(preview.partial)
         return
     for each in rows[:_SHOWN_MOST]:
         waits = f"would wait: {each.waits_for or 'no other node takes it now'}"

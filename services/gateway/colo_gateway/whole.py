@@ -19,7 +19,6 @@ __all__ = ["Ask", "whole"]
 #: Asks one partition: the reply, or a Refusal.
 Ask = Callable[[Struct], Awaitable[Struct]]
 _PAGES_MOST: Final = 100
-_NODE_REPLICAS_MOST: Final = 1_000
 Summary = TypeVar("Summary", bound=Struct)
 
 
@@ -39,7 +38,7 @@ async def whole(ask: Ask, question: Struct, first: Struct) -> Struct:
         case ListTenants():
             return await _tenants(ask, question, partitions)
         case ListNodeReplicas():
-            return _of_node(await _each(ask, question, first, partitions), partitions)
+            return await _of_node(ask, question, partitions)
         case ExplainWait():
             return await _wait(ask, question, first, partitions)
         case _:
@@ -152,16 +151,25 @@ async def _all_pages(ask: Ask, question: Any, partitions: int) -> Sequence[Struc
     return _found(pages)
 
 
-def _of_node(found: Sequence[Struct] | Refusal, partitions: int) -> Struct:
+async def _of_node(ask: Ask, question: ListNodeReplicas, partitions: int) -> Struct:
+    """A page of all by name. An instance of an earlier version begins anew at each cursor: a replica counts once."""
+    found = await _all_pages(ask, ListNodeReplicas(node=question.node), partitions)
     if isinstance(found, Refusal):
         return found
-    parts = [each for each in found if isinstance(each, NodeReplicas)]
-    replicas = sorted((one for part in parts for one in part.replicas), key=lambda one: one.replica)
+    pages = [each for each in found if isinstance(each, NodeReplicas)]
+    replicas = {one.replica: one for page in pages for one in page.replicas}
+    names = [replicas[name] for name in sorted(replicas)]
+    try:
+        shown, following = page_by_name(names, lambda one: one.replica, question.cursor, limit_of(question.limit))
+    except InvalidInput as error:
+        return Refusal(code=400, field=error.field, rule=error.rule, got=error.value)
     return NodeReplicas(
-        replicas=tuple(replicas[:_NODE_REPLICAS_MOST]),
-        total=sum(part.total for part in parts),
-        now_ms=max((part.now_ms for part in parts), default=0),
+        replicas=shown,
+        # The last page of each partition says how many it has.
+        total=max(len(names), sum(page.total for page in pages if not page.next)),
+        now_ms=max((page.now_ms for page in pages), default=0),
         partitions=partitions,
+        next=following,
     )
 
 

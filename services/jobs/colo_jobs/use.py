@@ -1,7 +1,6 @@
 """What jobs hold and wait for, summed by queue and by tenant, and the replicas that hold a place on a node."""
 
 from collections.abc import Iterable
-from typing import Final
 
 from msgspec import Struct, field
 
@@ -21,8 +20,6 @@ from colo_jobs.index import Index
 from colo_jobs.job import HOLDING, WAITING, Job
 
 __all__ = ["Use", "list_tenants", "on_node", "use_by_queue"]
-
-NODE_REPLICAS_MAX: Final = 1_000
 
 
 class Use(Struct, kw_only=True):
@@ -107,14 +104,20 @@ def _tenant_of(item: tuple[str, Use]) -> TenantSummary:
     )
 
 
-def on_node(index: Index, request: ListNodeReplicas, now_ms: int) -> NodeReplicas:
-    """The replicas that hold a place on the node, by name, at most 1,000."""
-    keys = sorted(index.on_node.get(request.node, ()))
-    return NodeReplicas(
-        replicas=tuple(_placed(index.jobs[job], number) for job, number in keys[:NODE_REPLICAS_MAX]),
-        total=len(keys),
-        now_ms=now_ms,
-    )
+def on_node(index: Index, request: ListNodeReplicas, now_ms: int) -> NodeReplicas | Refusal:
+    """A page of the replicas that hold a place on the node, by job and number."""
+    keys, jobs = index.held_on(request.node), index.jobs
+    try:
+        page, following = page_of(
+            keys,
+            lambda key: jobs[key[0]].name(key[1]),
+            lambda key: _placed(jobs[key[0]], key[1]),
+            request.cursor,
+            limit_of(request.limit),
+        )
+    except InvalidInput as error:
+        return Refusal(code=400, field=error.field, rule=error.rule, got=error.value)
+    return NodeReplicas(replicas=page, total=len(keys), now_ms=now_ms, next=following)
 
 
 def _placed(job: Job, number: int) -> PlacedReplica:

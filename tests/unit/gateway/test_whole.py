@@ -187,13 +187,34 @@ def a_replica(name: str) -> PlacedReplica:
 
 def test_the_replicas_of_a_node_are_those_of_all_jobs_by_name() -> None:
     answers = {
+        # An instance of an earlier version, which knows no pages.
         0: NodeReplicas(replicas=(a_replica("b/t/0"),), total=1_500, now_ms=7),
         1: NodeReplicas(replicas=(), total=0, now_ms=9),
         2: NodeReplicas(replicas=(a_replica("a/t/0"), a_replica("c/t/0")), total=2, now_ms=8),
     }
     found, _ = asked(ListNodeReplicas(node="n1"), answers)
     assert [each.replica for each in found.replicas] == ["a/t/0", "b/t/0", "c/t/0"]
-    assert (found.total, found.now_ms) == (1_502, 9)
+    assert (found.total, found.now_ms, found.next) == (1_502, 9, "")
+
+
+def test_the_replicas_of_a_node_come_in_pages_of_all_partitions() -> None:
+    pages = {
+        (0, ""): NodeReplicas(replicas=(a_replica("b/t/0"),), total=2, next="1:b/t/0"),
+        (0, "1:b/t/0"): NodeReplicas(replicas=(a_replica("d/t/0"),), total=2),
+        (1, ""): NodeReplicas(replicas=(a_replica("c/t/0"),), total=1),
+        (2, ""): NodeReplicas(replicas=(a_replica("a/t/0"),), total=1),
+    }
+    shown: list[str] = []
+    cursor = ""
+    for _ in range(2):
+        question = ListNodeReplicas(node="n1", limit=3, cursor=cursor)
+        found, _ = asked(question, lambda one: pages[one.partition, one.cursor if one.limit == 0 else ""])
+        assert found.total == 4
+        shown += [each.replica for each in found.replicas]
+        cursor = found.next
+    assert (shown, cursor) == (["a/t/0", "b/t/0", "c/t/0", "d/t/0"], "")
+    refused, _ = asked(ListNodeReplicas(node="n1", cursor="x"), lambda one: pages[one.partition, one.cursor.strip("x")])
+    assert (refused.code, refused.field) == (400, "cursor")
 
 
 def test_who_waits_is_behind_the_jobs_of_all_partitions() -> None:

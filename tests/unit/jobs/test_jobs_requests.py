@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from colo_common.events.fleet import ListTenants
+from colo_common.events.fleet import ListNodeReplicas, ListTenants
 from colo_common.events.job import MidPlacementsRequested, PlacementsRequested
 from colo_common.events.registry import request_spec_of
 from colo_common.events.requests import (
@@ -368,3 +368,27 @@ def test_queues_and_tenants_come_in_pages_that_miss_none() -> None:
     assert all_of(ListQueues()) == names
     assert sorted(all_of(ListTenants(limit=7))) == sorted(f"t{number}" for number in range(25))
     assert (world.ask(ListTenants(cursor="x")).code, world.ask(ListQueues(cursor="x")).field) == (400, "cursor")
+
+
+def test_the_replicas_of_a_node_come_in_pages_and_an_older_question_gets_the_first() -> None:
+    world = JobsWorld()
+    world.submit(a_spec(a_task(replicas=1_300)), job="big")
+    world.submit(a_spec(a_task(replicas=2)), job="small")
+    world.feed(*(world.placed(f"big/main/{number}") for number in range(1_300)), world.placed("small/main/1"))
+    node = world.job("small").replicas[1].node
+    names = [*(f"big/main/{number}" for number in range(1_300)), "small/main/1"]
+    for limit, pages in ((0, 2), (400, 4)):
+        found: list[str] = []
+        cursor = ""
+        for _ in range(pages):
+            page = world.ask(ListNodeReplicas(node=node, limit=limit, cursor=cursor))
+            assert page.total == 1_301
+            found += [each.replica for each in page.replicas]
+            cursor = page.next
+        assert (found, cursor) == (names, "")
+    first = world.ask(msgspec.json.decode(msgspec.json.encode({"node": node}), type=ListNodeReplicas))
+    assert [each.replica for each in first.replicas] == names[:1_000]
+    refused = world.ask(ListNodeReplicas(node=node, cursor="x"))
+    assert (refused.code, refused.field) == (400, "cursor")
+    none = world.ask(ListNodeReplicas(node="nobody"))
+    assert (none.replicas, none.total, none.next) == ((), 0, "")

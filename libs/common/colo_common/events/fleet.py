@@ -124,10 +124,16 @@ class NodeDetail(Struct, frozen=True, kw_only=True):
 
 
 class ListNodeReplicas(Struct, frozen=True, kw_only=True):
-    """The replicas that hold a place on this node, of one `partition` of the jobs. An unknown node has none and is no error."""
+    """The replicas that hold a place on this node, of one `partition` of the jobs, at most `limit` (0: as many as a page may have).
+
+    `cursor` is the `next` of the page before ("": the first page); a value that is no cursor is refused (400). An unknown node has
+    no replicas and is no error. A jobs service of an earlier version knows no pages: it tells the first 1,000 and no `next`.
+    """
 
     node: str
     partition: Number = 0
+    limit: int = 0
+    cursor: str = ""
 
 
 class PlacedReplica(Struct, frozen=True, kw_only=True):
@@ -147,12 +153,16 @@ class PlacedReplica(Struct, frozen=True, kw_only=True):
 
 
 class NodeReplicas(Struct, frozen=True, kw_only=True):
-    """Replicas by name, at most 1,000; `total` counts all on the node. They are those of one partition of `partitions`."""
+    """Replicas by job and number; `total` counts all on the node, `next` is the cursor of the next page, "" at the end.
+
+    They are those of one partition of `partitions`.
+    """
 
     replicas: tuple[PlacedReplica, ...]
     total: int
     now_ms: int = 0
     partitions: Number = 1
+    next: str = ""
 
 
 class ListTenants(Struct, frozen=True, kw_only=True):

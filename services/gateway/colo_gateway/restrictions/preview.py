@@ -42,7 +42,8 @@ class DrainPreview(Struct, frozen=True, kw_only=True):
     """The replicas that a drain would ask to leave, in order of their names; `staying` counts the others on the node.
 
     Each job is planned alone, on the other nodes as they are now: the replicas of several jobs may compete for one place. `partial`
-    says what could not be asked.
+    says what could not be asked: of a node that has more than 10,000 replicas, or of which the jobs service told only some, the
+    others are neither leaving nor staying.
     """
 
     node: str

@@ -7,7 +7,7 @@ from aiohttp import web
 from msgspec import structs
 
 from colo_common.events import requests as rq
-from colo_common.events.fleet import GetNode, ListNodeReplicas, NodeDetail, NodeReplicas, PlacedReplica
+from colo_common.events.fleet import GetNode, NodeDetail, NodeReplicas, PlacedReplica
 from colo_common.events.restriction import LiftRestrictions, ListRestrictions, SetRestriction
 from colo_common.events.subjects import encode_node
 from colo_common.model.duration import parse_duration_ms
@@ -19,6 +19,7 @@ from colo_gateway.ask import Asker
 from colo_gateway.body import BODY_BYTES_MAX, TooLarge, read_mapping
 from colo_gateway.door.door import principal_of
 from colo_gateway.door.principal import Principal
+from colo_gateway.node_replicas import all_on_node
 from colo_gateway.queue_list import all_queues
 from colo_gateway.responses import answer_of, invalid_of, json_of, names_of, problem_of
 from colo_gateway.restrictions.preview import DrainPreview, LeavingReplica, leaves, leaving, part_on_node
@@ -97,7 +98,7 @@ class RestrictionRoutes:
         detail = await self._asker.ask(GetNode(node=node))
         if not isinstance(detail, NodeDetail):
             return answer_of(detail)
-        placed = await self._asker.ask(ListNodeReplicas(node=node))
+        placed = await all_on_node(self._asker, node)
         if not isinstance(placed, NodeReplicas):
             return answer_of(placed)
         by_job: dict[str, list[PlacedReplica]] = {}
@@ -105,13 +106,17 @@ class RestrictionRoutes:
             if leaves(replica, batch_only=batch_only):
                 by_job.setdefault(replica.replica.partition("/")[0], []).append(replica)
         rows: list[LeavingReplica] = []
-        partial = ""
+        partial: list[str] = []
+        if len(placed.replicas) < placed.total:
+            partial.append(f"only {len(placed.replicas):,} of the {placed.total:,} replicas on the node were read")
+        if len(by_job) > _JOBS_PLANNED:
+            partial.append(f"only the first {_JOBS_PLANNED} of {len(by_job):,} jobs were planned")
         for number, (job, replicas) in enumerate(sorted(by_job.items())):
             known, plan = None, None
             if number < _JOBS_PLANNED:
                 known, plan = await self._planned(job, replicas, node)
-            else:
-                partial = f"only the first {_JOBS_PLANNED} jobs were planned"
+            if plan is not None and len(plan.places) < plan.placed:
+                partial.append(f"of {job} only {len(plan.places):,} of {plan.placed:,} places are named")
             rows += leaving(replicas, known, plan, detail.summary.labels)
         return json_of(
             DrainPreview(
@@ -120,7 +125,7 @@ class RestrictionRoutes:
                 leaving=tuple(rows),
                 staying=len(placed.replicas) - len(rows),
                 total=placed.total,
-                partial=partial,
+                partial="; ".join(partial),
             )
         )
 
