@@ -2,8 +2,8 @@
 
 `python -m tests.bench instances [--nodes 1000] [--seconds 8] [--rounds 3] [--quick]`. One instance of each service without leases,
 so that nothing is fenced; one of each with leases; two of each, of which the schedulers share the shards, overcommit shares the
-nodes and one of jobs stands by; two of each that share the jobs too. The order changes from round to round, so that a machine that slows down slows all of them. Run it
-where nobody else works: the second instances use the same cores as the first.
+nodes and one of jobs stands by; two of each that share the jobs too. The order changes from round to round, so that a machine that
+slows down slows all of them. Run it where nobody else works: the second instances use the same cores as the first.
 
 Printed: placements a second of each, the median cost beside its budget, and the CPU of each process a placement.
 """
