@@ -7,6 +7,7 @@ import gc
 import io
 import json
 import logging
+import os
 import random
 import time
 import weakref
@@ -356,6 +357,21 @@ def test_a_subscription_becomes_a_source(subscription: Subscription, source: Sou
 def test_a_parameter_that_the_subject_lacks_is_refused() -> None:
     with pytest.raises(InvalidInput, match="node"):
         source_of("jobs", Subscription(type=ReplicaStarted, parameters={"zone": "1"}))
+
+
+def test_a_log_on_a_full_disk_loses_its_lines_and_stops_nothing() -> None:
+    kept = {type(each) for each in logging.getLogger().handlers}
+    with open("/dev/full", "w", encoding="utf-8", buffering=1) as full:
+        try:
+            logs.configure("info", "json", full)
+            logged = [structlog.get_logger().warning("journal-behind", number=number) for number in range(1_000)]
+            assert logged == [None] * 1_000
+        finally:
+            structlog.reset_defaults()
+            logging.getLogger().handlers[:] = [each for each in logging.getLogger().handlers if type(each) in kept]
+            # What Python keeps for it would be refused again when it is closed.
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), full.fileno())
 
 
 def test_a_log_line_is_one_json_object_with_the_bound_keys() -> None:

@@ -1,8 +1,10 @@
 """Structured logs on stderr: one JSON object a line for machines, or coloured lines for people."""
 
+import contextlib
+import io
 import logging
 import sys
-from typing import Any, Final, TextIO
+from typing import Any, Final, TextIO, cast
 
 import msgspec
 import structlog
@@ -15,7 +17,10 @@ _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": loggi
 
 
 def configure(level: str = "info", style: str = "json", stream: TextIO | None = None, **always: str) -> None:
-    """Set up the logs of this process; `always` is in every line. Style "json" or "console". Raises KeyError for another level."""
+    """Set up the logs of this process; `always` is in every line. Style "json" or "console". Raises KeyError for another level.
+
+    A line that the stream does not take, as a file on a full disk, is lost, and nothing else: what logs goes on.
+    """
     out = stream or sys.stderr
     processors: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -31,13 +36,29 @@ def configure(level: str = "info", style: str = "json", stream: TextIO | None = 
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=structlog.WriteLoggerFactory(file=out),
+        logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, _Lossy(out))),
         cache_logger_on_first_use=False,
     )
     # What libraries log by themselves becomes lines of the same form; without a handler Python would print it bare.
     root = logging.getLogger()
     if not any(isinstance(each, _Forwarder) for each in root.handlers):
         root.addHandler(_Forwarder(logging.WARNING))
+
+
+class _Lossy(io.TextIOBase):
+    """Passes lines on to the stream, but for those that it refuses."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
 
 
 class _Forwarder(logging.Handler):
