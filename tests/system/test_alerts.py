@@ -7,6 +7,7 @@ than the test has the figures of the test, as it has those of the first hours of
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
@@ -27,10 +28,12 @@ import yaml
 from msgspec.structs import replace
 
 from colo_cli.server_process import tied_command
+from colo_common.events.job import ReplicaStop, StopReplicas
 from colo_common.events.placement import ApplyPlacements
 from colo_common.events.registry import subject_of
 from colo_common.events.wire import encode
 from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.reasons import Reason
 from colo_common.model.workload import RunSpec
 from colo_executor.process.machine import online_cpus
 from tests.support.builders import a_placement, a_sample
@@ -195,13 +198,23 @@ async def test_every_alert_fires_when_its_cause_is_there(tmp_path: Path) -> None
             for rule in group["rules"]
             if "alert" in rule
         }
-        assert fired == CAUSED | CAUSED_BY_A_KERNEL
+        assert fired == CAUSED | CAUSED_BY_A_KERNEL | CAUSED_BY_NOTHING_HERE
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 256 KiB."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k,mode=0711", "tmpfs", path], check=True)
+    yield path
+    subprocess.run(["umount", "--lazy", path], check=True)
 
 
 @pytest.mark.kernel
 @pytest.mark.skipif(len(online_cpus("/sys")) < 2, reason="two CPUs are needed")
-async def test_own_cpus_that_others_use_are_alerted(tmp_path: Path) -> None:
-    """The executor of this machine, whose processes are all others, starts work of class LSE."""
+async def test_own_cpus_that_others_use_and_a_full_disk_under_a_journal_are_alerted(tmp_path: Path, disk: Path) -> None:
+    """The executor of this machine, whose processes are all others, starts work of class LSE; then its disk is filled."""
     first = online_cpus("/sys").first(1)
     settings = {
         "COLO_EXECUTOR_NODE": "this",
@@ -209,7 +222,7 @@ async def test_own_cpus_that_others_use_are_alerted(tmp_path: Path) -> None:
         "COLO_EXECUTOR_RECONCILE_MS": "30000",
         "COLO_EXECUTOR_ON_EXIT": "restore",
         "COLO_EXECUTOR_PROCESS_SUBTREE": f"colo-alerts-{os.getpid()}",
-        "COLO_EXECUTOR_PROCESS_STATE_DIR": str(tmp_path / "state"),
+        "COLO_EXECUTOR_PROCESS_STATE_DIR": str(disk / "state"),
     }
     run = RunSpec(command=("sleep", "600"))
     work = replace(
@@ -228,7 +241,24 @@ async def test_own_cpus_that_others_use_are_alerted(tmp_path: Path) -> None:
                     at_ms=time.time_ns() // 1_000_000, node="this", generation=1, placements=(work,)
                 )
                 await client.publish(subject_of(order), encode(order))
-                await prometheus.fires(*CAUSED_BY_A_KERNEL)
+                await prometheus.fires("ColoOwnCpusOpen")
+                with contextlib.suppress(OSError):
+                    (disk / "filler").write_bytes(bytes(1 << 20))
+                count = itertools.count(1)
+
+                async def stop_nothing() -> None:
+                    """An end is noted in the journal each time, of what was not there."""
+                    replica = f"none/main/{next(count)}"
+                    stop = StopReplicas(
+                        at_ms=time.time_ns() // 1_000_000,
+                        node="this",
+                        generation=1,
+                        stops=(ReplicaStop(replica=replica, attempt=1, reason=Reason.CANCELLED, grace_ms=0),),
+                    )
+                    await client.publish(subject_of(stop), encode(stop))
+
+                await prometheus.fires("ColoExecutorJournalBehind", cause=stop_nothing)
+                (disk / "filler").unlink()
             finally:
                 await client.close()
                 await colo.processes.stop(["executor"])
@@ -245,7 +275,9 @@ CAUSED: Final = {
 
 
 #: What needs a kernel to be caused.
-CAUSED_BY_A_KERNEL: Final = {"ColoOwnCpusOpen"}
+CAUSED_BY_A_KERNEL: Final = {"ColoExecutorJournalBehind", "ColoOwnCpusOpen"}
+#: Its cause is a process that SIGKILL does not end, as one that waits for a disk; its figures are in tests/repo/alert_cases.yaml.
+CAUSED_BY_NOTHING_HERE: Final = {"ColoReplicasStuck"}
 
 
 async def nothing_fires(prometheus: Prometheus, colo: RunningColo) -> None:
