@@ -185,9 +185,9 @@ def test_what_somebody_else_changed_is_put_back_at_every_look_and_told() -> None
         node.runtime.reconcile = reconcile
         await node.start()
         await asyncio.sleep(11)
-        assert [fact.count for fact in node.reported(DriftCorrected)] == [2, 1]
-        assert [fact.failed for fact in node.reported(DriftCorrected)] == [(), ("busy",)]
-        assert [fact.writers for fact in node.reported(DriftCorrected)] == [(systemd,), ()]
+        assert [fact.count for fact in node.reported(DriftCorrected)] == [2, 1, 0]
+        assert [fact.failed for fact in node.reported(DriftCorrected)] == [(), ("busy",), ()]
+        assert [fact.writers for fact in node.reported(DriftCorrected)] == [(systemd,), (), ()]
         counted = {
             (sample.labels["outcome"], sample.labels["by"]): sample.value
             for family in node.metrics.registry.collect()
@@ -200,6 +200,31 @@ def test_what_somebody_else_changed_is_put_back_at_every_look_and_told() -> None
         delivered = len(looks)
         await asyncio.sleep(10)
         assert len(looks) == delivered
+
+    run_virtual(story())
+
+
+def test_a_journal_that_cannot_be_written_is_told_once_and_when_it_is_over() -> None:
+    async def story() -> None:
+        node = Node(ExecutorSettings(period_ms=100, reconcile_ms=1_000))
+        full = "the journal cannot be written: No space left on device (/j)"
+        is_full = True
+
+        async def reconcile(*, observes: bool, paused: Collection[Attempt]) -> Drift | None:
+            return Drift(journal=full) if is_full else None
+
+        node.runtime.reconcile = reconcile
+        with capture_logs() as logs:
+            await node.start()
+            await asyncio.sleep(5)
+            (fact,) = node.reported(DriftCorrected)
+            assert (fact.count, fact.knobs, fact.failed, fact.observed) == (1, (), (full,), False)
+            is_full = False
+            await asyncio.sleep(5)
+        assert [(fact.count, fact.failed) for fact in node.reported(DriftCorrected)] == [(1, (full,)), (0, ())]
+        # The journal itself has said it in the log, and no other program changed a file.
+        assert not [line for line in logs if line["event"] == "drift"]
+        await node.leave()
 
     run_virtual(story())
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from colo_common.events.enforcement import ReplicaEnded
 from colo_common.model.placement import Placement
@@ -456,6 +457,25 @@ async def test_on_a_full_disk_the_reflex_the_stops_and_the_ends_go_on_and_only_s
     assert isinstance(refused, LaunchFailed)
     assert "No space left" in refused.detail
     assert CgroupTree(ROOT, policy.subtree).children("batch") == ("job.main.0@1",)
+    # It is said while it runs, and not only by the next executor.
+    reported: list[str] = []
+    with capture_logs() as logs:
+        for number in range(500):
+            fact = ReplicaEnded(
+                node="n1", replica=f"job/late/{number}", job="job", attempt=1, cause=EndCause.EXITED, exit_code=0
+            )
+            await first.remember(RememberEnd(fact=fact))
+        for _ in range(3):
+            drift = await first.reconcile()
+            assert drift is not None
+            assert (drift.knobs, drift.failed) == ((), ())
+            reported.append(drift.journal)
+    (behind,) = [line for line in logs if line["event"] == "journal-behind"]
+    assert behind["path"] == str(small_disk / "state" / "journal")
+    assert set(reported) == {
+        f"the journal cannot be written: No space left on device ({behind['path']}); {behind['at_risk']}"
+    }
+    assert first.journal_behind() == 1
     await first.close()
     # The next executor starts on the full disk.
     second = ProcessRuntime(full)
@@ -472,11 +492,13 @@ async def test_on_a_full_disk_the_reflex_the_stops_and_the_ends_go_on_and_only_s
     assert exited.replica == "job/main/0"
     # Room again: what could not be written is written by itself.
     shutil.rmtree(small_disk / "state" / "attempts")
-    assert await second.reconcile() is None
+    with capture_logs() as logs:
+        assert await second.reconcile() is None
+    assert [line["event"] for line in logs] == ["journal-caught-up"]
     await second.close()
     async with adopted(full) as third:
         found = await third.adopt(3)
-        assert [fact.replica for fact in found.ended] == ["job/main/0"]
+        assert found.ended[-1].replica == "job/main/0"
         await start(third, a_run("exit 0", "job/main/2"))
         assert (await next_exit(third)).exit_code == 0
 

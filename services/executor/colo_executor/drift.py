@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from colo_common.events.effects import Publish
 from colo_common.events.enforcement import DriftCorrected, KnobValue
 from colo_executor.local import Drift
@@ -14,7 +16,9 @@ _AGAIN_MS: Final = 3_600_000
 
 
 class DriftReporter:
-    """Publishes every corrected drift; a drift that could not be corrected is published once, until its set of files changes."""
+    """Publishes every corrected drift; a drift that could not be corrected is published once, until its set of files changes, and
+    once more, as a drift of nothing, when it is over. A journal that cannot be written counts as a file that cannot be corrected.
+    """
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -28,6 +32,8 @@ class DriftReporter:
 
         What is yielded is published when it changes.
         """
+        if drift.journal:
+            drift = replace(drift, failed=(drift.journal, *drift.failed), journal="")
         yielded_before, self._yielded = self._yielded, drift.yielded
         if drift.yielded in ((), yielded_before):
             return self._report(drift, now_ms)
@@ -38,14 +44,15 @@ class DriftReporter:
     def _report(self, drift: Drift, now_ms: int) -> list[Publish]:
         if drift.observed:
             return self._observed_drift(drift, now_ms)
-        self._observed = ((), ())
+        was_observed, self._observed = self._observed != ((), ()), ((), ())
         failed_before, self._failed = self._failed, drift.failed
-        if not drift.knobs and (not drift.failed or drift.failed == failed_before):
+        if not drift.knobs and drift.failed == failed_before and not was_observed:
             return []
         return [self._published(drift, now_ms)]
 
     def _observed_drift(self, drift: Drift, now_ms: int) -> list[Publish]:
         """What is only observed is published when it changes, and each hour: readers may keep no longer history."""
+        self._failed = ()
         before, self._observed = self._observed, (drift.knobs, drift.failed)
         if self._observed == before and now_ms - self._observed_at_ms < _AGAIN_MS:
             return []

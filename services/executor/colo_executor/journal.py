@@ -13,6 +13,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from colo_executor.journal_lines import Entry, JournalState, compacted, decode, encode
 
 __all__ = ["JournalBusy", "JournalFile"]
@@ -22,6 +24,10 @@ _FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CL
 _DISK_REFUSES: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 _ASIDE: Final = re.compile(r"journal\.damaged-([0-9]{1,9})")
 _ASIDE_MOST: Final = 3
+_AT_RISK: Final = (
+    "what happens meanwhile is in the executor's memory alone, and lost if that ends before the disk takes it again:"
+    " ends, stops, restrictions and old values of kernel files; starts are refused"
+)
 
 
 class JournalBusy(Exception):
@@ -32,7 +38,8 @@ class JournalFile:
     """One executor's journal in `directory`. `state` is the fold of its entries.
 
     At the start `torn_bytes` of an unfinished last line were left out, and `damaged_lines` that nothing can be read from; the file
-    they were found in is then kept as `put_aside`, the last three of them. Several threads may use a journal.
+    they were found in is then kept as `put_aside`, the last three of them. Several threads may use a journal. When it falls behind,
+    and when it has caught up, the log says so once.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -43,6 +50,7 @@ class JournalFile:
         self._directory = directory
         self._path = directory / "journal"
         self._mutex = threading.Lock()
+        self._log = structlog.get_logger("executor")
         self._lock_fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         self._fd = -1
         self._compacted_bytes = 0
@@ -65,14 +73,19 @@ class JournalFile:
         """Whether entries are in memory only, because the disk takes nothing; `refusal` says why."""
         return bool(self.refusal)
 
+    def trouble(self) -> str:
+        """A sentence about a disk that takes nothing, or ""."""
+        refusal = self.refusal
+        return f"the journal cannot be written: {refusal} ({self._path}); {_AT_RISK}" if refusal else ""
+
     def remarks(self) -> list[str]:
         """What was not as it should be: damaged lines at the start, a disk that takes nothing."""
         found = []
         if self.damaged_lines:
             kept = f"; the damaged file is kept as {self.put_aside}" if self.put_aside else ""
             found.append(f"the journal had {self.damaged_lines} damaged lines{kept}")
-        if self.refusal:
-            found.append(f"the journal cannot be written: {self.refusal}")
+        if trouble := self.trouble():
+            found.append(trouble)
         return found
 
     def append(self, *entries: Entry) -> None:
@@ -91,7 +104,7 @@ class JournalFile:
             try:
                 self._write(entries)
             except OSError as error:
-                self.refusal = str(error)
+                self._falls_behind(error)
                 self._fold(entries)
 
     def catch_up(self) -> bool:
@@ -102,7 +115,7 @@ class JournalFile:
             try:
                 self._rewrite()
             except OSError as error:
-                self.refusal = str(error)
+                self._falls_behind(error)
             return not self.refusal
 
     def forget_old_values(self, paths: Collection[str]) -> None:
@@ -113,7 +126,7 @@ class JournalFile:
             try:
                 self._rewrite()
             except OSError as error:
-                self.refusal = str(error)
+                self._falls_behind(error)
 
     def forget(self) -> None:
         """Empty the journal, after everything in it was put back. Raises OSError."""
@@ -142,7 +155,13 @@ class JournalFile:
             # Another error is one of the directory, which a person must see.
             if error.errno not in _DISK_REFUSES:
                 raise
-            self.refusal = str(error)
+            self._falls_behind(error)
+
+    def _falls_behind(self, error: OSError) -> None:
+        """Keep why the disk takes nothing. The names of files are left out, so that one full disk is one reason."""
+        was_behind, self.refusal = self.is_behind, error.strerror or str(error)
+        if not was_behind:
+            self._log.warning("journal-behind", path=str(self._path), refusal=self.refusal, at_risk=_AT_RISK)
 
     def _fold(self, entries: tuple[Entry, ...]) -> None:
         for entry in entries:
@@ -158,7 +177,7 @@ class JournalFile:
             try:
                 os.ftruncate(self._fd, size_bytes)
             except OSError:
-                self.refusal = str(error)
+                self._falls_behind(error)
             raise
         self._fold(entries)
         if os.fstat(self._fd).st_size > max(_COMPACT_BYTES, 4 * self._compacted_bytes):
@@ -182,7 +201,10 @@ class JournalFile:
             raise
         if self._fd >= 0:
             os.close(self._fd)
+        was_behind = self.is_behind
         self._fd, self._compacted_bytes, self.refusal = fd, len(data), ""
+        if was_behind:
+            self._log.warning("journal-caught-up", path=str(self._path))
         with contextlib.suppress(OSError):
             self._sync_directory()
 

@@ -444,8 +444,12 @@ class ExecutorShell:
         if drift is not None or self._has_drift:
             await inject(drift or Drift())
         self._has_drift = drift is not None
+        # Of itself the journal says when it falls behind and when it has caught up, and not at each look.
+        drift = None if drift is None else replace(drift, journal="")
         seen_before, self._seen = self._seen, drift
-        if drift is None or (drift == seen_before and (drift.observed or not (drift.knobs or drift.failed))):
+        if drift is None or not (drift.knobs or drift.failed or drift.yielded):
+            return
+        if drift == seen_before and (drift.observed or not (drift.knobs or drift.failed)):
             return
         outcome = "yielded" if is_held else "observed" if drift.observed else "corrected"
         by = {writer.path: writer.writer for writer in drift.writers}

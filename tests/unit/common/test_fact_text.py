@@ -232,6 +232,15 @@ def _moves(*moves: tuple[str, str, str]) -> ReplicasChanged:
             "n1: systemd changed 1 kernel file: w.service/cpu.weight was 5, is 79 again"
             " (CPUWeight of w.service is 5, as was found)",
         ),
+        (
+            DriftCorrected(node="n1", count=1, failed=("the journal cannot be written",)),
+            "n1: its executor cannot keep as it should be: the journal cannot be written",
+        ),
+        (DriftCorrected(node="n1", count=0), "n1: its executor keeps all as it should be again"),
+        (
+            DriftCorrected(node="n1", count=1, failed=("the journal cannot be written",), observed=True),
+            "n1: would write nothing; not possible: the journal cannot be written",
+        ),
         (NodeRecovered(node="n1", running=(("j/main/0", 1),)), "n1: its executor started, 1 replica still runs"),
         (
             AttachedGroupsChanged(

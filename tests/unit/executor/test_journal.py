@@ -1,12 +1,16 @@
 """The journal: what a crash leaves readable, what the lines add up to, and one owner at a time."""
 
+import errno
+import os
 import subprocess
 from bisect import bisect_right
 
 import pytest
+from structlog.testing import capture_logs
 
 from colo_common.events.enforcement import PlacementRefused, ReplicaEnded
 from colo_common.model.reasons import EndCause, Reason
+from colo_executor import journal as journal_module
 from colo_executor.journal import JournalBusy, JournalFile
 from colo_executor.journal_lines import (
     Accepted,
@@ -177,6 +181,41 @@ def test_a_full_disk_loses_nothing_that_it_had_and_gets_the_rest_later(disk):
     assert "job/late/199#1" in third.state.ended
     assert "job/main/5#1" in third.state.launched
     third.close()
+
+
+def test_a_disk_that_takes_nothing_is_said_once_and_once_more_when_it_takes_all(tmp_path, monkeypatch):
+    journal = JournalFile(tmp_path)
+    write, refuses = journal_module._write_all, True
+
+    def refused(fd: int, data: bytes) -> None:
+        if refuses:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "journal.new")
+        write(fd, data)
+
+    monkeypatch.setattr(journal_module, "_write_all", refused)
+    with capture_logs() as logs:
+        assert not journal.trouble()
+        for entry in ENTRIES:
+            journal.note(entry)
+            assert not journal.catch_up()
+        (behind,) = logs
+        assert (behind["event"], behind["log_level"], behind["path"]) == (
+            "journal-behind",
+            "warning",
+            str(tmp_path / "journal"),
+        )
+        assert behind["refusal"] == "No space left on device"
+        assert "lost if that ends before the disk takes it again" in behind["at_risk"]
+        sentence = (
+            f"the journal cannot be written: No space left on device ({tmp_path / 'journal'}); {behind['at_risk']}"
+        )
+        assert (journal.trouble(), journal.remarks()) == (sentence, [sentence])
+        refuses = False
+        assert journal.catch_up()
+        assert journal.catch_up()
+        assert [line["event"] for line in logs] == ["journal-behind", "journal-caught-up"]
+        assert not journal.trouble()
+    journal.close()
 
 
 def test_the_shortest_form_adds_up_to_the_same():

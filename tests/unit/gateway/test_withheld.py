@@ -11,7 +11,8 @@ WOULD = DriftCorrected(node="n1", count=1, knobs=(IDLE,), observed=True)
 
 def test_it_is_kept_until_the_executor_writes_or_starts_again() -> None:
     core = GatewayCore(event_log_size=100, trace_size=10)
-    for over in (DriftCorrected(node="n1", count=1, knobs=(IDLE,)), NodeRecovered(node="n1", running=())):
+    nothing = DriftCorrected(node="n1", count=0)
+    for over in (DriftCorrected(node="n1", count=1, knobs=(IDLE,)), nothing, NodeRecovered(node="n1", running=())):
         core.handle(WOULD, 1)
         core.handle(NodeRecovered(node="n2", running=()), 2)
         assert core.withheld == {"n1": WOULD}

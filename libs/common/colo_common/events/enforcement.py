@@ -171,9 +171,10 @@ class DriftCorrected(Fact, frozen=True, kw_only=True):
     """Another program changed kernel files that the executor keeps, and the executor restored them.
 
     `knobs` are the restored files; their `before` is the changed value. `failed` has a sentence for each file that could not be
-    restored. `observed`: nothing was written, because an operator holds the node, or the rule or the whole node only observes; then
+    restored, and one for the executor's own journal where the disk takes nothing of it. Nothing in either: all of that is over.
+    `observed`: nothing was written, because an operator holds the node, or the rule or the whole node only observes; then
     `value` is what would be written, and a control group that would be made is in `knobs`, too.
-    `count` is the number of changed files; `knobs` and `failed` together name at most 100 of them. `writers` are those who changed
+    `count` is the number of files of both; `knobs` and `failed` together name at most 100 of them. `writers` are those who changed
     some of them, as far as that is known: the kernel keeps no author of a value.
     """
 

@@ -267,6 +267,11 @@ def _online_there(terms: ZoneTerms | None) -> str:
 def _drift(fact: DriftCorrected) -> str:
     if fact.observed:
         return _withheld(fact)
+    if not fact.knobs:
+        what = (
+            f"cannot keep as it should be: {several(fact.failed)}" if fact.failed else "keeps all as it should be again"
+        )
+        return f"{fact.node}: its executor {what}"
     what = several([f"{knob.path} was {knob.before}, is {knob.value} again" for knob in fact.knobs])
     failed = f"; not restored: {several(fact.failed)}" if fact.failed else ""
     files = f"{fact.count} kernel file{'' if fact.count == 1 else 's'}"
@@ -292,6 +297,8 @@ def _withheld(fact: DriftCorrected) -> str:
     failed = f"; not possible: {several(fact.failed)}" if fact.failed else ""
     if not fact.count:
         return f"{fact.node}: nothing would be written there"
+    if not fact.knobs:
+        return f"{fact.node}: would write nothing{failed}"
     values = f"{fact.count} kernel value{'' if fact.count == 1 else 's'}"
     return f"{fact.node}: would write, and leaves as they are, {values}: {what}{failed}"
 

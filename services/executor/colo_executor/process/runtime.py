@@ -131,12 +131,9 @@ class ProcessRuntime:
         self._attached = AttachedTier(
             self._tier, self._online, unmanaged, self._unmanaged, policy, self._journal, self._reconciling
         )
-        if self._journal.put_aside or self._journal.is_behind:
+        if self._journal.damaged_lines:
             self._log.warning(
-                "journal",
-                damaged_lines=self._journal.damaged_lines,
-                kept_as=self._journal.put_aside,
-                refusal=self._journal.refusal,
+                "journal-damaged", damaged_lines=self._journal.damaged_lines, kept_as=self._journal.put_aside
             )
         self._running: dict[str, RunningAttempt] = {}
         self._homes = Homes(self._tier, self._online, self._attached, policy.proc_root)
@@ -526,9 +523,11 @@ class ProcessRuntime:
         failed = tuple(sentence for drift in found for sentence in drift.failed)
         yielded = tuple(knob for drift in found for knob in drift.yielded)
         writers = (*(writer for drift in found for writer in drift.writers), *kubelet_writers((*knobs, *yielded)))
+        # Looked at last: the journal may have fallen behind meanwhile.
+        journal = self._journal.trouble()
         return (
-            Drift(knobs=knobs, failed=failed, observed=observes, yielded=yielded, writers=writers)
-            if knobs or failed or yielded
+            Drift(knobs=knobs, failed=failed, observed=observes, yielded=yielded, writers=writers, journal=journal)
+            if knobs or failed or yielded or journal
             else None
         )
 
