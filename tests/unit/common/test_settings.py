@@ -14,6 +14,16 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.runtime.settings import BadSettings, Common, common_of, keys_of, load
 
 
+class Rack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    height_units: int = 42
+
+
+class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    place: str
+    racks: tuple[Rack, ...] = ()
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     common: Common = Common()
     freshness: FreshnessPolicy = FreshnessPolicy()
@@ -25,6 +35,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     limit: int | None = None
     mode: Literal["x", "y"] = "x"
     guard: Literal["off", "some"] = "some"
+    rows: tuple[Row, ...] = ()
+    spare: dict[str, Rack] = {}
 
 
 class Strict(Struct, frozen=True, kw_only=True):
@@ -82,10 +94,61 @@ def test_the_nearer_source_wins(
         ("--mode=y", "mode", "y"),
         ("--guard=off", "guard", "off"),
         ("--guard=false", "guard", "off"),
+        ("--rows=", "rows", ()),
+        ("--rows=[]", "rows", ()),
+        (
+            '--rows=[{"place": "a, b"}, {"place": "c", "racks": [{"name": "x=y", "height_units": 2}]}]',
+            "rows",
+            (Row(place="a, b"), Row(place="c", racks=(Rack(name="x=y", height_units=2),))),
+        ),
+        ('--spare={"a": {"name": "b"}}', "spare", {"a": Rack(name="b")}),
     ],
 )
 def test_text_becomes_what_the_key_is(flag: str, key: str, value: object) -> None:
     assert getattr(loaded((flag,)), key) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a,b", ': must be JSON such as [{"place": ...}]; at character 1: expecting value (got "a,b")'),
+        ('[{"place": "a"', ": must be JSON such as"),
+        ("[" * 100_000, ': must be JSON such as [{"place": ...}] (got "[[['),
+        ('{"place": "a"}', ': must be a list (got {"place": "a"})'),
+        ('["a"]', '[0]: must be members and values (got "a")'),
+        ('[{"racks": []}]', '[0].place: must be given (got {"racks": []})'),
+        (
+            '[{"place": "a", "racks": [{"name": "b", "height_units": "2"}]}]',
+            "[0].racks[0].height_units: must be a whole",
+        ),
+        ('[{"place": "a"}, {"place": 3}]', "[1].place: must be text (got 3)"),
+        ('[{"place": "a", "rack": 3}]', "[0].rack: there is no such member; did you mean racks? (got 3)"),
+        (
+            '[{"place": "a", "racks": [{"name": "b", "hight": null}]}]',
+            "[0].racks[0].hight: there is no such member; did you mean height_units? (got nothing)",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_list_of_structs_is_said_of_the_member_in_words(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    with pytest.raises(BadSettings) as caught:
+        loaded((f"--rows={text}",), {"COLO_ROWS": text, "COLO_SCHEDULER_ROWS": text})
+    heads = [f"{name}{problem}" for name in ("COLO_ROWS", "COLO_SCHEDULER_ROWS", "--rows")]
+    assert [given.startswith(head) for given, head in zip(caught.value.problems, heads, strict=True)] == [True] * 3
+    if not problem.startswith(": must be JSON"):
+        path = tmp_path / "colo.yaml"
+        path.write_text(f"rows: {text}\n")
+        with pytest.raises(BadSettings) as caught:
+            loaded(file=path)
+        assert str(caught.value).startswith(f"{path}: rows{problem}")
+
+
+def test_a_map_of_structs_is_named_as_a_whole() -> None:
+    with pytest.raises(BadSettings, match=r'--spare: must be JSON such as \{"...": \{"name": ...\}\}; at character 1'):
+        loaded(("--spare=a=b",))
+    with pytest.raises(BadSettings, match=r"--spare.*: Expected `str`, got `int`"):
+        loaded(('--spare={"a": {"name": 1}}',))
 
 
 @pytest.mark.parametrize("word", ["off", "'off'", "false"])

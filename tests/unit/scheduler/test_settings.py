@@ -94,8 +94,13 @@ evictor:
     assert mixed.selector.requirements == (Requirement(key="cores", operator=Operator.GT, values=("16",)),)
     assert mixed.batch_replicas_most == 4
     file.write_text("scheduler: {policy_colocation: [{selector: {label: {a: b}}}]}")
-    with pytest.raises(BadSettings, match="policy_colocation: .*`label`"):
+    with pytest.raises(
+        BadSettings, match=r"policy_colocation\[0\].selector.label: there is no such member; did you mean"
+    ):
         load(SchedulerSettings, "scheduler", file=file)
     file.write_text("scheduler: {policy_colocation: [{batch_replicas_most: -1}]}")
     with pytest.raises(BadSettings, match=r"policy_colocation\[0\].batch_replicas_most: must not be negative"):
         load(SchedulerSettings, "scheduler", file=file)
+    environ = {"COLO_POLICY_COLOCATION": '[{"is_colocated": false}]'}
+    for settings, name in ((SchedulerSettings, "scheduler"), (EvictorSettings, "evictor")):
+        assert load(settings, name, environ=environ).policy.colocation == (closed,)

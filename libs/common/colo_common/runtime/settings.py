@@ -1,18 +1,17 @@
 """Settings of a service: defaults < file < environment < flags. All problems are reported at once."""
 
 import tomllib
-import types
-import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar, Union
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from colo_common.model.freshness import FORGET_NODE_MS
-from colo_common.model.invalid import InvalidInput, shown
+from colo_common.model.invalid import InvalidInput
 from colo_common.model.nearest import nearest
+from colo_common.runtime.setting_values import struct_of, value_of, value_of_text
 
 __all__ = ["BadSettings", "Common", "common_of", "keys_of", "kinds_of", "load"]
 
@@ -94,7 +93,8 @@ def load(
     A key comes from a flag (`--nats-url X`, `--nats-url=X`, `--flag`, `--no-flag`), else COLO_<SERVICE>_NATS_URL, else
     COLO_NATS_URL, else the file's section named like the service, else the file's top level, else its default. The file (YAML or
     TOML) is `file`, else `--config`, else COLO_CONFIG. Text becomes numbers, booleans, `a,b` tuples and `k=v,k=v` maps by the
-    key's type. A `validate()` of the settings is called. Raises BadSettings with everything that is wrong.
+    key's type; where the values are structs it is JSON. A `validate()` of the settings is called. Raises BadSettings with
+    everything that is wrong.
     """
     found = _Reader(_fields(settings), service)
     flags = found.flags(argv)
@@ -142,7 +142,7 @@ def _fields(settings: type[Struct], path: tuple[str, ...] = (), prefix: str = ""
     """Key -> its path in the struct, and its type and default."""
     found: _Fields = {}
     for info in msgspec.structs.fields(settings):
-        inner = _struct_of(info.type)
+        inner = struct_of(info.type)
         if inner is not None:
             deeper = prefix if info.name == _FLAT else f"{prefix}{info.name}_"
             found |= _fields(inner, (*path, info.name), deeper)
@@ -256,32 +256,23 @@ class _Reader:
         for name, value in table.items():
             key = f"{prefix}{str(name).replace('-', '_')}"
             if key in self._fields:
-                self._take_value(key, value, f"{where}: {key}", strict=True)
+                self._take_value(key, value, f"{where}: {key}")
             elif isinstance(value, dict) and any(known.startswith(f"{key}_") for known in self._fields):
                 self._take_table(value, where, f"{key}_")
             else:
                 self.problems.append(f"{where}: {key}: there is no such setting{self._hint(key)}")
 
     def _take_text(self, key: str, text: str, where: str) -> None:
-        kind = self._fields[key][1].kind
-        origin = typing.get_origin(kind)
-        value: Any = text
-        if origin is tuple:
-            value = [part.strip() for part in text.split(",") if part.strip()]
-        elif origin is dict:
-            value = dict(part.strip().partition("=")[::2] for part in text.split(",") if part.strip())
-        elif kind is bool:
-            value = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(text.lower(), text.lower())
-        elif _is_optional(kind) and text.lower() in ("", "none"):
-            value = None
-        self._take_value(key, value, where, strict=False)
-
-    def _take_value(self, key: str, value: Any, where: str, *, strict: bool) -> None:
-        kind = self._fields[key][1].kind
         try:
-            self._values[key] = msgspec.convert(_as_word(value, kind), kind, strict=strict)
-        except msgspec.ValidationError as error:
-            self.problems.append(f"{where}: {_rule_of(kind) or error} (got {shown(value)})")
+            self._values[key] = value_of_text(text, self._fields[key][1].kind, where)
+        except InvalidInput as error:
+            self.problems.append(str(error))
+
+    def _take_value(self, key: str, value: Any, where: str) -> None:
+        try:
+            self._values[key] = value_of(value, self._fields[key][1].kind, where, strict=True)
+        except InvalidInput as error:
+            self.problems.append(str(error))
 
     def _is_ours(self, key: str) -> bool:
         name = key.replace("-", "_")
@@ -292,37 +283,15 @@ class _Reader:
         return f"; did you mean {near}?" if near else ""
 
 
-def _rule_of(kind: Any) -> str:
-    """What a value of a kind with few values must be; "" of any other kind."""
-    values = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
-    return f"must be one of {', '.join(str(value) for value in values)}" if values else ""
-
-
 def _construct(settings: type[Settings], values: Mapping[str, Any]) -> Settings:
     arguments: dict[str, Any] = {}
     for info in msgspec.structs.fields(settings):
-        inner = _struct_of(info.type)
+        inner = struct_of(info.type)
         if inner is not None:
             arguments[info.name] = _construct(inner, values.get(info.name, {}))
         elif info.name in values:
             arguments[info.name] = values[info.name]
     return settings(**arguments)
-
-
-def _struct_of(kind: Any) -> type[Struct] | None:
-    return kind if isinstance(kind, type) and issubclass(kind, Struct) else None
-
-
-def _as_word(value: Any, kind: Any) -> Any:
-    """The value; the word that was meant where YAML took `off`, `no`, `on` or `yes` for a truth and the setting is one of words."""
-    truth = {"true": True, "false": False}.get(value) if isinstance(value, str) else value
-    if typing.get_origin(kind) is not Literal or not isinstance(truth, bool):
-        return value
-    return next((word for word in (("on", "yes") if truth else ("off", "no")) if word in typing.get_args(kind)), value)
-
-
-def _is_optional(kind: Any) -> bool:
-    return typing.get_origin(kind) in (Union, types.UnionType) and type(None) in typing.get_args(kind)
 
 
 def _read_file(path: Path) -> Any:
