@@ -272,10 +272,12 @@ async def test_a_batch_replica_opens_what_it_was_given_and_no_other_device(polic
             assert any("c 1:11 rwm" in knob.value for knob in launched.knobs)
 
 
-#: An executor's answer whether it may fence devices, and whether a batch replica starts all the same.
+#: Whether an executor may fence devices, whether batch replicas start all the same, and of whom it warns at what reason.
 STARTS = """
 import asyncio, sys
-from pathlib import Path
+from msgspec.structs import replace
+from structlog.testing import capture_logs
+from colo_common.model.placement import DeviceShare
 from colo_executor.knob_table import Knob
 from colo_executor.local import ReplicaLaunched
 from colo_executor.process.settings import ProcessPolicy
@@ -285,14 +287,20 @@ from tests.system.test_process_hygiene import ROOT, CgroupTree, a_run
 async def main():
     policy = ProcessPolicy(state_dir=sys.argv[1], subtree=sys.argv[2])
     async with adopted(policy) as runtime:
-        launched = await runtime.launch(a_run("exit 0"), 1)
-        print(Knob.DEVICES in CgroupTree(ROOT, policy.subtree).has(), isinstance(launched, ReplicaLaunched))
+        runs = [a_run("exit 0")]
+        runs += [replace(a_run("exit 0", n), devices=(DeviceShare(kind="gpu", device=n, zone=0),)) for n in (1, 2)]
+        with capture_logs() as logs:
+            launched = [await runtime.launch(run, 1) for run in runs]
+        print(Knob.DEVICES in CgroupTree(ROOT, policy.subtree).has(), {type(each) for each in launched} == {ReplicaLaunched})
+        for said in logs:
+            if said["event"] == "devices-not-fenced":
+                print(said["log_level"], said["replica"], said["detail"])
 
 asyncio.run(main())
 """
 
 
-def test_without_cap_sys_admin_batch_work_starts_and_is_not_fenced(policy):
+def test_without_cap_sys_admin_batch_work_starts_and_that_it_is_not_fenced_is_said_once(policy):
     words = ["setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin", sys.executable, "-c", STARTS]
     done = subprocess.run(
         [*words, policy.state_dir, policy.subtree],
@@ -302,7 +310,11 @@ def test_without_cap_sys_admin_batch_work_starts_and_is_not_fenced(policy):
         timeout=LIMIT_S,
         check=False,
     )
-    assert done.stdout.split()[-2:] == ["False", "True"], done.stdout + done.stderr
+    answer, *warnings = done.stdout.splitlines()[-2:]
+    assert answer == "False True", done.stdout + done.stderr
+    (warning,) = warnings
+    assert warning.startswith("warning job/main/1 "), warning
+    assert warning.endswith(": it can open every device file that its user may open")
 
 
 @pytest.mark.skipif(

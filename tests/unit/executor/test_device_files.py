@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from msgspec.structs import replace
@@ -9,7 +10,14 @@ from msgspec.structs import replace
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import DeviceShare
 from colo_executor.located_devices import DeviceAddress
-from colo_executor.process.device_files import EVERYBODYS, DevicePlaces, check_patterns, device_rules
+from colo_executor.process.device_files import (
+    EVERYBODYS,
+    DevicePlaces,
+    check_patterns,
+    device_rules,
+    why_unfenced,
+)
+from colo_executor.process.settings import ProcessPolicy
 from tests.support.builders import a_placement
 
 
@@ -53,6 +61,26 @@ def test_a_kind_that_it_was_given_and_the_operators_files_are_open_too(
     assert of(dev, "gpu") == tuple(sorted((a_rule("/dev/full"), a_rule("/dev/tty"))))
     assert of(dev, "nic") == ()
     assert of(dev, patterns=("net/t*", "gone", "absent")) == (a_rule("/dev/ptmx"),)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "lacking", "devices", "why"),
+    [
+        ((), "no right", "given", ""),
+        (("gpu",), "", "given", ""),
+        (("gpu",), "no right", "given", "no right"),
+        (("gpu",), "no right", "all", ""),
+        (("gpu", "odd"), "", "given", "nobody knows the files of devices of the kind odd"),
+        (("odd",), "no right", "given", "no right"),
+    ],
+)
+def test_why_a_replica_with_devices_can_open_others(
+    kinds: tuple[str, ...], lacking: str, devices: Literal["given", "all"], why: str
+) -> None:
+    placement = replace(
+        a_placement("job/main/0"), devices=tuple(DeviceShare(kind=kind, device=0, zone=0) for kind in kinds)
+    )
+    assert why_unfenced(ProcessPolicy(devices=devices), placement, lacking) == why
 
 
 def test_a_kind_whose_files_nobody_knows_leaves_its_replica_without_a_fence(dev: Path) -> None:

@@ -20,7 +20,7 @@ from colo_executor.located_devices import DeviceAddress
 from colo_executor.order import KnobWrite
 from colo_executor.process.settings import ProcessPolicy
 
-__all__ = ["EVERYBODYS", "check_patterns", "DevicePlaces", "device_knobs", "device_rules"]
+__all__ = ["EVERYBODYS", "DevicePlaces", "check_patterns", "device_knobs", "device_rules", "why_unfenced"]
 
 #: What every program may expect: null, zero, full, random, urandom, tty, ptmx and the terminals of pts. Files of devices may be
 #: made (m) and are opened by these rules as well; container runtimes give the same.
@@ -100,6 +100,17 @@ def device_knobs(
     places = DevicePlaces(addresses=addresses, sys_root=policy.sys_root, proc_root=policy.proc_root)
     rules = device_rules(placement, policy.device_files, places)
     return () if rules is None else (KnobWrite(path=path, knob=Knob.DEVICES, value="\n".join(rules)),)
+
+
+def why_unfenced(policy: ProcessPolicy, placement: Placement, lacking: str) -> str:
+    """Why a batch replica that was given devices can open others, too; "" where it cannot, or the operator wants it so.
+
+    `lacking` is why no group can be given rules of devices, "" where they can.
+    """
+    if policy.devices == "all" or not placement.devices:
+        return ""
+    unknown = sorted({share.kind for share in placement.devices} - _OF_KIND.keys())
+    return lacking or (f"nobody knows the files of devices of the kind {', '.join(unknown)}" if unknown else "")
 
 
 def device_rules(placement: Placement, patterns: Sequence[str], places: DevicePlaces = _HERE) -> tuple[str, ...] | None:

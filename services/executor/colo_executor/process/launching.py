@@ -16,10 +16,12 @@ from colo_executor.cgroup import CgroupError
 from colo_executor.inventory import ShareRefused, check_shares
 from colo_executor.journal import JournalFile
 from colo_executor.journal_lines import Launched
+from colo_executor.knob_table import Knob
 from colo_executor.local import LaunchFailed, ReplicaLaunched
 from colo_executor.online import CpusRefused, is_online
 from colo_executor.process.attached import AttachedTier
 from colo_executor.process.core_cookies import CoreCookies
+from colo_executor.process.device_files import why_unfenced
 from colo_executor.process.ending import RunningAttempt
 from colo_executor.process.homes import Homes
 from colo_executor.process.hygiene import settle
@@ -64,6 +66,7 @@ class Launching:
         self._running = running
         self._undo = undo
         self._given_up: set[asyncio.Task[_Begun]] = set()
+        self._unfenced: set[str] = set()
         self._log = structlog.get_logger("executor")
         self._namespaces, refusal = namespaces_prefix(policy.hygiene.namespaces, policy.path)
         if refusal:
@@ -130,6 +133,7 @@ class Launching:
             running.tree.attach(running.group, gate.pid)
             if not is_online(placement):
                 self._give_cookie(placement, gate.pid)
+                self._warn_unfenced(placement)
             if gate.pid not in running.tree.pids(running.group):
                 raise CgroupError(f"process {gate.pid} is not in {running.group} after it was written there")
             if not decision.acquire(blocking=False):
@@ -155,6 +159,17 @@ class Launching:
 
     def _batch_started(self) -> list[RunningAttempt]:
         return [one for one in self._running.copy().values() if one.pid and not is_online(one.placement)]
+
+    def _warn_unfenced(self, placement: Placement) -> None:
+        """Say that batch work which was given devices is kept from no others, once for each reason."""
+        machine, lacking = self._tier.machine, ""
+        if placement.devices and (machine is None or Knob.DEVICES not in machine.has):
+            lacking = self._tier.tree.lacks_fence() or "the kernel has no rules of devices for a control group"
+        why = why_unfenced(self._policy, placement, lacking)
+        if why and why not in self._unfenced:
+            self._unfenced.add(why)
+            detail = f"{why}: it can open every device file that its user may open"
+            self._log.warning("devices-not-fenced", replica=placement.replica, attempt=placement.attempt, detail=detail)
 
     def _give_cookie(self, placement: Placement, pid: int) -> None:
         """Let batch work share cores with its own only, by the operator's setting; a launch does not fail for it."""
