@@ -12,12 +12,16 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, Union
 
+import msgspec
 import yaml
 
 from colo_collector.settings import CollectorSettings
+from colo_common.runtime.setting_values import struct_of
 from colo_common.runtime.settings import kinds_of
 from colo_evictor.settings import EvictorSettings
+from colo_executor.knob_table import WEIGHT_LEAST, WEIGHT_MOST
 from colo_executor.settings import ExecutorSettings
+from colo_executor.unmanaged import UnmanagedGroup
 from colo_gateway.settings import GatewaySettings
 from colo_jobs.settings import JobsSettings
 from colo_overcommit.settings import OvercommitSettings
@@ -64,6 +68,7 @@ RULES: dict[str, dict[str, Any]] = {
     "pendingMessages": {"minimum": 0},
     "stateDir": {"pattern": "^/"},
     "nodeFolder": {"pattern": "^(/.*)?$"},
+    "outputDir": {"pattern": "^(/.*)?$"},
     "streamDiskBytes": {"minimum": 0},
     "maxUnavailable": {"type": ["string", "integer"], "pattern": "^[0-9]+%$", "minimum": 0},
     "pullSecrets": {
@@ -77,6 +82,58 @@ RULES: dict[str, dict[str, Any]] = {
     "tolerations": {"items": {"type": "object"}},
     "interval": {"pattern": "^[0-9]+(ms|s|m)$"},
 }
+#: What the members of `executor.unmanaged` mean, for whoever writes values in an editor; the executor says what is wrong beyond it.
+UNMANAGED = {
+    "group": "path of a control group below /sys/fs/cgroup; patterns of the shell may follow behind its first name",
+    "weight_least": "a CPU weight below it is raised, one above it stays; 1024 is the kernel's default",
+    "cpu_most_mcpu": "ceiling of its CPU use, in thousandths of a CPU",
+    "memory_most_bytes": "ceiling of its memory",
+    "cpus": 'the CPUs that it runs on, such as "0-1"',
+    "clear_of_own_cpus": "whether it keeps off the CPUs that LSE and LSR work has as its own; takes no pattern",
+    "memory_low_bytes": "memory that the kernel takes from it only when nothing else is left to take (cgroup v2)",
+    "memory_min_bytes": "memory that the kernel never takes from it (cgroup v2)",
+}
+#: What the executor refuses in any case: an installation says it at once, where a pod would begin again and again.
+UNMANAGED_RULES: dict[str, dict[str, Any]] = {
+    "group": {"pattern": "^[A-Za-z0-9][A-Za-z0-9_.@-]*(/[^/]+)*$"},
+    "weight_least": {"minimum": WEIGHT_LEAST + 1, "maximum": WEIGHT_MOST},
+    "cpu_most_mcpu": {"minimum": 10},
+    "memory_most_bytes": {"minimum": 1 << 20},
+    "cpus": {"pattern": "^[0-9][0-9,-]*$"},
+    "clear_of_own_cpus": {},
+    "memory_low_bytes": {"minimum": 1 << 20},
+    "memory_min_bytes": {"minimum": 1 << 20},
+}
+
+
+def struct_schema(kind: Any) -> dict[str, Any]:
+    """The schema of a list, a map or a struct, with all that it is made of in place."""
+    (schema,), parts = msgspec.json.schema_components([kind], ref_template="{name}")
+
+    def whole(part: Any) -> Any:
+        if isinstance(part, list):
+            return [whole(each) for each in part]
+        if not isinstance(part, dict):
+            return part
+        if "$ref" in part:
+            return whole(parts[part["$ref"]])
+        return {key: whole(each) for key, each in part.items() if key not in ("title", "description", "default")}
+
+    found: dict[str, Any] = whole(schema)
+    return found
+
+
+def unmanaged_schema() -> dict[str, Any]:
+    """The schema of `executor.unmanaged`: entries that say of a group what is kept there."""
+    found = struct_schema(tuple[UnmanagedGroup, ...])
+    members = found["items"]["properties"]
+    if members.keys() != UNMANAGED.keys():
+        raise ValueError(f"UNMANAGED must say what these are: {sorted(members.keys() ^ UNMANAGED.keys())}")
+    for name, member in members.items():
+        members[name] = member | {"description": UNMANAGED[name]} | UNMANAGED_RULES[name]
+    # A name alone keeps nothing.
+    found["items"]["minProperties"] = 2
+    return found
 
 
 def setting_of(kind: Any) -> dict[str, Any]:
@@ -97,6 +154,10 @@ def setting_of(kind: Any) -> dict[str, Any]:
             truth for truth, meant in ((False, {"off", "no"}), (True, {"on", "yes"})) if meant & {*map(str, words)}
         ]
         return {"enum": [*words, *(str(word) for word in words if not isinstance(word, str)), *truths]}
+    if any(struct_of(each) for each in inner):
+        # JSON may be written as text, too.
+        found = struct_schema(kind)
+        return found | {"type": [found["type"], "string"]}
     if kind is bool:
         return {"enum": TRUTHS}
     if kind is int:
@@ -137,6 +198,8 @@ def schema_of(value: Any, path: tuple[str, ...] = ()) -> dict[str, Any]:
             found = {"type": "string"}
     if name == "settings":
         found |= settings_of(SETTINGS[path[-2]])
+    if path == ("executor", "unmanaged"):
+        found = unmanaged_schema()
     return found | RULES.get(name, {})
 
 

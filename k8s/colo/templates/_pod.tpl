@@ -19,9 +19,9 @@
 nats{{ if hasKey .root.Values.services .name }} redis{{ end }}
 {{- end }}
 
-{{- /* A number as it was written: 1000000 is not 1e+06. */ -}}
+{{- /* A number as it was written: 1000000 is not 1e+06; a list as JSON. */ -}}
 {{- define "colo.text" -}}
-{{ if and (kindIs "float64" .) (eq (floor .) .) }}{{ int64 . }}{{ else }}{{ toString . }}{{ end }}
+{{ if and (kindIs "float64" .) (eq (floor .) .) }}{{ int64 . }}{{ else if kindIs "slice" . }}{{ toJson . }}{{ else }}{{ toString . }}{{ end }}
 {{- end }}
 
 {{- /* Settings that the chart gives a pod itself: what stands here would be said twice, or be another thing than its probes, policies and
@@ -33,7 +33,7 @@ mounts are made for. */ -}}
 {{- if include "colo.hasKey" . }}{{ $owned = merge $owned (dict "nats_audit_nkey_file" "is of the secret of credentials.prefix") }}{{ end }}
 {{- if .root.Values.tls.clientCaKey }}{{ $owned = merge $owned (dict "tls_client_ca" "is said by tls.clientCaKey") }}{{ end }}
 {{- else if not (hasKey .root.Values.services .name) }}
-{{- $owned = merge $owned (dict "node" "is the name of the pod's node" "process_users" "say it by executor.jobUsers") }}
+{{- $owned = merge $owned (dict "node" "is the name of the pod's node" "process_users" "say it by executor.jobUsers" "process_unmanaged" "say it by executor.unmanaged" "process_output_dir" "say it by executor.outputDir" "process_state_dir" "say it by executor.stateDir") }}
 {{- end }}
 {{- range $key, $rule := $owned }}
 {{- if hasKey $.settings $key }}{{ fail (printf "%s.settings.%s: %s" $.place $key $rule) }}{{ end }}
