@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, Literal
@@ -15,6 +16,7 @@ BOTH: Final[tuple[Direction, ...]] = ("up", "down")
 
 _CHUNK: Final = 64 * 1024
 _CHUNKS_MOST: Final = 64
+_ALL: Final = ""
 
 
 class Proxy:
@@ -22,7 +24,8 @@ class Proxy:
 
     def __init__(self, host: str, port: int) -> None:
         self._to = host, port
-        self._open = {direction: asyncio.Event() for direction in BOTH}
+        #: By the address that connections come from.
+        self._open: defaultdict[str, dict[Direction, asyncio.Event]] = defaultdict(_opened)
         self._delay_s: dict[Direction, float] = dict.fromkeys(BOTH, 0.0)
         self._connections: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -41,10 +44,13 @@ class Proxy:
         self.reset()
         await asyncio.gather(*self._connections, return_exceptions=True)
 
-    def cut(self, directions: Sequence[Direction] = BOTH) -> None:
-        """Let nothing through in these directions; connections stay, as in a network that drops packets."""
+    def cut(self, directions: Sequence[Direction] = BOTH, *, source: str = _ALL) -> None:
+        """Let nothing through in these directions; connections stay, as in a network that drops packets.
+
+        `source`: only of connections that come from this address.
+        """
         for direction in directions:
-            self._open[direction].clear()
+            self._open[source][direction].clear()
 
     def slow(self, delay_s: float, directions: Sequence[Direction] = BOTH) -> None:
         """Let everything through later by this."""
@@ -54,7 +60,8 @@ class Proxy:
     def heal(self) -> None:
         """Let everything through at once."""
         for direction in BOTH:
-            self._open[direction].set()
+            for opened in self._open.values():
+                opened[direction].set()
             self._delay_s[direction] = 0.0
 
     def lead_to(self, host: str, port: int) -> None:
@@ -79,12 +86,13 @@ class Proxy:
             writer.close()
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        source, _ = writer.get_extra_info("peername")
         for direction in BOTH:
-            await self._open[direction].wait()
+            await self._is_open(direction, source)
         above, to_server = await asyncio.open_connection(*self._to)
         pumps = [
-            asyncio.create_task(self._pump("up", reader, to_server)),
-            asyncio.create_task(self._pump("down", above, writer)),
+            asyncio.create_task(self._pump("up", source, reader, to_server)),
+            asyncio.create_task(self._pump("down", source, above, writer)),
         ]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
@@ -94,7 +102,13 @@ class Proxy:
             await asyncio.gather(*pumps, return_exceptions=True)
             to_server.close()
 
-    async def _pump(self, direction: Direction, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _is_open(self, direction: Direction, source: str) -> None:
+        for named in (_ALL, source):
+            await self._open[named][direction].wait()
+
+    async def _pump(
+        self, direction: Direction, source: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         """Carry one direction until it ends. What is read keeps its distance in time, so that a delay costs no throughput."""
         loop = asyncio.get_running_loop()
         chunks: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_CHUNKS_MOST)
@@ -103,7 +117,7 @@ class Proxy:
             while True:
                 due_s, chunk = await chunks.get()
                 await asyncio.sleep(max(0.0, due_s - loop.time()))
-                await self._open[direction].wait()
+                await self._is_open(direction, source)
                 if not chunk:
                     return
                 writer.write(chunk)
@@ -119,3 +133,10 @@ class Proxy:
         async with asyncio.TaskGroup() as group:
             group.create_task(read())
             group.create_task(write())
+
+
+def _opened() -> dict[Direction, asyncio.Event]:
+    opened = {direction: asyncio.Event() for direction in BOTH}
+    for event in opened.values():
+        event.set()
+    return opened

@@ -66,6 +66,19 @@ async def test_a_cut_holds_one_direction_up_until_it_is_healed(cut: Direction, r
         assert await answer == b"TWO"
 
 
+async def test_a_cut_may_be_of_those_alone_that_come_from_one_address() -> None:
+    async with through_proxy() as (proxy, reader, writer, reached):
+        proxy.cut(source="127.0.0.2")
+        others = await asyncio.open_connection("127.0.0.1", proxy.port, local_addr=("127.0.0.2", 0))
+        others[1].write(b"two")
+        writer.write(b"one")
+        assert await reader.readexactly(3) == b"ONE"
+        assert reached == [b"one"]
+        proxy.heal()
+        assert await others[0].readexactly(3) == b"TWO"
+        others[1].close()
+
+
 async def test_what_is_slow_arrives_later_and_in_order() -> None:
     async with through_proxy() as (proxy, reader, writer, _):
         proxy.slow(0.1, BOTH)

@@ -12,7 +12,7 @@ import shutil
 import signal
 import tempfile
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -137,19 +137,41 @@ class NatsCluster(Killable[NatsServer]):
 class RedisSentinel(Killable[RedisServer]):
     """A primary with an append-only file, its replicas, and sentinels; `url` names the sentinels."""
 
-    def __init__(self, directory: Path, *, replicas: int = 1, sentinels: int = 1, down_after_ms: int = 1_000) -> None:
-        ports = free_ports(1 + replicas + sentinels)
-        first, self._ports = ports[0], ports[: 1 + replicas]
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        replicas: int = 1,
+        sentinels: int = 1,
+        down_after_ms: int = 1_000,
+        ports: Sequence[int] = (),
+        reached_at: Sequence[int] = (),
+        source: str = "",
+        arguments: Sequence[str] = (),
+    ) -> None:
+        """`arguments` are of every Redis.
+
+        Where proxies stand before them, `ports` are those of the Redis servers and `reached_at` those that lead to them; `source`
+        is the address from which the servers and sentinels connect to one another.
+        """
+        watching = free_ports(sentinels)
+        self._ports = list(ports or free_ports(1 + replicas))
+        self._reached_at = list(reached_at or self._ports)
+        first = self._reached_at[0]
         self.servers = [
             RedisServer(
                 directory=directory / f"r{number + 1}",
                 port=port,
                 appendfsync="everysec",
-                arguments=() if number == 0 else ("--replicaof", "127.0.0.1", str(first)),
+                arguments=(
+                    *(("--bind-source-addr", source) if source else ()),
+                    *("--replica-announce-ip", "127.0.0.1", "--replica-announce-port", str(self._reached_at[number])),
+                    *arguments,
+                    *(() if number == 0 else ("--replicaof", "127.0.0.1", str(first))),
+                ),
             )
             for number, port in enumerate(self._ports)
         ]
-        watching = ports[1 + replicas :]
         self.sentinels = [
             SentinelServer(
                 directory=directory / f"s{number + 1}",
@@ -158,6 +180,7 @@ class RedisSentinel(Killable[RedisServer]):
                 primary_port=first,
                 quorum=sentinels // 2 + 1,
                 down_after_ms=down_after_ms,
+                config=f"bind-source-addr {source}" if source else "",
             )
             for number, port in enumerate(watching)
         ]
@@ -182,7 +205,7 @@ class RedisSentinel(Killable[RedisServer]):
         """The server that a sentinel calls the primary now."""
         with _client(self.sentinels[0].port) as client:
             found: Any = client.sentinel_get_master_addr_by_name(PRIMARY)
-        return self._ports.index(int(found[1]))
+        return self._reached_at.index(int(found[1]))
 
     def wait_primary(self, *, other_than: int) -> int:
         """Wait until the sentinels have made another server the primary and it says so itself; that server."""
