@@ -1,11 +1,12 @@
 """Makes Redis clients with the limits that colo relies on, and translates their errors into errors of the ports."""
 
+from contextlib import suppress
 from typing import Any, Final
 from uuid import uuid4
 
 import redis.asyncio
 import redis.exceptions
-from redis.asyncio.connection import SSLConnection
+from redis.asyncio.connection import AbstractConnection, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
@@ -17,7 +18,7 @@ from colo_common.adapters.redis_tls import ManagedTlsConnection, TlsConnection
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import PortError, Refused, Unavailable
 
-__all__ = ["ANSWER_WITHIN_S", "REDIS_ERRORS", "redis_client", "redis_error", "redis_identity"]
+__all__ = ["ANSWER_WITHIN_S", "REDIS_ERRORS", "ask_for_primary", "redis_client", "redis_error", "redis_identity"]
 
 # Errors that the library's calls raise for a server or network failure.
 REDIS_ERRORS: Final = (redis.exceptions.RedisError, OSError, TimeoutError)
@@ -40,7 +41,8 @@ def redis_client(server: str | RedisAccess, *, name: str) -> redis.asyncio.Redis
 
     At most 16 connections (more callers wait), behind sentinels 64; 5 s for a connection or an answer. The library retries
     nothing: a compare-and-set that is sent again after a lost answer would meet its own write, so the caller decides. After a
-    failover the next call finds the new primary. Raises InvalidInput for an address or a file that breaks a rule.
+    failover the next call finds the new primary, also after one that the old primary lives through, where it has refused a write
+    (`ask_for_primary`). Raises InvalidInput for an address or a file that breaks a rule.
     """
     access = RedisAccess(url=server) if isinstance(server, str) else server
     options: dict[str, Any] = {
@@ -68,7 +70,22 @@ def redis_client(server: str | RedisAccess, *, name: str) -> redis.asyncio.Redis
 
 
 class _SentinelPool(SentinelConnectionPool):
-    """The library's pool, which also closes its connections to the sentinels when all of its own are closed."""
+    """The library's pool, all of whose connections lead to one primary, the one that the sentinels named last.
+
+    A primary that is cut off from them goes on answering. The library keeps a connection to it that was in use when the next one
+    was found, and a row that is read there may be one that does not count. When all connections are closed, so are those to the
+    sentinels.
+    """
+
+    async def release(self, connection: AbstractConnection) -> None:
+        if (getattr(connection, "host", None), getattr(connection, "port", None)) != self.master_address:
+            await connection.disconnect()
+        await super().release(connection)
+
+    async def ask(self) -> None:
+        """Have every call from now on ask the sentinels first."""
+        self.master_address = None
+        await self.disconnect(inuse_connections=False)
 
     async def disconnect(self, inuse_connections: bool = True) -> None:
         await super().disconnect(inuse_connections)
@@ -101,6 +118,16 @@ def _sentinel_pool(access: RedisAccess, address: SentinelAddress, options: dict[
         max_connections=_SENTINEL_CONNECTIONS_MAX,
         **(options if access.password_file else {"username": address.user, "password": address.password, **options}),
     )
+
+
+async def ask_for_primary(client: redis.asyncio.Redis) -> None:
+    """Have the next calls ask the sentinels who the primary is; without sentinels nothing happens.
+
+    For whoever was told by a server that its write does not count: another one may be the primary, which the old one does not know.
+    """
+    if isinstance(client.connection_pool, _SentinelPool):
+        with suppress(*REDIS_ERRORS):
+            await client.connection_pool.ask()
 
 
 def redis_error(error: BaseException, doing: str) -> PortError:

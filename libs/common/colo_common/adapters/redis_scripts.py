@@ -13,7 +13,7 @@ import redis.asyncio
 from redis.exceptions import DataError, NoScriptError
 from redis.exceptions import TimeoutError as TooLate
 
-from colo_common.adapters.redis_client import ANSWER_WITHIN_S
+from colo_common.adapters.redis_client import ANSWER_WITHIN_S, ask_for_primary
 
 __all__ = ["Argument", "Script", "ScriptCalls"]
 
@@ -24,6 +24,8 @@ _PIPELINE_MAX: Final = 256
 # Milliseconds that a server waits for its replicas, and the key written so that a wait covers what was written before.
 _REPLICAS_WITHIN_MS: Final = 1_000
 _REPLICATED: Final = "colo:v1:replicated"
+# The answer of a server whose `min-replicas-to-write` are away.
+_NO_REPLICAS: Final = "NOREPLICAS"
 _ARGUMENT_TYPES: Final = frozenset({str, bytes, int})
 
 
@@ -55,7 +57,8 @@ class ScriptCalls:
     unknown, as after a lost answer.
 
     With `min_replicas` above 0 an answer counts when that many replicas have everything that was written before it (WAIT); with
-    fewer after a second, all calls of the pipeline fail as those do whose answer is lost.
+    fewer after a second, all calls of the pipeline fail as those do whose answer is lost. A server without its replicas may be a
+    primary that was replaced: the calls after that ask the sentinels, where there are any.
     """
 
     def __init__(
@@ -155,15 +158,18 @@ class ScriptCalls:
             if self._min_replicas:
                 pipe.execute_command("WAIT", self._min_replicas, _REPLICAS_WITHIN_MS)
             answers = await pipe.execute(raise_on_error=False)
+        if any(isinstance(answer, Exception) and str(answer).startswith(_NO_REPLICAS) for answer in answers):
+            await ask_for_primary(self._client)
         if self._min_replicas:
             self._is_behind = True
-            self._check_replicas(answers.pop())
+            await self._check_replicas(answers.pop())
             self._is_behind = False
         return answers[first:]
 
-    def _check_replicas(self, count: Any) -> None:
+    async def _check_replicas(self, count: Any) -> None:
         """Raise the server's error, or TooLate when too few replicas have what was written."""
         if isinstance(count, Exception):
             raise count
         if count < self._min_replicas:
+            await ask_for_primary(self._client)
             raise TooLate(f"{count} of {self._min_replicas} replicas have the write after {_REPLICAS_WITHIN_MS} ms")
