@@ -179,7 +179,8 @@ def test_a_nats_without_jetstream_is_refused_at_the_start(name: str) -> None:
     finally:
         bus.stop_blocking()
     assert lines == [
-        f"colo {name}: stream COLO_NODE: the NATS server runs without JetStream; start it with -js or a jetstream section"
+        f"colo {name}: stream COLO_NODE: the NATS server runs without JetStream: its disk was full, make room and start it"
+        " again; or it was started without -js and without a jetstream section"
     ]
 
 

@@ -19,7 +19,13 @@ __all__ = ["NATS_ERRORS", "NoStream", "keeps_cancellation", "port_error", "to_it
 NATS_ERRORS: Final = (nats.errors.Error, OSError, TimeoutError)
 
 _JETSTREAM_ABSENT: Final = (10039, 10076)
-_WITHOUT_JETSTREAM: Final = "the NATS server runs without JetStream; start it with -js or a jetstream section"
+_WITHOUT_JETSTREAM: Final = (
+    "the NATS server runs without JetStream: its disk was full, make room and start it again; or it was started without -js"
+    " and without a jetstream section"
+)
+# A server whose disk is full answers no publish, and one that was started on such a disk answers with a number.
+_STORES_NOT: Final = "its disk may be full, or may have been since its start"
+_NO_ROOM: Final = (10023, 10047)
 # Limits that lift by themselves or by an operator, whatever their HTTP-like code: resources of the account (10002), insufficient
 # resources (10023), memory (10028), storage (10047).
 _LIMITS: Final = (10002, 10023, 10028, 10047)
@@ -39,10 +45,10 @@ class NoStream(Refused):
     """No stream stores the subject at present."""
 
 
-def port_error(error: BaseException, doing: str) -> PortError:
+def port_error(error: BaseException, doing: str, *, stores: bool = False) -> PortError:
     """The one place that tells "never" (PoisonMessage) and "not as it is configured" (Refused) from "not now" (Unavailable).
 
-    The sentence begins with `doing`, the attempted call.
+    The sentence begins with `doing`, the attempted call. `stores`: a stream had to store something for the answer.
     """
     if isinstance(error, nats.js.errors.ServiceUnavailableError) and not error.description:
         # Nobody listens on the subjects of the JetStream API.
@@ -54,7 +60,7 @@ def port_error(error: BaseException, doing: str) -> PortError:
     if isinstance(error, nats.errors.NoRespondersError):
         return Unavailable(f"{doing}: nobody answers")
     if isinstance(error, TimeoutError):
-        return Unavailable(f"{doing}: no answer in time")
+        return Unavailable(f"{doing}: no answer in time{f' ({_STORES_NOT})' if stores else ''}")
     sentence = f"{doing}: {str(error).removeprefix('nats: ') or type(error).__name__}"
     if isinstance(error, _POISON_ERRORS):
         return PoisonMessage(sentence)
@@ -108,4 +114,6 @@ def _api_error(error: nats.js.errors.APIError, doing: str) -> PortError:
     sentence = f"{doing}: {error.description or ''} ({number or code})"
     if number in _POISON:
         return PoisonMessage(sentence)
+    if number in _NO_ROOM:
+        sentence += f": {_STORES_NOT}"
     return Unavailable(sentence) if code >= 500 or number in _LIMITS else Refused(sentence)

@@ -182,7 +182,7 @@ class Publisher:
                     await self._send(message, window, batches)
                 await window.wait_acked()
         except NATS_ERRORS as error:
-            raise port_error(error, f"publish {subject}".rstrip()) from error
+            raise port_error(error, f"publish {subject}".rstrip(), stores=True) from error
         finally:
             for inbox in window.unacked:
                 del self._windows[inbox]
