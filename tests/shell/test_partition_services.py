@@ -79,6 +79,7 @@ class Hosts:
 
     def _services(self, name: str) -> PartitionServices:
         cores = self.cores[name] = {}
+        metrics = Metrics()
 
         def make(term: HeldTerm) -> PartitionService:
             share = term.share
@@ -89,6 +90,7 @@ class Hosts:
                 bus=self.bus,
                 store=store,
                 clock=self.clock,
+                metrics=metrics,
                 boot_id=f"{name}-{share.partition}-{next(self.starts)}",
                 term=term,
                 shell=JobsShell(store, self.clock, share=share),
@@ -102,7 +104,7 @@ class Hosts:
             bus=self.bus,
             survey=_NobodyElse(),  # type: ignore[arg-type]
             clock=self.clock,
-            metrics=Metrics(),
+            metrics=metrics,
             answers=ANSWERS,
             make=make,
         )
@@ -218,6 +220,12 @@ def test_one_status_tells_what_a_process_holds() -> None:
             status = await hosts.ask(GetServiceStatus(service="jobs"))
             assert isinstance(status, ServiceStatus)
             assert (status.held, status.partitions, status.problems) == ((0, 1, 2, 3), PARTITIONS, {})
+            assert status.unrestored_items == 0
+            for partition in (1, 2):
+                hosts.cores["one"][partition].unknown.add(f"j{partition}")
+            status = await hosts.ask(GetServiceStatus(service="jobs"))
+            assert isinstance(status, ServiceStatus)
+            assert status.unrestored_items == 2
             assert not any((await one.problems()).values())
 
     run_virtual(main())

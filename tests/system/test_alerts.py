@@ -182,6 +182,7 @@ async def test_every_alert_fires_when_its_cause_is_there(tmp_path: Path) -> None
                 await online_work_is_harmed(prometheus, client)
                 await two_versions(prometheus, colo, tmp_path)
                 await a_row_that_nobody_can_read(prometheus, colo)
+                await a_store_is_emptied(prometheus, colo)
                 await colo.processes.stop(["evictor"])
                 await prometheus.fires("ColoServiceAbsent")
                 await less_can_be_given_than_is_held(prometheus, colo)
@@ -268,9 +269,9 @@ async def test_own_cpus_that_others_use_and_a_full_disk_under_a_journal_are_aler
 
 #: What the test above causes; a new alert needs a cause there.
 CAUSED: Final = {
-    "ColoBatchFrozenOften", "ColoDeadLetters", "ColoLedgerDisagrees", "ColoLossesWithheld", "ColoMixedVersions", "ColoNodesLost",
-    "ColoOnlineHarmFast", "ColoOnlineHarmSlow", "ColoPromiseBrokenFast", "ColoPromiseBrokenSlow", "ColoServiceAbsent",
-    "ColoServiceLag", "ColoServiceNotReady",
+    "ColoBatchFrozenOften", "ColoDeadLetters", "ColoFactsLost", "ColoLedgerDisagrees", "ColoLossesWithheld", "ColoMixedVersions",
+    "ColoNodesLost", "ColoOnlineHarmFast", "ColoOnlineHarmSlow", "ColoPromiseBrokenFast", "ColoPromiseBrokenSlow",
+    "ColoServiceAbsent", "ColoServiceLag", "ColoServiceNotReady",
 }  # fmt: skip
 
 
@@ -361,6 +362,16 @@ async def a_row_that_nobody_can_read(prometheus: Prometheus, colo: RunningColo) 
     finally:
         await store.aclose()
     await prometheus.fires("ColoLedgerDisagrees")
+
+
+async def a_store_is_emptied(prometheus: Prometheus, colo: RunningColo) -> None:
+    """Somebody emptied Redis; who lives puts its rows back."""
+    store = redis.asyncio.Redis.from_url(colo.redis_url)
+    try:
+        await store.flushall()
+    finally:
+        await store.aclose()
+    await prometheus.fires("ColoFactsLost")
 
 
 async def less_can_be_given_than_is_held(prometheus: Prometheus, colo: RunningColo) -> None:

@@ -93,6 +93,15 @@ def _of_service(entry: ServiceEntry) -> list[Finding]:
     if missed:
         what = f"{entry.service} missed facts that a stream discarded before it received them, {missed} times since its start"
         found.append(Finding(what=what, do="colo admin check"))
+    losses = sum(one.store_losses for one in entry.instances)
+    if losses:
+        what = f"{entry.service} found its store emptied or begun again, {losses} times since its start, and put its rows back"
+        found.append(Finding(what=what, do="colo doctor --cluster"))
+    unrestored = sum(one.unrestored_items for one in entry.instances)
+    if unrestored:
+        what = f"{unrestored} unfinished jobs are lost with the store and cannot be rebuilt"
+        again = f": submit them again, {entry.service} logs their ids as jobs-unknown"
+        found.append(Finding(what=what + again, do="colo submit -f FILE --idempotency-key KEY"))
     if entry.pending is not None and entry.pending > LAG_MOST:
         what = f"{entry.service} is {entry.pending} messages behind"
         found.append(Finding(what=what, do="colo get services -o wide"))

@@ -127,6 +127,8 @@ class JobsCore:
         self._missed = MissedFacts(share)
         self._claims = Claims()
         self._earlier = EarlierLives()
+        #: Unfinished jobs that a store lost and nobody can rebuild, until they are submitted again.
+        self.unknown: set[str] = set()
         # Jobs whose rows the store may have lost.
         self._to_put_back: list[str] = []
         # Attempts that need a place and whose request is not published yet, in order.
@@ -216,6 +218,7 @@ class JobsCore:
             doubts = self._doubt_all(now_ms) if lacks_facts and isinstance(answer, PendingReply) else []
             return [*before, *doubts, Reply(request=request.request, body=answer)]
         job = answer.txn.job
+        self.unknown.discard(job.id)
         refused = self._finish(answer.txn)
         result = self._result(job.id)
         reply = Reply(request=request.request, body=accepted(job))
@@ -585,6 +588,7 @@ class JobsCore:
         published are compared with what it holds, as after a gap in the stream. What was published to have ended goes on nowhere.
         """
         mark_version = event.mark_version
+        self.unknown.update(event.unknown)
         effects: list[Effect] = [] if mark_version is None else [self._mark(MARK_BEGUN, mark_version)]
         doubted: list[Job] = []
         if mark_version is None:

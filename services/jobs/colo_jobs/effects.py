@@ -36,7 +36,8 @@ class JobsLost(Struct, frozen=True, kw_only=True):
 
     They had not ended. `mark_version` is the version of the row that marks the store, above 0 where a restoration was not finished;
     None: the store is in use, and some of its rows may be older than what was published. `moved` has the newest move of the
-    replicas that moved last, by job, `older` the jobs whose own row is older, `ends` those that ended last or were cancelled.
+    replicas that moved last, by job, `older` the jobs whose own row is older, `ends` those that ended last or were cancelled,
+    `unknown` the ids of unfinished jobs that nobody can accept again, since their acceptance is not in the stream any more.
     """
 
     jobs: tuple[LostJob, ...] = ()
@@ -44,6 +45,7 @@ class JobsLost(Struct, frozen=True, kw_only=True):
     moved: dict[str, dict[str, ReplicaChange]] = {}
     older: tuple[str, ...] = ()
     ends: tuple[JobEnd, ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 class AskHolds(Struct, frozen=True, kw_only=True):

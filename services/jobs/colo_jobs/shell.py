@@ -71,6 +71,9 @@ __all__ = ["ANSWERS", "HEARS", "HEARS_PART", "JobsMetrics", "JobsShell", "jobs_s
 _WAIT_MS: Final = 25
 
 _NAMED_MOST: Final = 3
+#: The ids of jobs that nobody can rebuild are all logged, so many to a line; a log is no place for more lines than this makes.
+_IDS_OF_LINE: Final = 100
+_IDS_MOST: Final = 100_000
 # Redis loses a second or two at its worst, and what was put back after that before this service ended.
 _NEWEST_MS: Final = 120_000
 # Facts of placements come in thousands, and only those of the lost seconds are needed.
@@ -206,9 +209,22 @@ class JobsShell:
                 facts=count,
                 accepted_again=len(lost),
                 unknown=len(facts.unknown),
-                first_unknown=facts.unknown[:_NAMED_MOST],
             )
-        return JobsLost(jobs=lost, mark_version=mark_version)
+        self._name_unknown(facts.unknown)
+        return JobsLost(jobs=lost, mark_version=mark_version, unknown=facts.unknown)
+
+    def _name_unknown(self, unknown: Sequence[str]) -> None:
+        """Log who has to be submitted again: every id, up to the limit."""
+        named = unknown[:_IDS_MOST]
+        for first in range(0, len(named), _IDS_OF_LINE):
+            self._log.error(
+                "jobs-unknown",
+                then="submit them again, with their ids and keys",
+                number=first + 1,
+                of=len(unknown),
+                not_named=len(unknown) - len(named),
+                jobs=list(named[first : first + _IDS_OF_LINE]),
+            )
 
     async def perform(self, effect: Effect) -> Sequence[Struct]:
         """Perform one effect of the core and return the events that report its result."""
@@ -376,4 +392,5 @@ def jobs_service(
         term=term,
         puts_back=True,
         asks_for_missed=True,
+        unrestored=lambda: len(core.unknown),
     )

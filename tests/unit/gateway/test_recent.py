@@ -179,10 +179,12 @@ def test_what_the_bus_says_by_itself_and_what_a_service_missed_are_findings() ->
     ):
         recent.advised(Advisory(kind=kind, stream="COLO_EVT", consumer=consumer), 10)
     recent.advised(Advisory(kind="stream-quorum-lost", stream="COLO_EVT"), 20)
-    missed = structs.replace(STATUS, facts_missed=2)
+    missed = structs.replace(STATUS, facts_missed=2, store_losses=1, unrestored_items=3)
     found = findings_of([service_entry("jobs", [missed], [], 0)], FLEET, [], recent.counts(30), UNMEASURED, {})
     assert [finding.what for finding in found] == [
         "jobs missed facts that a stream discarded before it received them, 2 times since its start",
+        "jobs found its store emptied or begun again, 1 times since its start, and put its rows back",
+        "3 unfinished jobs are lost with the store and cannot be rebuilt: submit them again, jobs logs their ids as jobs-unknown",
         "NATS says: COLO_EVT has lost the servers that keep it and takes nothing, 2 times",
         "NATS says: colo-jobs-evt of COLO_EVT was deleted; its service makes it again",
     ]

@@ -1,11 +1,14 @@
 """The store was emptied while no jobs service was alive: accepted jobs come back from the facts that the stream keeps."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import structs
+from structlog.testing import capture_logs
 
+from colo_common.adapters.clock import SystemClock
+from colo_common.adapters.store_memory import MemoryStore
 from colo_common.events.fact import Fact
-from colo_common.events.job import ReplicasChanged
+from colo_common.events.job import JobStateChanged, ReplicasChanged
 from colo_common.events.requests import HoldEntry, HoldsListed
 from colo_common.model.placement import ZoneShare
 from colo_common.model.reasons import EndCause
@@ -13,7 +16,9 @@ from colo_common.ports import Row
 from colo_jobs.effects import AskHolds, JobsLost
 from colo_jobs.rebuild import REBUILT_FROM, FactsOfJobs
 from colo_jobs.records import MARK_KIND
+from colo_jobs.shell import JobsShell
 from tests.support.jobs_world import JobsWorld, a_spec, a_task, requests_of, stops_of
+from tests.support.vloop import run_virtual
 
 
 def folded(facts: Iterable[Fact]) -> FactsOfJobs:
@@ -66,8 +71,54 @@ def test_a_job_whose_acceptance_is_not_kept_any_more_is_named() -> None:
     world.submit()
     again, facts = an_emptied(world, first=1)
     assert (facts.lost(), facts.unknown) == ((), ("j1",))
-    again.feed(JobsLost(jobs=facts.lost()))
+    again.feed(JobsLost(jobs=facts.lost(), unknown=facts.unknown))
     assert AskHolds() not in again.own
+    # Until somebody submits it again.
+    again.submit(job="other")
+    assert again.core.unknown == {"j1"}
+    again.submit()
+    assert again.core.unknown == set()
+
+
+def test_every_job_that_nobody_can_rebuild_is_logged_with_its_id() -> None:
+    jobs = tuple(f"j{number:03}" for number in range(250))
+    kept = tuple(
+        JobStateChanged(job=job, queue="q", state="Running", previous="Pending", transition="J3", version=2)
+        for job in jobs
+    )
+    with capture_logs() as lines:
+        loaded = run_virtual(JobsShell(MemoryStore(), SystemClock(), replay=Kept(kept)).load())
+    lost = loaded[-1]
+    assert isinstance(lost, JobsLost)
+    assert (lost.jobs, lost.unknown) == ((), jobs)
+    named = [line for line in lines if line["event"] == "jobs-unknown"]
+    assert [(line["number"], line["of"], line["not_named"]) for line in named] == [
+        (1, 250, 0),
+        (101, 250, 0),
+        (201, 250, 0),
+    ]
+    assert [job for line in named for job in line["jobs"]] == list(jobs)
+
+
+class Kept:
+    """What a stream keeps of jobs."""
+
+    def __init__(self, facts: Sequence[Fact]) -> None:
+        self._facts = facts
+
+    async def facts(
+        self,
+        types: Sequence[type[Fact]],
+        take: Callable[[Fact], None],
+        *,
+        newest_ms: int | None = None,
+        newest_of: Sequence[type[Fact]] = (),
+    ) -> int:
+        del newest_ms, newest_of
+        found = [fact for fact in self._facts if isinstance(fact, tuple(types))]
+        for fact in found:
+            take(fact)
+        return len(found)
 
 
 def test_a_store_in_use_gets_back_what_it_lost_last_and_its_other_jobs_are_compared_with_the_ledger() -> None:

@@ -18,7 +18,8 @@ class ServiceStatus(Struct, frozen=True, kw_only=True):
     `inbox_items` wait for its core, `outgoing_messages` for the bus; counts are since its start. Of the `partitions` into which the
     instances divide the work (0: it is not shared) it holds the numbers in `held`, and these since `held_for_ms` of real time;
     `fence` is the highest number under which it holds one. `facts_missed` counts how often a stream had discarded messages before
-    the instance received them.
+    the instance received them, `store_losses` how often its store was emptied or began again. `unrestored_items` were accepted
+    before a loss, and nobody can rebuild them: of jobs, those that have to be submitted again.
     """
 
     service: str
@@ -39,3 +40,5 @@ class ServiceStatus(Struct, frozen=True, kw_only=True):
     held_for_ms: int = 0
     fence: int = 0
     facts_missed: int = 0
+    store_losses: int = 0
+    unrestored_items: int = 0

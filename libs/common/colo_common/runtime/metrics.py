@@ -164,6 +164,10 @@ class ServiceMetrics:
         self.store_losses = metrics.counter(
             f"{prefix}_store_losses_total", "times that the store was emptied or started again, and rows were put back"
         )
+        self.unrestored_items = metrics.waiting(
+            f"{prefix}_unrestored_items",
+            "what was accepted, and a lost store cannot be given back: such as jobs to be submitted again",
+        )
         self.facts_missed = metrics.counter(
             f"{prefix}_facts_missed_total",
             "times that a stream had discarded messages before this service received them",

@@ -97,6 +97,7 @@ class Service:
         asks_for_missed: bool = False,
         says_again: bool = False,
         trials: Store | None = None,
+        unrestored: Callable[[], int] = int,
     ) -> None:
         """`perform` performs the service's own effects one by one; `perform_many`, if given, all of a round at once instead.
 
@@ -111,6 +112,7 @@ class Service:
         `asks_for_missed`: the core takes FactsMissed, and asks for what a stream discarded before it was received.
         `says_again`: the core takes StreamLost, and says again what a stream kept of it that was made again.
         `trials`: where a service without a store of its own notes which message ends it.
+        `unrestored`: how much that was accepted a lost store cannot be given back.
         """
         self.name = name
         self.core = core
@@ -119,11 +121,10 @@ class Service:
         self._subscriptions = tuple(subscriptions)
         self._answers = tuple(answers)
         self._answers_for = dict(answers_for or {})
-        self._load, self._leave = load, leave
-        self._batch, self._drain_s = batch, drain_s
+        self._load, self._leave, self._batch, self._drain_s = load, leave, batch, drain_s
         self._discoverable = discoverable
         self._puts_back, self._asks_for_missed, self._says_again = puts_back, asks_for_missed, says_again
-        self._more_problems = more_problems
+        self._more_problems, self._unrestored = more_problems, unrestored
         rng = random.Random(seed)
         self.boot_id = boot_id or f"{rng.getrandbits(48):012x}"
         self._log = structlog.get_logger(source="service").bind(service=name)
@@ -203,7 +204,11 @@ class Service:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set. Raises what the core raised, after logging it."""
-        with self._metrics.inbox_items.counting(lambda: len(self._inbox)):
+        metrics = self._metrics
+        with (
+            metrics.inbox_items.counting(lambda: len(self._inbox)),
+            metrics.unrestored_items.counting(self._unrestored),
+        ):
             await self._run(stop)
 
     async def _run(self, stop: asyncio.Event) -> None:

@@ -68,6 +68,8 @@ class StatusAnswer:
                 fence=max((fence for _, fence in held), default=0),
                 held_for_ms=0 if leases is None else leases.held_for_ms(),
                 facts_missed=_count_of(self._metrics.facts_missed),
+                store_losses=_count_of(self._metrics.store_losses),
+                unrestored_items=self._metrics.unrestored_items.total(),
             )
         )
 
