@@ -97,6 +97,14 @@ async def test_another_port_is_no_monitoring_port(says: bytes) -> None:
     assert details == [f"{url} is no monitoring port of a NATS server, such as http://host:8222"]
 
 
+async def test_what_has_to_be_added_to_be_told_the_syncs_of_nats_is_said_for_these_servers() -> None:
+    access = nats_access_of(Common(nats_url="nats://127.0.0.1:1,127.0.0.1:2,[::1]:1"))
+    (check,) = [check for check in await check_nats(access, StreamWish(), []) if check.name == "nats-sync"]
+    assert check.ok is None
+    assert "add --monitor http://127.0.0.1:8222,http://[::1]:8222 " in check.detail
+    assert "sync_interval" in check.detail
+
+
 def test_sentinels_that_are_away_are_told_without_the_objects_of_the_library() -> None:
     error = redis.exceptions.ConnectionError(
         "No master found for 'colo' : <Redis(<ConnectionPool(<Connection(port=1)>)>)>"

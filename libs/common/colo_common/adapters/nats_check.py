@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from colo_common.adapters.nats_access import NatsAccess
 from colo_common.adapters.nats_errors import NATS_ERRORS, port_error
@@ -24,7 +25,7 @@ _CLOCK_MOST_S: Final = 1.0
 _MONITOR_S: Final = 10.0
 _SYNC_MOST_NS: Final = 10 * 1_000_000_000
 _NO_MONITOR_PORT: Final = "is no monitoring port of a NATS server, such as http://host:8222"
-_NO_MONITOR: Final = "nobody was asked: --monitor http://host:8222 names the monitoring ports"
+_MONITOR_PORT: Final = 8222
 
 
 async def check_nats(access: NatsAccess, wish: StreamWish, monitors: Sequence[str]) -> list[ServerCheck]:
@@ -53,10 +54,22 @@ async def check_nats(access: NatsAccess, wish: StreamWish, monitors: Sequence[st
         checks.append(ServerCheck(name=name, ok=False, detail=str(error), means="no service can start"))
     replicas = wish.replicas
     if not monitors:
-        checks.append(ServerCheck(name="nats-sync", ok=None, detail=_NO_MONITOR))
+        checks.append(_not_asked(access))
     for url in monitors:
         checks += await asyncio.to_thread(_monitored, url.rstrip("/"), replicas)
     return checks
+
+
+def _not_asked(access: NatsAccess) -> ServerCheck:
+    """What has to be added to the command, for servers with the usual port."""
+    hosts = [urlsplit(server).hostname or "" for server in access.servers]
+    ports = ",".join(f"http://{f'[{host}]' if ':' in host else host}:{_MONITOR_PORT}" for host in dict.fromkeys(hosts))
+    return ServerCheck(
+        name="nats-sync",
+        ok=None,
+        detail=f"no client can ask for sync_interval: add --monitor {ports} (what http says in each server's configuration)",
+        means="power that fails may take what was acknowledged since the last sync",
+    )
 
 
 def _message(most_bytes: int) -> ServerCheck:
