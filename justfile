@@ -121,7 +121,7 @@ compose-test *ARGS:
 parity *FILES:
     {{ python }} -m tests.parity {{ FILES }}
 
-[doc('measure, and print the figures beside the budgets')]
+[doc('measure, and print the figures beside the budgets; just bench --help says how long that takes')]
 [group('test')]
 bench *ARGS:
     {{ python }} -m tests.bench {{ ARGS }}

@@ -34,6 +34,7 @@ from colo_executor.process.kill_tier import KillTier
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.tier import Tier, group_of
+from tests.bench import termination
 from tests.support.adopted import AS_ROOT
 from tests.support.builders import a_placement
 
@@ -182,4 +183,4 @@ async def main(rounds: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=20)
-    asyncio.run(main(parser.parse_args().rounds))
+    termination.run(main(parser.parse_args().rounds))

@@ -29,6 +29,7 @@ from colo_common.model.workload import RunSpec
 from colo_common.ports import Delivery
 from colo_common.runtime.core import Subscription, source_of
 from colo_common.runtime.stamp import Stamp
+from tests.bench import termination
 from tests.bench.bench_collector_service import cpu_s, memory_bytes
 from tests.support.builders import a_placement
 from tests.support.servers import nats_server
@@ -151,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=30.0, help="length of the measurement (default 30)")
     options = parser.parse_args(arguments)
     with nats_server() as nats, tempfile.TemporaryDirectory(prefix="colo-bench-") as directory:
-        asyncio.run(measure(nats.url, directory, options.workloads, options.period_ms, options.seconds))
+        termination.run(measure(nats.url, directory, options.workloads, options.period_ms, options.seconds))
     return 0
 
 

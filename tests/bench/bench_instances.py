@@ -95,15 +95,26 @@ async def measure(kind: Kind, nodes: int, seconds: float) -> Measured:
             return Measured(rate, spent, cluster.core.placed_twice)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def options_of(arguments: Sequence[str] | None = None) -> tuple[int, float, int]:
+    """Nodes, seconds of a measurement, rounds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=1_000, help="nodes of each cluster (default 1000)")
     parser.add_argument("--seconds", type=float, default=8.0, help="length of each measurement (default 8)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of all four (default 3)")
     parser.add_argument("--quick", action="store_true", help="one round of 100 nodes, 3 s each")
     options = parser.parse_args(arguments)
+    return (100, 3.0, 1) if options.quick else (options.nodes, options.seconds, options.rounds)
+
+
+def length_s(arguments: Sequence[str]) -> float:
+    """How long it takes: the measurements, and for each what starts, warms up and settles a cluster."""
+    nodes, seconds, rounds = options_of(arguments)
+    return rounds * len(KINDS) * (seconds + 15 + nodes / 100)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    nodes, seconds, rounds = options_of(arguments)
     logs.configure("error")
-    nodes, seconds, rounds = (100, 3.0, 1) if options.quick else (options.nodes, options.seconds, options.rounds)
     print(f"{rounds} rounds of {nodes:,} nodes on {os.cpu_count()} CPUs, shared with the servers and the load")
     ratios: dict[str, list[float]] = {kind.name: [] for kind in KINDS}
     doubled = 0

@@ -11,7 +11,8 @@ v2), and batch work everywhere but by the way `own-cpus`, which is `auto` with b
 Printed for each way of running them side by side: p50, p99 and p99.9
 of the probe, p50 and p99 against the probe alone, the share of requests served, the CPU time of batch work, and how often its
 ceiling turned. The ways take turns, so that what else the machine does
-meets all of them alike.
+meets all of them alike. After each run its row is printed with the medians so far, at the end, also one before its time, all rows.
+By default it takes half an hour.
 
 In the kernel lab, two zones of one core with two threads each; the reflex is slower there, or it would be most of the load:
 
@@ -57,6 +58,7 @@ from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.reflex import ReflexPolicy
 from colo_executor.shell import ExecutorShell
+from tests.bench import termination
 from tests.support.adopted import AS_ROOT
 from tests.support.builders import a_placement
 from tests.support.online_service import (
@@ -219,9 +221,12 @@ async def felt(way: Way, asked: Asked, rounds: int) -> Felt:
 
 
 def row(way: Way, runs: Sequence[Felt], alone: Sequence[Felt]) -> str:
-    """The medians over the runs of a way; its p50 and p99 against those of the run alone in the same round, and their ranges."""
+    """The medians over the runs of a way; its p50 and p99 against those of the run alone in the same round, and their ranges.
+
+    There are at least as many runs alone.
+    """
     shown = [statistics.median(per_mille(run.took_us, rank) for run in runs) / 1e3 for rank in (500, 990, 999)]
-    pairs = list(zip(runs, alone, strict=True))
+    pairs = list(zip(runs, alone[: len(runs)], strict=True))
     ratios = {
         rank: [per_mille(run.took_us, rank) / per_mille(base.took_us, rank) for run, base in pairs]
         for rank in (500, 990)
@@ -238,24 +243,27 @@ def row(way: Way, runs: Sequence[Felt], alone: Sequence[Felt]) -> str:
 
 
 async def main(ways: Sequence[Way], rounds: int, asked: Asked) -> None:
-    """Every way once a round, and then the table."""
+    """Every way once a round, each with its row so far, and then the table, of what there is when it ends before its time."""
     of_1_ms = rounds_of_1_ms(asked.work)
     runs: dict[Way, list[Felt]] = {way: [] for way in ways}
-    for number in range(rounds):
-        for way in ways:
-            begun_s = time.monotonic()
-            runs[way].append(await felt(way, asked, of_1_ms))
-            took_s, last = time.monotonic() - begun_s, runs[way][-1]
-            p50, p99 = (per_mille(last.took_us, rank) / 1e3 for rank in (500, 990))
-            figures = f"p50 {p50:.2f} p99 {p99:.2f} ms, batch {last.batch_cpu_s:.1f} CPU s"
-            print(f"round {number + 1}: {way} took {took_s:.0f} s: {figures}", file=sys.stderr, flush=True)
     low, high = asked.load
     print(
         f"{rounds} rounds of {asked.seconds:.0f} s on {CPUS} CPUs, {asked.rate_hz} requests/s of 1 ms ({asked.work}),"
-        f" the online load steps between {low:.0%} and {high:.0%} every {asked.step_s:.0f} s"
+        f" the online load steps between {low:.0%} and {high:.0%} every {asked.step_s:.0f} s",
+        flush=True,
     )
-    for way in ways:
-        print(row(way, runs[way], runs["alone"]))
+    try:
+        for number in range(rounds):
+            for way in ways:
+                begun_s = time.monotonic()
+                runs[way].append(await felt(way, asked, of_1_ms))
+                took_s, so_far = time.monotonic() - begun_s, row(way, runs[way], runs["alone"])
+                print(f"round {number + 1}, {took_s:3.0f} s: {so_far}", flush=True)
+    finally:
+        print("all rounds:" if len(runs[ways[-1]]) == rounds else "what was measured before it was ended:")
+        for way in ways:
+            if runs[way]:
+                print(row(way, runs[way], runs["alone"]), flush=True)
 
 
 def share(text: str) -> float:
@@ -266,7 +274,8 @@ def share(text: str) -> float:
     return found
 
 
-if __name__ == "__main__":
+def options(arguments: Sequence[str] | None = None) -> tuple[tuple[Way, ...], int, Asked]:
+    """The ways, the rounds, and what each is run with."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=60.0)
@@ -279,8 +288,10 @@ if __name__ == "__main__":
     parser.add_argument("--rate", type=int, default=RATE_HZ, help="requests a second")
     parser.add_argument("--period", type=int, default=20, help="ms between two readings of the reflex")
     parser.add_argument("--zone", type=int, help="the NUMA zone in which all online work runs (default: all)")
-    args = parser.parse_args()
-    chosen = tuple(way for way in (*WAYS, "own-cpus", *NO_IDLE) if way in args.ways.split(","))
+    args = parser.parse_args(arguments)
+    chosen: tuple[Way, ...] = tuple(way for way in (*WAYS, "own-cpus", *NO_IDLE) if way in args.ways.split(","))
+    if "alone" not in chosen or args.rounds < 1:
+        parser.error("--ways: alone must be among them, and --rounds at least 1")
     zones = zones_of("/sys", online_cpus("/sys"))
     if args.zone is not None and args.zone not in zones:
         parser.error(f"--zone: there is no zone {args.zone} here, only {', '.join(map(str, zones))}")
@@ -295,4 +306,14 @@ if __name__ == "__main__":
         period_ms=args.period,
         cpus=zones[args.zone] if args.zone is not None else None,
     )
-    asyncio.run(main(chosen, args.rounds, asked))
+    return chosen, args.rounds, asked
+
+
+def length_s(arguments: Sequence[str]) -> float:
+    """How long it takes: the runs, and for each some seconds to start, and to end what spins."""
+    ways, rounds, asked = options(arguments)
+    return len(ways) * rounds * (asked.seconds + 4) + 5
+
+
+if __name__ == "__main__":
+    termination.run(main(*options()))
