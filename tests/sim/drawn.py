@@ -47,8 +47,8 @@ def settings_from(seed: int) -> WorldSettings:
         jobs_within_ms=within_ms if forgetting in (None, TEARING) else min(within_ms, 60 * SECOND_MS),
         other_versions=0 if forgetting is FORGETFUL_STREAMS else rng.choice((0, 0, 0, 2, 5, 9)),
     )
-    # An older version does not know that the jobs may be divided: the number of partitions is raised when all are updated.
-    if rng.choice((True, True, True, False)) or drawn.other_versions:
+    # With other versions too: lives.versions leaves out the one that does not know that the jobs may be divided.
+    if rng.choice((True, True, True, False)):
         return drawn
     return replace(drawn, job_sharers=2, job_partitions=rng.choice((2, 3)))
 

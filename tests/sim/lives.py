@@ -19,9 +19,12 @@ from tests.support.older_wire import OlderWire
 LINES_KEPT = 200
 
 
-def versions() -> tuple[WireFilter, ...]:
-    """The other versions of a world: the first one of the wire, and one that knows more than this one."""
-    return OlderWire(), NewerWire()
+def versions(settings: WorldSettings) -> tuple[WireFilter, ...]:
+    """The other versions of a world: the first one of the wire, and one that knows more than this one.
+
+    The first one does not know that the jobs may be divided: the number of partitions is raised when it runs nowhere any more.
+    """
+    return (NewerWire(),) if settings.job_partitions else (OlderWire(), NewerWire())
 
 
 class Life(Struct, frozen=True, kw_only=True):
@@ -41,7 +44,7 @@ def lived(settings: WorldSettings) -> Life:
     # `broken` reports a crash of a service, so the service's own log line is dropped.
     logs.configure("error", stream=StringIO())
     started_s = time.process_time()
-    world = World(settings, versions=versions())
+    world = World(settings, versions=versions(settings))
     broken = kind = ""
     try:
         outcome = world.run()

@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = settings_of(wanted)
     if wanted.stopping:
         settings = replace(settings, faults=STOPPING)
-    world = World(settings, None if wanted.quiet else print_line, versions())
+    world = World(settings, None if wanted.quiet else print_line, versions(settings))
     started_s = time.perf_counter()
     code = 0
     with world:

@@ -63,7 +63,7 @@ def test_processes_of_other_versions_are_replaced_while_there_are_faults() -> No
     life = lived(settings)
     assert not life.broken, "\n".join((life.broken, *life.lines[-40:]))
     assert life.outcome.reached["versions changed"] >= 5
-    with World(settings, versions=versions()) as world:
+    with World(settings, versions=versions(settings)) as world:
         assert len(world.wires) == 5
         world.run_until(settings.faults.quiet_after_ms)
         assert not world.wires

@@ -6,7 +6,10 @@ import pytest
 
 from colo_sim.faults import FORGETFUL, FORGETFUL_STREAMS, HARSH, NO_NETWORK_FAULTS, FaultPlan
 from colo_sim.world import World, WorldSettings
+from tests.sim.drawn import settings_from
+from tests.sim.lives import lived, versions
 from tests.sim.test_world import live, living
+from tests.support.older_wire import OlderWire
 from tests.support.profiles import seeds
 
 pytestmark = [pytest.mark.sim, pytest.mark.timeout(240)]
@@ -72,6 +75,24 @@ def test_the_number_of_partitions_is_changed_by_a_rolling_restart(before: int, a
             assert sum(shares(world)) == (before if number == 0 else after)
         assert {core.share.partitions for core in world.jobs_cores} == {after}
         assert world.run().judged["ReplicaEnded"] > 24
+
+
+@pytest.mark.parametrize("seed", seeds((4,), nightly=range(40)))
+def test_a_rolling_update_of_those_that_share_the_jobs_loses_and_doubles_nothing(seed: int) -> None:
+    settings = WorldSettings(
+        seed=seed, job_sharers=2, job_partitions=PARTITIONS, schedulers=2, shards=4, faults=HARSH, other_versions=9
+    )
+    life = lived(settings)
+    assert not life.broken, "\n".join((life.broken, *life.lines[-40:]))
+    assert life.outcome.reached["versions changed"] >= 9
+    assert life.outcome.judged["ReplicaEnded"] > 10
+
+
+def test_beside_those_that_share_the_jobs_no_version_runs_that_does_not_know_of_it() -> None:
+    drawn = [settings_from(seed) for seed in range(60)]
+    both = [settings for settings in drawn if settings.other_versions and settings.job_partitions]
+    assert len(both) > 3
+    assert all(not isinstance(version, OlderWire) for settings in both for version in versions(settings))
 
 
 @pytest.mark.parametrize("seed", seeds((4, 9, 17), nightly=range(40)))
