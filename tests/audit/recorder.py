@@ -69,7 +69,7 @@ class Recorder:
 
     def __init__(self, server: BusAccess, redis_url: str, path: Path) -> None:
         self._server = server
-        self._redis: Any = _redis_at(redis_url)
+        self._redis: Any = redis_at(redis_url)
         self._path = path
         self._received_s = time.monotonic()
         self._client: Any = None
@@ -181,7 +181,7 @@ class Recorder:
         return StoredAtEnd(at_us=time.time_ns() // 1_000, jobs=jobs, held=held, rows=rows)
 
 
-def _redis_at(url: str) -> redis.asyncio.Redis:
+def redis_at(url: str) -> redis.asyncio.Redis:
     """A client of a server, or of the primary that sentinels name (redis+sentinel://HOST:PORT,.../NAME)."""
     parts = urlsplit(url)
     if parts.scheme != "redis+sentinel":

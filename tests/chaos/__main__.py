@@ -15,14 +15,17 @@ import tempfile
 import time
 from pathlib import Path
 
+from colo_common.model.invalid import InvalidInput
 from tests.audit.attempts import DOUBLED
 from tests.audit.judge import lines_of
 from tests.audit.lifecycle import LOST
-from tests.chaos.cluster import ChaosCluster, older_version
+from tests.chaos.cluster import ChaosCluster
 from tests.chaos.faults import KINDS, OF_CLUSTERS
+from tests.chaos.older import OLDER, OLDER_SHARED, older_tree
 from tests.chaos.run import ChaosFailed, Outcome, Plan, run
 from tests.chaos.shape import SCALE, shape_of
 from tests.chaos.stores import Clusters, Single
+from tests.chaos.takeovers import PROMISED_S, TAKEN_WITHIN_S
 
 
 def _options() -> argparse.Namespace:
@@ -39,6 +42,11 @@ def _options() -> argparse.Namespace:
         "--kinds", default="", help="only these, by commas; with one server each not " + ", ".join(OF_CLUSTERS)
     )
     parser.add_argument(
+        "--demand",
+        default="",
+        help="without these, by commas, the run is no good; those of --kinds are demanded as well",
+    )
+    parser.add_argument(
         "--stores",
         choices=("cluster", "single"),
         default="cluster",
@@ -51,8 +59,7 @@ def _options() -> argparse.Namespace:
         "--partitions",
         type=int,
         default=1,
-        help="parts of the work of jobs, overcommit and evictor, which all instances share then; with more than 1 no older version "
-        "runs, as the number is raised when all are updated (default 1)",
+        help="parts of the work of jobs, overcommit and evictor, which all instances share then (default 1)",
     )
     parser.add_argument("--hold-most-s", type=float, default=90 * SCALE, help="the longest pause or cut in seconds")
     parser.add_argument("--ready-within-s", type=float, default=60.0, help="more is a violation (default 60)")
@@ -64,7 +71,12 @@ def _options() -> argparse.Namespace:
         default=None,
         help="fewer in these minutes are a failure (default: half of --faults)",
     )
-    parser.add_argument("--old", default="HEAD~10", help="the revision of the older version (default HEAD~10)")
+    parser.add_argument(
+        "--old",
+        default="",
+        help=f"the revision of the older version (default {OLDER.revision}: {OLDER.differs}; with more than one partition "
+        f"{OLDER_SHARED.revision}: {OLDER_SHARED.differs})",
+    )
     parser.add_argument("--keep", type=Path, default=None, help="a directory for logs and recordings, which stays")
     return parser.parse_args()
 
@@ -72,11 +84,16 @@ def _options() -> argparse.Namespace:
 def main() -> int:
     """Run and print."""
     options = _options()
-    left = (*(OF_CLUSTERS if options.stores == "single" else ()), *(("old",) if options.partitions > 1 else ()))
+    left = OF_CLUSTERS if options.stores == "single" else ()
     kinds = tuple(options.kinds.split(",")) if options.kinds else tuple(kind for kind in KINDS if kind not in left)
-    unknown = [kind for kind in kinds if kind not in KINDS]
+    demanded = tuple(dict.fromkeys((*(kinds if options.kinds else ()), *filter(None, options.demand.split(",")))))
+    unknown = [kind for kind in (*kinds, *demanded) if kind not in KINDS]
     if unknown:
         print(f"kinds: there is no {unknown[0]!r}; there are {', '.join(KINDS)}", file=sys.stderr)
+        return 2
+    left_over = [kind for kind in demanded if kind not in kinds]
+    if left_over:
+        print(f"demand: {left_over[0]} is not among the kinds of this run: {', '.join(kinds)}", file=sys.stderr)
         return 2
     counts = dict.fromkeys(("overcommit", "jobs", "scheduler", "evictor", "gateway"), 2)
     for entry in filter(None, options.instances.split(",")):
@@ -88,12 +105,20 @@ def main() -> int:
     seed = options.seed if options.seed is not None else secrets.randbelow(10**6)
     directory = options.keep or Path(tempfile.mkdtemp(prefix="colo-chaos-"))
     directory.mkdir(parents=True, exist_ok=True)
-    old = older_version(directory / "old", options.old) if "old" in kinds else None
+    old = None
+    if "old" in kinds:
+        revision = options.old or (OLDER_SHARED if options.partitions > 1 else OLDER).revision
+        try:
+            old = older_tree(directory / "old", revision, is_shared=options.partitions > 1)
+        except InvalidInput as error:
+            print(error, file=sys.stderr)
+            if "old" in demanded:
+                return 1
     plan = Plan(
         seed=seed,
         faults=options.faults,
         faults_least=(options.faults + 1) // 2 if options.faults_least is None else options.faults_least,
-        demanded=kinds if options.kinds else (),
+        demanded=demanded,
         nodes=options.nodes,
         kinds=kinds,
         hold_most_s=options.hold_most_s,
@@ -133,6 +158,11 @@ def lines_of_outcome(outcome: Outcome) -> list[str]:
         by_kind.setdefault(one.fault.kind, []).append(one.ready_s)
     for kind, took in by_kind.items():
         lines.append(f"{kind:12} {len(took):4} times, ready again after at most {max(took):5.2f} s")
+    taken: dict[str, list[float]] = {}
+    for takeover in outcome.takeovers:
+        taken.setdefault(takeover.service, []).append(takeover.took_s)
+    for service, took in taken.items():
+        lines.append(f"{service:12} {len(took):4} times taken over, longest takeover {max(took):5.2f} s")
     for title, found in (
         ("accepted and not ended after the drain", outcome.unfinished),
         ("refused as wrong input", outcome.refused),
@@ -141,6 +171,8 @@ def lines_of_outcome(outcome: Outcome) -> list[str]:
         lines += [f"{title}: {len(found)}", *[f"    {text}" for text in found[:10]]] if found else []
     late = sum(bool(one.late) for one in outcome.happened)
     longest_s = max((one.ready_s for one in outcome.happened), default=0.0)
+    longest_taken_s = max((one.took_s for one in outcome.takeovers), default=0.0)
+    late_taken = sum(one.is_late for one in outcome.takeovers)
     if len(outcome.happened) < plan.faults:
         lines.append(f"ONLY {len(outcome.happened)} OF {plan.faults} FAULTS: the {plan.minutes:g} minutes were over")
     lines += [f"NOT PROVED: {text}" for text in outcome.unproved]
@@ -148,7 +180,8 @@ def lines_of_outcome(outcome: Outcome) -> list[str]:
         f"{len(outcome.happened)} faults; {outcome.accepted} jobs accepted, {outcome.cancelled} cancelled, "
         f"{outcome.drains} drains; violations {outcome.findings.violations}, "
         f"lost {outcome.findings.broken(LOST)}, doubled {outcome.findings.broken(DOUBLED)}, "
-        f"longest time to ready again {longest_s:.1f} s ({late} above {plan.ready_within_s:g} s)"
+        f"longest time to ready again {longest_s:.1f} s ({late} above {plan.ready_within_s:g} s), "
+        f"longest takeover {longest_taken_s:.1f} s of {PROMISED_S:g} s promised ({late_taken} above {TAKEN_WITHIN_S:g} s)"
     )
     return lines
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-from collections.abc import Sequence
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -17,18 +18,20 @@ from colo_cli.lab_processes import LabProcesses
 from colo_cli.server_process import ServerProcess
 from colo_common.model.invalid import InvalidInput
 from tests.chaos.proxy import Proxy
-from tests.chaos.shape import Instance
+from tests.chaos.shape import LEASED, Instance
 from tests.chaos.stepped import StepFile
 from tests.chaos.stores import Stores
 from tests.support.ports import free_ports
 from tests.support.servers import made_streams
 
-__all__ = ["ROOT", "ChaosCluster", "older_version"]
+__all__ = ["ROOT", "ChaosCluster"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _ASK: Final = aiohttp.ClientTimeout(total=2.0)
 _RESTART_S: Final = 0.5
 _STARTS_MOST: Final = 20
+_LOOK_S: Final = 0.25
+_READY_LIMIT_S: Final = 60.0
 # Of Redis 8.2: a short write to a file that replaced another leaves a hole, at which the next start ends.
 _UNREADABLE: Final = "Bad file format"
 
@@ -132,6 +135,11 @@ class ChaosCluster:
         if child is not None and child.process.returncode is None:
             child.process.send_signal(number)
 
+    def pids(self) -> dict[str, int]:
+        """The process of every instance that runs."""
+        running = self._processes.running
+        return {name: running[name].process.pid for name in self.instances if name in running}
+
     def rss_bytes(self) -> dict[str, int]:
         """Resident memory of every process and server."""
         found = {name: child.rss_bytes() for name, child in self._processes.running.items()}
@@ -201,6 +209,16 @@ class ChaosCluster:
         answers = await asyncio.gather(*[self._problem(name) for name in self.instances])
         return {name: problem for name, problem in zip(self.instances, answers, strict=True) if problem}
 
+    async def wait_ready(self, names: Iterable[str], what: str) -> None:
+        """Wait until these are ready. One that is not in time is noted beside those that ended by themselves."""
+        deadline_s = time.monotonic() + _READY_LIMIT_S
+        for name in names:
+            while problem := await self._problem(name):
+                if time.monotonic() > deadline_s:
+                    self.ended.append(f"{name}, {what}, was not ready within {_READY_LIMIT_S:g} s: {problem}")
+                    break
+                await asyncio.sleep(_LOOK_S)
+
     async def _problem(self, name: str) -> str:
         child = self._processes.running.get(name)
         if child is None or child.process.returncode is not None:
@@ -215,25 +233,16 @@ class ChaosCluster:
             return f"does not answer: {type(error).__name__}"
 
     @property
+    def shared_services(self) -> list[str]:
+        """The services whose share another instance may take over."""
+        counts = Counter(instance.service for instance in self.instances.values())
+        return [service for service in LEASED if counts[service] > 1]
+
+    @property
     def gateway_urls(self) -> list[str]:
         """The addresses of the gateways."""
         gateways = [name for name, instance in self.instances.items() if instance.service == "gateway"]
         return [f"http://127.0.0.1:{self._ports[name]}" for name in gateways]
-
-
-def older_version(directory: Path, revision: str) -> Path | None:
-    """A checkout of an older revision; None where there is no such revision here."""
-    try:
-        made = subprocess.run(
-            ["git", "-C", str(ROOT), "archive", "--format=tar", revision, "libs", "apps", "services"],
-            check=True,
-            capture_output=True,
-        )
-        directory.mkdir()
-        subprocess.run(["tar", "-x", "-C", str(directory)], input=made.stdout, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return directory
 
 
 def _sources(tree: Path) -> list[Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -14,20 +14,26 @@ from tests.chaos.cluster import ChaosCluster
 from tests.chaos.proxy import BOTH, Direction
 from tests.chaos.shape import SCALE
 from tests.chaos.stores import rewrite_aof
+from tests.chaos.takeovers import Takeover
 
-__all__ = ["KINDS", "OF_CLUSTERS", "Fault", "draw", "inject", "kinds_for"]
+__all__ = ["KINDS", "OF_CLUSTERS", "Deck", "Fault", "draw", "inject", "kinds_for"]
 
 _HOUR_NS: Final = 3_600_000_000_000
 _RESTART_S: Final = 0.5
+#: For so long an older version serves at least.
+_SERVED_S: Final = 5.0
+#: A lease lasts 5 s and is renewed at least every 2 s.
+_LONGER_THAN_A_LEASE_S: Final = 7.0
 
 KINDS: Final[dict[str, str]] = {
     "kill": "kill -9 of a process; it is started again",
     "restart": "SIGTERM of a process, as in a rolling update; it is started again",
     "pause": f"SIGSTOP of a process for 5 to 90 s, scaled by {SCALE:g}",
+    "holder": "SIGSTOP of who holds a share, one of each service, until others have all and for 7 s at least; they wake up fenced",
     "cut": "nothing passes between a process and a server, in one direction or both; connections stay or break afterwards",
     "slow": "everything between a process and a server is 0.05 to 1 s late, in one direction or both",
     "clock": "the wall clock of a process steps an hour forth or back, and back again; it may be killed and start meanwhile",
-    "old": "a process is replaced by one of the older version, and that by the newer one",
+    "old": "an instance of each control service is replaced by one of the older version, which serves, and that by the newer one",
     "kill-store": "kill -9 of a server; it is started again on its files",
     "pause-store": f"SIGSTOP of a server for 5 to 90 s, scaled by {SCALE:g}",
     "full-store": "the disk of a server is full for a while",
@@ -45,6 +51,7 @@ _WEIGHTS: Final = {
     "pause": 4,
     "cut": 5,
     "clock": 3,
+    "holder": 3,
     "kill-store": 3,
     **dict.fromkeys(("slow", "old", "restart", "leader", "primary"), 2),
 }
@@ -61,6 +68,11 @@ class Fault(Struct, frozen=True, kw_only=True):
     delay_s: float = 0.0
     step_ns: int = 0
     breaks: bool = False
+
+    @property
+    def is_takeover(self) -> bool:
+        """Whether what the struck instance holds is another one's afterwards: it ends, or stands still for longer than a lease."""
+        return self.kind in ("kill", "restart", "holder") or (self.kind == "clock" and self.breaks)
 
     def __str__(self) -> str:
         words = [self.kind, self.target]
@@ -80,7 +92,9 @@ def kinds_for(cluster: ChaosCluster, wanted: Collection[str]) -> tuple[list[str]
     """The kinds that can be done here, and why the other ones that were wanted cannot."""
     left_out = {}
     if cluster.old is None:
-        left_out["old"] = "there is no older revision in this checkout"
+        left_out["old"] = "there is no older version here"
+    if not cluster.shared_services:
+        left_out["holder"] = "no service that holds leases has a second instance"
     if not all(disk.can_fill for disk in cluster.stores.disks.values()):
         left_out["full-store"] = "a disk of its own for a store needs the right to mount a tmpfs"
     return [kind for kind in KINDS if kind in wanted and kind not in left_out], {
@@ -88,9 +102,26 @@ def kinds_for(cluster: ChaosCluster, wanted: Collection[str]) -> tuple[list[str]
     }
 
 
-def draw(chance: random.Random, cluster: ChaosCluster, kinds: list[str], hold_most_s: float) -> Fault:
-    """The next fault."""
-    kind = chance.choices(kinds, [_WEIGHTS.get(kind, 1) for kind in kinds])[0]
+class Deck:
+    """The kinds of a run: each once in random order, then some more often than others.
+
+    The order is that of all `wanted` kinds, so that one that is not `possible` here changes nothing in it.
+    """
+
+    def __init__(self, chance: random.Random, wanted: Sequence[str], possible: Collection[str]) -> None:
+        self._chance = chance
+        self._first = [kind for kind in chance.sample(wanted, len(wanted)) if kind in possible]
+        self._kinds = list(self._first)
+
+    def next(self) -> str:
+        """Take one."""
+        if self._first:
+            return self._first.pop(0)
+        return self._chance.choices(self._kinds, [_WEIGHTS.get(kind, 1) for kind in self._kinds])[0]
+
+
+def draw(chance: random.Random, cluster: ChaosCluster, kind: str, hold_most_s: float) -> Fault:
+    """The next fault of this kind."""
     # Most pauses are short: evenly spread by their logarithm.
     hold_s = min(SCALE * 5.0 * 18.0 ** chance.random(), hold_most_s)
     control = [name for name, instance in cluster.instances.items() if instance.is_control]
@@ -115,8 +146,10 @@ def draw(chance: random.Random, cluster: ChaosCluster, kinds: list[str], hold_mo
             step_ns = chance.choice((-_HOUR_NS, _HOUR_NS))
             breaks = chance.random() < 0.5
             return Fault(kind=kind, target=chance.choice(everyone), hold_s=hold_s, step_ns=step_ns, breaks=breaks)
+        case "holder":
+            return Fault(kind=kind, target=" ".join(cluster.shared_services), hold_s=_LONGER_THAN_A_LEASE_S)
         case "old":
-            return Fault(kind=kind, target=chance.choice(control), hold_s=hold_s)
+            return Fault(kind=kind, target="one of each service", hold_s=max(hold_s, _SERVED_S))
         case "kill-store" | "pause-store" | "full-store":
             return Fault(kind=kind, target=chance.choice(servers), hold_s=hold_s)
         case "leader":
@@ -129,8 +162,8 @@ def draw(chance: random.Random, cluster: ChaosCluster, kinds: list[str], hold_mo
             return Fault(kind=kind, target=chance.choice(everyone), hold_s=hold_s)
 
 
-async def inject(cluster: ChaosCluster, fault: Fault) -> None:
-    """Do it, hold it for its time, and end it."""
+async def inject(cluster: ChaosCluster, fault: Fault, takeovers: Collection[asyncio.Task[Takeover]] = ()) -> None:
+    """Do it, hold it for its time, and end it. `takeovers` end when others hold what the struck ones held, or too late."""
     name = fault.target
     match fault.kind:
         case "kill":
@@ -142,16 +175,14 @@ async def inject(cluster: ChaosCluster, fault: Fault) -> None:
             await cluster.start(name)
         case "pause" | "pause-store":
             await _held(fault, lambda: cluster.pause(name), lambda: cluster.resume(name))
+        case "holder":
+            await _fenced(cluster, fault, takeovers)
         case "cut" | "slow":
             await _on_network(cluster, fault)
         case "clock":
             await _stepped(cluster, fault)
         case "old":
-            await cluster.stop(name)
-            await cluster.start(name, is_old=True)
-            await asyncio.sleep(max(fault.hold_s, 4.0))
-            await cluster.stop(name)
-            await cluster.start(name)
+            await _rolled_back(cluster, fault)
         case "kill-store" | "empty-nats":
             await cluster.kill_server(name, away_s=fault.hold_s, empty=fault.kind != "kill-store")
         case "leader" | "primary":
@@ -164,6 +195,28 @@ async def inject(cluster: ChaosCluster, fault: Fault) -> None:
             await _full(cluster, fault)
         case _:
             raise ValueError(fault.kind)
+
+
+async def _rolled_back(cluster: ChaosCluster, fault: Fault) -> None:
+    """Have the older version serve beside the newer one, and give what it wrote back to that.
+
+    An instance gets a share only where another one lets it go, so that the others are begun anew when the older ones are ready.
+    """
+    control = [one for one in cluster.instances.values() if one.is_control]
+    older = {one.service: one.name for one in control}
+    others = [one.name for one in control if one.name not in older.values()]
+    await _replaced(cluster, older.values(), is_old=True)
+    await cluster.wait_ready(older.values(), "of the older version")
+    await _replaced(cluster, others)
+    await cluster.wait_ready(others, "beside the older version")
+    await asyncio.sleep(fault.hold_s)
+    await _replaced(cluster, older.values())
+
+
+async def _replaced(cluster: ChaosCluster, names: Iterable[str], *, is_old: bool = False) -> None:
+    await asyncio.gather(*[cluster.stop(name) for name in names])
+    for name in names:
+        await cluster.start(name, is_old=is_old)
 
 
 async def _stepped(cluster: ChaosCluster, fault: Fault) -> None:
@@ -185,6 +238,18 @@ async def _held(fault: Fault, begin: Callable[[], None], end: Callable[[], None]
         await asyncio.sleep(fault.hold_s)
     finally:
         end()
+
+
+async def _fenced(cluster: ChaosCluster, fault: Fault, takeovers: Collection[asyncio.Task[Takeover]]) -> None:
+    names = fault.target.split()
+    for name in names:
+        cluster.pause(name)
+    try:
+        await asyncio.sleep(fault.hold_s)
+        await asyncio.gather(*takeovers)
+    finally:
+        for name in names:
+            cluster.resume(name)
 
 
 async def _on_network(cluster: ChaosCluster, fault: Fault) -> None:

@@ -90,6 +90,11 @@ class Load:
         story = [line["what"] for line in answer.get("job", {}).get("story", ())]
         return f"{answer.get('wait_sentence', 'no explanation')} {'; '.join(story)[-600:]}"
 
+    async def services(self) -> list[dict[str, Any]]:
+        """What the gateway says of the services and their instances; nothing while nobody answers."""
+        status, answer = await self._call("GET", "/v1/services")
+        return list(answer["services"]) if status == 200 else []
+
     async def unfinished(self) -> list[str]:
         """The accepted jobs that have not ended, by what the gateway says now."""
         left = []

@@ -12,14 +12,15 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tests.audit.findings import Findings
 from tests.audit.judge import judge
 from tests.audit.recording import read
 from tests.chaos.cluster import ROOT, ChaosCluster
-from tests.chaos.faults import Fault, draw, inject, kinds_for
+from tests.chaos.faults import Deck, Fault, draw, inject, kinds_for
 from tests.chaos.load import ENDED, Load
+from tests.chaos.takeovers import TAKEN_WITHIN_S, Takeover, Takeovers
 
 __all__ = ["ChaosFailed", "Happened", "Outcome", "Plan", "run", "wait_ready"]
 
@@ -54,12 +55,16 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 class Happened(Struct, frozen=True, kw_only=True):
-    """One fault, the seconds until all was ready and a new job ran again, and why it was not when that took too long."""
+    """One fault, the seconds until all was ready and a new job ran again, and why it was not when that took too long.
+
+    `takeovers`: of what each struck instance held when it began, where that was to become another one's.
+    """
 
     number: int
     fault: Fault
     ready_s: float
     late: str = ""
+    takeovers: tuple[Takeover, ...] = ()
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -85,12 +90,24 @@ class Outcome(Struct, frozen=True, kw_only=True):
             found.append(
                 f"{count} of {plan.faults} faults in {plan.minutes:g} minutes, of which at least {plan.faults_least} are needed"
             )
+        kinds = {one.fault.kind for one in self.happened}
+        if plan.faults >= len(plan.kinds):
+            found += [f"{kind}: it did not come" for kind in plan.demanded if kind not in kinds | self.left_out.keys()]
+        if any(
+            one.fault.kind == "holder" and len(one.takeovers) < len(one.fault.target.split()) for one in self.happened
+        ):
+            found.append("holder: who held what was not known of every service")
         return found
+
+    @property
+    def takeovers(self) -> list[Takeover]:
+        """Every one that was measured."""
+        return [takeover for one in self.happened for takeover in one.takeovers]
 
     @property
     def is_good(self) -> bool:
         """Whether enough happened, and every promise held."""
-        late = [one for one in self.happened if one.late]
+        late = [one for one in self.happened if one.late] or [one for one in self.takeovers if one.is_late]
         broken = self.findings.violations or late or self.unfinished or self.refused or self.ended_by_themselves
         return not (broken or self.unproved)
 
@@ -109,11 +126,13 @@ async def run(plan: Plan, cluster: ChaosCluster, say: Callable[[str], None]) -> 
             raise ChaosFailed(f"not ready within {_START_LIMIT_S:g} s of the start: {problems}")
         await cluster.stores.settle()
         say(f"ready: {', '.join(cluster.instances)}; {', '.join(cluster.stores.servers)}")
+        takeovers = Takeovers(cluster)
+        stack.push_async_callback(takeovers.close)
         recorder = await _start_recorder(cluster, recording)
         submitting = asyncio.create_task(load.run())
         try:
             kinds, left_out = kinds_for(cluster, plan.kinds)
-            happened = await _live(plan, cluster, load, kinds, say)
+            happened = await _live(plan, cluster, load, takeovers, kinds, say)
         finally:
             submitting.cancel()
             await asyncio.gather(submitting, return_exceptions=True)
@@ -138,28 +157,61 @@ async def run(plan: Plan, cluster: ChaosCluster, say: Callable[[str], None]) -> 
 
 
 async def _live(
-    plan: Plan, cluster: ChaosCluster, load: Load, kinds: list[str], say: Callable[[str], None]
+    plan: Plan,
+    cluster: ChaosCluster,
+    load: Load,
+    takeovers: Takeovers,
+    kinds: list[str],
+    say: Callable[[str], None],
 ) -> list[Happened]:
     chance = random.Random(f"faults {plan.seed}")
+    deck = Deck(chance, plan.kinds, kinds)
     begun_s = time.monotonic()
     happened: list[Happened] = []
     for number in range(1, plan.faults + 1):
         if time.monotonic() - begun_s > plan.minutes * 60:
             say(f"the {plan.minutes:g} minutes are over after {len(happened)} faults")
             break
-        fault = draw(chance, cluster, kinds, plan.hold_most_s)
+        fault = draw(chance, cluster, deck.next(), plan.hold_most_s)
         calm_s = chance.uniform(0.0, _CALM_S)
         await asyncio.sleep(calm_s)
+        fault, watching = await _watched(cluster, load, takeovers, fault)
         at_s = time.monotonic() - begun_s
-        await inject(cluster, fault)
+        await inject(cluster, fault, watching)
         since_s = time.monotonic()
         late = await wait_ready(cluster, load, plan.ready_within_s)
-        one = Happened(number=number, fault=fault, ready_s=time.monotonic() - since_s, late=late)
+        ready_s = time.monotonic() - since_s
+        # Who stands by is ready too, before it serves.
+        taken = tuple(await asyncio.gather(*watching))
+        one = Happened(number=number, fault=fault, ready_s=ready_s, late=late, takeovers=taken)
         happened.append(one)
         say(f"{number:4} at {at_s:6.1f} s  {fault!s:58} for {fault.hold_s:4.1f} s  ready after {one.ready_s:5.2f} s")
+        for takeover in taken:
+            say(f"     {takeover}")
         if late:
             say(f"     NOT READY within {plan.ready_within_s:g} s: {late}")
     return happened
+
+
+async def _watched(
+    cluster: ChaosCluster, load: Load, takeovers: Takeovers, fault: Fault
+) -> tuple[Fault, list[asyncio.Task[Takeover]]]:
+    """The fault with the instances that it befalls, and the takeover of what each of them holds."""
+    if not fault.is_takeover:
+        return fault, []
+    holdings = await takeovers.holdings(await load.services())
+    if fault.kind == "holder":
+        # What the fault before struck may just be moving.
+        deadline_s = time.monotonic() + TAKEN_WITHIN_S
+        while not {one.service for one in holdings.values()} >= set(fault.target.split()):
+            if time.monotonic() > deadline_s:
+                break
+            await asyncio.sleep(_ASK_AGAIN_S)
+            holdings = await takeovers.holdings(await load.services())
+        holder_of = {one.service: name for name, one in holdings.items()}
+        fault = structs.replace(fault, target=" ".join(holder_of.get(one, one) for one in fault.target.split()))
+    struck = [holdings[name] for name in fault.target.split() if name in holdings]
+    return fault, [asyncio.create_task(takeovers.of(one)) for one in struck if one.service in cluster.shared_services]
 
 
 async def wait_ready(cluster: ChaosCluster, load: Load, limit_s: float) -> str:

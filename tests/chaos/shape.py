@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-__all__ = ["NODES", "SCALE", "Instance", "shape_of"]
+__all__ = ["LEASED", "NODES", "SCALE", "Instance", "shape_of"]
 
 #: Times of settings, and pauses, are this share of what they are in production: a node is lost after 12 s and not after 60.
 SCALE: Final = 0.2
@@ -26,6 +26,8 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "COLO_JOBS_RETENTION_MAX_ENDED_JOBS": "100000",
 }
 NODES: Final = "nodes"
+#: The services whose instances hold leases.
+LEASED: Final = ("overcommit", "jobs", "scheduler", "evictor")
 _GROUPS: Final = (0.2, 0.4, 0.4)
 """Processes of nodes, as shares of the fleet. The first one's silence is less than a third of the fleet, the others' is more."""
 

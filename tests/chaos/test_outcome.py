@@ -8,11 +8,21 @@ from tests.audit.findings import Findings
 from tests.chaos.__main__ import lines_of_outcome
 from tests.chaos.faults import Fault
 from tests.chaos.run import Happened, Outcome, Plan
+from tests.chaos.takeovers import Takeover
 
 
-def an_outcome(count: int, *, left_out: str = "", demanded: tuple[str, ...] = (), late: str = "") -> Outcome:
+def an_outcome(
+    count: int,
+    *,
+    kind: str = "kill",
+    left_out: str = "",
+    demanded: tuple[str, ...] = (),
+    late: str = "",
+    takeover: Takeover | None = None,
+) -> Outcome:
     """Twenty faults were asked for, and this many happened in three minutes."""
-    fault = Fault(kind="kill", target="jobs", hold_s=1.0)
+    fault = Fault(kind=kind, target="jobs", hold_s=1.0)
+    one = Happened(number=1, fault=fault, ready_s=1.0, late=late, takeovers=() if takeover is None else (takeover,))
     plan = Plan(
         seed=1,
         faults=20,
@@ -27,8 +37,8 @@ def an_outcome(count: int, *, left_out: str = "", demanded: tuple[str, ...] = ()
     )
     return Outcome(
         plan=plan,
-        happened=tuple(Happened(number=n + 1, fault=fault, ready_s=1.0, late=late) for n in range(count)),
-        left_out={left_out: "there is no older revision in this checkout"} if left_out else {},
+        happened=(one,) * count,
+        left_out={left_out: "there is no older version here"} if left_out else {},
         findings=Findings(findings=(), messages=1),
         accepted=1,
         unfinished=(),
@@ -52,18 +62,35 @@ def an_outcome(count: int, *, left_out: str = "", demanded: tuple[str, ...] = ()
                 "NOT PROVED: 9 of 20 faults in 3 minutes, of which at least 10 are needed",
             ),
         ),
-        (an_outcome(20, left_out="old"), True, ("LEFT OUT: old: there is no older revision in this checkout",)),
+        (an_outcome(20, left_out="old"), True, ("LEFT OUT: old: there is no older version here",)),
         (
             an_outcome(20, left_out="old", demanded=("old",)),
             False,
             (
-                "LEFT OUT: old: there is no older revision in this checkout",
-                "NOT PROVED: old: there is no older revision in this checkout",
+                "LEFT OUT: old: there is no older version here",
+                "NOT PROVED: old: there is no older version here",
             ),
         ),
+        (an_outcome(20, demanded=("old",)), False, ("NOT PROVED: old: it did not come",)),
         (an_outcome(20, late="jobs: not ready"), False, ()),
+        (an_outcome(20, kind="holder"), False, ("NOT PROVED: holder: who held what was not known of every service",)),
+        (an_outcome(20, kind="holder", takeover=Takeover(service="jobs", took_s=7.0)), True, ()),
+        (an_outcome(20, takeover=Takeover(service="jobs", took_s=21.0)), False, ()),
+        (an_outcome(20, takeover=Takeover(service="jobs", took_s=20.1, is_done=False)), False, ()),
     ],
-    ids=["all", "more than half", "fewer than half", "a kind that cannot be", "a kind that was asked for", "late"],
+    ids=[
+        "all",
+        "more than half",
+        "fewer than half",
+        "a kind that cannot be",
+        "a kind that was asked for",
+        "a kind that did not come",
+        "late",
+        "a holder that nobody knew",
+        "taken over",
+        "taken over late",
+        "not taken over",
+    ],
 )
 def test_a_run_of_too_few_faults_is_no_good_and_says_so(
     outcome: Outcome, is_good: bool, reported: tuple[str, ...]
@@ -72,3 +99,9 @@ def test_a_run_of_too_few_faults_is_no_good_and_says_so(
     assert [line for line in lines_of_outcome(outcome) if line.split(" ", 1)[0] in ("ONLY", "NOT", "LEFT")] == list(
         reported
     )
+
+
+def test_the_last_lines_have_the_longest_takeover_of_each_service_beside_what_is_promised() -> None:
+    lines = lines_of_outcome(an_outcome(2, takeover=Takeover(service="jobs", took_s=6.25)))
+    assert "jobs            2 times taken over, longest takeover  6.25 s" in lines
+    assert lines[-1].endswith("longest takeover 6.2 s of 10 s promised (0 above 20 s)")
