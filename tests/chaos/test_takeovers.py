@@ -29,7 +29,7 @@ async def seen(answers: Sequence[Mapping[int, str]]) -> tuple[Takeover, int]:
 
 
 @pytest.mark.parametrize(
-    ("said", "is_known"),
+    ("reported", "is_known"),
     [
         ({"held": [0, 1], "fence": 7}, True),
         # It has lost its leases and does not know that yet.
@@ -40,9 +40,11 @@ async def seen(answers: Sequence[Mapping[int, str]]) -> tuple[Takeover, int]:
         ({}, False),
     ],
 )
-def test_what_an_instance_holds_is_known_where_the_leases_say_the_same(said: dict[str, Any], is_known: bool) -> None:
+def test_what_an_instance_holds_is_known_where_the_leases_say_the_same(
+    reported: dict[str, Any], is_known: bool
+) -> None:
     leases = {0: ("one", 7), 1: ("one", 6), 2: ("two", 8)}
-    assert holding_of({"service": "jobs", **said}, leases) == (HELD if is_known else None)
+    assert holding_of({"service": "jobs", **reported}, leases) == (HELD if is_known else None)
 
 
 async def test_it_is_over_when_each_partition_had_another_owner() -> None:
