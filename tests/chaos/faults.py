@@ -39,13 +39,16 @@ KINDS: Final[dict[str, str]] = {
     "full-store": "the disk of a server is full for a while",
     "leader": "kill -9 of the NATS server that leads a stream; it is started again on its files",
     "primary": "kill -9 of the primary of Redis; another one takes over, and it is started again as a replica",
+    "cut-store": "the primary of Redis is cut off from its replica and the sentinel, not from any process; another one takes over",
     "empty-nats": "kill -9 of a NATS server; it is started again without its files",
     "empty-redis": "kill -9 of a Redis that is no primary, or the only one; it is started again without its files",
 }
 #: Of one server each there is nobody who has what it lost, or takes over.
-OF_CLUSTERS: Final = ("leader", "primary", "empty-nats", "empty-redis")
+OF_CLUSTERS: Final = ("leader", "primary", "cut-store", "empty-nats", "empty-redis")
 
 _LED: Final = (Stream.NODE, Stream.EVT, Stream.ASK, Stream.RUN, Stream.CMD)
+#: For so long a primary is cut off at least: another one has taken over by then.
+_REPLACED_S: Final = 6.0
 _WEIGHTS: Final = {
     "kill": 5,
     "pause": 4,
@@ -154,6 +157,8 @@ def draw(chance: random.Random, cluster: ChaosCluster, kind: str, hold_most_s: f
             return Fault(kind=kind, target=chance.choice(servers), hold_s=hold_s)
         case "leader":
             return Fault(kind=kind, target=chance.choice(_LED), hold_s=hold_s)
+        case "cut-store":
+            return Fault(kind=kind, target="redis", hold_s=max(hold_s, _REPLACED_S))
         case "primary" | "empty-redis":
             return Fault(kind=kind, target="redis", hold_s=hold_s)
         case "empty-nats":
@@ -187,6 +192,8 @@ async def inject(cluster: ChaosCluster, fault: Fault, takeovers: Collection[asyn
             await cluster.kill_server(name, away_s=fault.hold_s, empty=fault.kind != "kill-store")
         case "leader" | "primary":
             await cluster.kill_server(await cluster.stores.leader(name), away_s=fault.hold_s)
+        case "cut-store":
+            await cluster.stores.split(fault.hold_s)
         case "empty-redis":
             primary = await cluster.stores.leader("redis")
             others = [one for one in cluster.stores.servers if "redis" in one and one != primary]

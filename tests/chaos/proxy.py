@@ -20,21 +20,24 @@ _ALL: Final = ""
 
 
 class Proxy:
-    """Listens on a port of its own. What a cut holds up arrives when it ends, as a network that lost packets sends them again."""
+    """Listens on a port of its own, `listens_at` or any.
 
-    def __init__(self, host: str, port: int) -> None:
+    What a cut holds up arrives when it ends, as a network that lost packets sends them again.
+    """
+
+    def __init__(self, host: str, port: int, *, listens_at: int = 0) -> None:
         self._to = host, port
         #: By the address that connections come from.
         self._open: defaultdict[str, dict[Direction, asyncio.Event]] = defaultdict(_opened)
         self._delay_s: dict[Direction, float] = dict.fromkeys(BOTH, 0.0)
         self._connections: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
-        self.port = 0
+        self.port = listens_at
         self.heal()
 
     async def start(self) -> None:
         """Listen."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:

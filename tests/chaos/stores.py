@@ -15,6 +15,7 @@ import redis.asyncio
 from colo_cli.server_process import ServerProcess
 from colo_cli.servers import NatsServer, RedisServer
 from tests.chaos.disk import Disk
+from tests.chaos.proxy import Proxy
 from tests.support.clusters import NatsCluster, RedisSentinel
 from tests.support.ports import free_ports
 from tests.support.servers import STREAM_DISK_BYTES, made_streams
@@ -23,6 +24,8 @@ from tests.support.waiting import eventually
 __all__ = ["Clusters", "Single", "Stores", "rewrite_aof"]
 
 _REPLICAS: Final = 3
+#: Where a Redis and the sentinel connect from, by which a proxy tells them from processes.
+_SERVERS_FROM: Final = "127.0.0.2"
 # One that began while the disk was full may still fail.
 _REWRITES_MOST: Final = 3
 _REWRITTEN_S: Final = 30.0
@@ -50,6 +53,7 @@ class Stores(Protocol):
     async def wait_healthy(self) -> None: ...
     async def leader(self, what: str) -> str: ...
     async def can_empty(self, name: str) -> bool: ...
+    async def split(self, hold_s: float) -> None: ...
 
 
 class Single:
@@ -102,11 +106,15 @@ class Single:
         """Nobody else has what is on its disk."""
         return False
 
+    async def split(self, hold_s: float) -> None:
+        """There is one Redis."""
+
 
 class Clusters:
     """Streams on three servers, and writes of Redis that count when the replica has them.
 
-    Between a process and Redis no network can be cut here: the sentinel tells where the primary is, past any proxy.
+    Between one process and Redis no network can be cut here: the sentinel tells everybody the same proxy, which can cut a Redis off
+    from the other one and the sentinel, and from nobody else.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -117,7 +125,12 @@ class Clusters:
         }
         self.disks = {name: Disk(directory / place) for name, place in names.items()}
         self._nats = NatsCluster(directory / "nats", advertise=False)
-        self._redis = RedisSentinel(directory / "redis")
+        ports = free_ports(4)
+        self._before_redis = {
+            f"redis-{number}": Proxy("127.0.0.1", port, listens_at=reached_at)
+            for number, (port, reached_at) in enumerate(zip(ports[:2], ports[2:], strict=True), start=1)
+        }
+        self._redis = RedisSentinel(directory / "redis", ports=ports[:2], reached_at=ports[2:], source=_SERVERS_FROM)
         self.servers: dict[str, ServerProcess] = {
             **{f"nats-{number}": server for number, server in enumerate(self._nats.servers, start=1)},
             **{f"redis-{number}": server for number, server in enumerate(self._redis.servers, start=1)},
@@ -140,6 +153,8 @@ class Clusters:
 
     async def start(self) -> None:
         """Start all, and wait until they know one another."""
+        for proxy in self._before_redis.values():
+            await proxy.start()
         for server in (*self.servers.values(), *self._redis.sentinels):
             await server.start()
         await self.wait_healthy()
@@ -162,6 +177,8 @@ class Clusters:
         """Stop all, the sentinels first."""
         for server in (*self._redis.sentinels, *self.servers.values()):
             await server.stop()
+        for proxy in self._before_redis.values():
+            await proxy.close()
 
     async def wait_healthy(self) -> None:
         """Wait until every server has caught up: only then the loss of the next one costs nothing."""
@@ -182,6 +199,16 @@ class Clusters:
             return False
         await asyncio.to_thread(partial(self._redis.wait_primary, other_than=int(name.rpartition("-")[2]) - 1))
         return True
+
+    async def split(self, hold_s: float) -> None:
+        """Cut the primary of Redis off from the other one and the sentinel for so long; returns when it follows the new one."""
+        proxy = self._before_redis[await self.leader("redis")]
+        proxy.cut(source=_SERVERS_FROM)
+        try:
+            await asyncio.sleep(hold_s)
+        finally:
+            proxy.heal()
+        await self.wait_healthy()
 
 
 async def rewrite_aof(server: ServerProcess) -> None:
