@@ -37,7 +37,14 @@ from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.stamp import Stamp
 from colo_executor.cgroup import CgroupError
 from colo_executor.freeze import FreezePolicy
-from colo_executor.local import Attempt, CeilingRefused, CeilingWritten, Drift, FastReading, ReplicaExited
+from colo_executor.local import (
+    Attempt,
+    CeilingRefused,
+    CeilingWritten,
+    Drift,
+    FastReading,
+    ReplicaExited,
+)
 from colo_executor.main import executor_service
 from colo_executor.not_restored import NotRestored
 from colo_executor.open_cpus import OpenCpus

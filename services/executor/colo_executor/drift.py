@@ -25,21 +25,26 @@ class DriftReporter:
         self._failed: tuple[str, ...] = ()
         self._observed: tuple[tuple[KnobValue, ...], tuple[str, ...]] = ((), ())
         self._observed_at_ms = 0
-        self._yielded: tuple[KnobValue, ...] = ()
+        self._left: tuple[KnobValue, ...] = ()
+        self._left_at_ms = 0
 
     def report(self, drift: Drift, now_ms: int) -> list[Publish]:
-        """The fact about this drift, or none when only the same failures were found again; a fact of its own about what is yielded.
+        """The fact about this drift, or none when only the same failures were found again; one of its own about what is left.
 
-        What is yielded is published when it changes.
+        What is yielded or withheld is published when it changes, each hour, and after a fact about anything else, which readers
+        may keep in its place.
         """
         if drift.journal:
             drift = replace(drift, failed=(drift.journal, *drift.failed), journal="")
-        yielded_before, self._yielded = self._yielded, drift.yielded
-        if drift.yielded in ((), yielded_before):
-            return self._report(drift, now_ms)
-        left = Drift(knobs=drift.yielded, observed=True, writers=drift.writers)
-        yielded = self._published(left, now_ms, "yielded:")
-        return [*self._report(drift, now_ms), yielded]
+        left = (*drift.yielded, *drift.withheld)
+        before, self._left = self._left, left
+        found = self._report(drift, now_ms)
+        is_due_again = bool(left) and (bool(found) or now_ms - self._left_at_ms >= _AGAIN_MS)
+        if (left == before and not is_due_again) or (not left and (found or drift.observed)):
+            return found
+        self._left_at_ms = now_ms
+        would = Drift(knobs=left, observed=True, writers=drift.writers)
+        return [*found, self._published(would, now_ms, "yielded:")]
 
     def _report(self, drift: Drift, now_ms: int) -> list[Publish]:
         if drift.observed:

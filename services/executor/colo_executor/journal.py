@@ -63,6 +63,7 @@ class JournalFile:
             self.state = JournalState(entries)
             if self.damaged_lines:
                 self._put_aside()
+                self._log.warning("journal-damaged", damaged_lines=self.damaged_lines, kept_as=self.put_aside)
             self._start()
         except BaseException:
             self.close()

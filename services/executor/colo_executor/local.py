@@ -379,6 +379,7 @@ class Drift(Struct, frozen=True, kw_only=True):
 
     `failed` has one sentence for each file that could not be put back. `observed`: all are left as they are. `yielded` are left as
     they are, because an operator has paused the work. `writers` are those who changed some of the files, as far as that is known.
+    `withheld` would be written to groups of others by the operator's policy, and is not, because that rule only observes.
     `journal` is a sentence about the executor's own journal, where the disk takes nothing of it.
     """
 
@@ -387,6 +388,7 @@ class Drift(Struct, frozen=True, kw_only=True):
     observed: bool = False
     yielded: tuple[KnobValue, ...] = ()
     writers: tuple[LikelyWriter, ...] = ()
+    withheld: tuple[KnobValue, ...] = ()
     journal: str = ""
 
 

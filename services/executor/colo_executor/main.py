@@ -30,7 +30,14 @@ from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.watched import Watched
 from colo_executor.runtime import Runtime
 from colo_executor.settings import ExecutorSettings
-from colo_executor.shell import OBSERVE_CEILING, OBSERVE_DRIFT, OBSERVE_NODE, ExecutorShell, no_span
+from colo_executor.shell import (
+    OBSERVE_CEILING,
+    OBSERVE_DRIFT,
+    OBSERVE_NODE,
+    OBSERVE_UNMANAGED,
+    ExecutorShell,
+    no_span,
+)
 from colo_executor.subscriptions import executor_hears
 from colo_executor.trials_file import TrialsFile
 
@@ -183,6 +190,7 @@ def open_runtime(settings: ExecutorSettings) -> ProcessRuntime:
             withheld=_withheld(settings),
             is_free=OBSERVE_CEILING in settings.observe,
             leaves_others=OBSERVE_DRIFT in settings.observe,
+            leaves_unmanaged=OBSERVE_UNMANAGED in settings.observe,
         )
     except JournalBusy as error:
         raise InvalidInput("process_state_dir", str(error), settings.process.state_dir) from error

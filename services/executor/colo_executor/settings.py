@@ -35,8 +35,10 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
     `period_ms` is the time between two fast readings while batch work runs. After `blind_ms` without a reading batch work gets
     the floor. `rule`, `suppress`, `stall` and `slo` say when the reflex shrinks batch work, `freeze` when it freezes it. Every
     `reconcile_ms` all written values are read, and put back where another program changed them. `observe` lists the rules that
-    decide and say what they would do, and write nothing. When the reflex has not run for `watchdog_ms` (0: nobody looks) a second
-    process gives batch work the floor. `on_exit` decides what a SIGTERM does: `leave` keeps replicas running, at the floor, until
+    decide and say what they would do, and write and end nothing: `ceiling` the reflex, its freezes among it, `freeze` these alone,
+    `drift` what puts values back, `unmanaged` what `process_unmanaged` says of groups of others, `disk` the ends of what takes
+    too much of the disk. When the reflex has not run for `watchdog_ms` (0: nobody looks) a second process gives batch work the
+    floor. `on_exit` decides what a SIGTERM does: `leave` keeps replicas running, at the floor, until
     the next executor adopts them; `restore` ends them and puts the kernel back. `online` False refuses work of the classes LSE,
     LSR and LS. `rules` are the operator's rules of this node; the executor reads of them which CPUs no placed work may use. The
     collector has settings of the same names: COLO_ONLINE and COLO_RULES_... set both.
@@ -47,7 +49,7 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
     blind_ms: int = 1_000
     reconcile_ms: int = 10_000
     rule: Literal["auto", "usage", "stall"] = "auto"
-    observe: tuple[Literal["ceiling", "drift"], ...] = ()
+    observe: tuple[Literal["ceiling", "drift", "freeze", "disk", "unmanaged"], ...] = ()
     watchdog_ms: int = 1_000
     on_exit: Literal["leave", "restore"] = "leave"
     suppress: SuppressPolicy = SuppressPolicy()

@@ -27,6 +27,7 @@ from colo_executor.local import (
     CeilingMoved,
     CeilingRefused,
     CeilingWritten,
+    DiskOverused,
     Drift,
     FastReading,
     FreezeRefused,
@@ -55,11 +56,24 @@ from colo_executor.reflex import MOVES, Reflex, ReflexEvent, ReflexPolicy
 from colo_executor.runtime import Runtime
 from colo_executor.suppress import bounds_mcpu
 
-__all__ = ["OBSERVE_CEILING", "OBSERVE_DRIFT", "OBSERVE_NODE", "ExecutorShell", "no_span"]
+__all__ = [
+    "OBSERVE_CEILING",
+    "OBSERVE_DISK",
+    "OBSERVE_DRIFT",
+    "OBSERVE_FREEZE",
+    "OBSERVE_NODE",
+    "OBSERVE_UNMANAGED",
+    "ExecutorShell",
+    "no_span",
+]
 
 OBSERVE_CEILING: Final = "ceiling"
 OBSERVE_DRIFT: Final = "drift"
+OBSERVE_FREEZE: Final = "freeze"
+OBSERVE_DISK: Final = "disk"
+OBSERVE_UNMANAGED: Final = "unmanaged"
 OBSERVE_NODE: Final = "node"
+_NO_FREEZE: Final = frozenset((OBSERVE_CEILING, OBSERVE_FREEZE, OBSERVE_NODE))
 _CHECK_EVERY_MS: Final = 1_000
 _ADVICE_MOST: Final = 100
 _QUIET_PERIODS: Final = 5
@@ -134,6 +148,7 @@ class ExecutorShell:
         self._seen: Drift | None = None
         self._reading: FastReading | None = None
         self._shown_zones: set[int] = set()
+        self._overused: set[Attempt] = set()
         self._register_gauges(metrics)
         self._writes = metrics.counter("colo_executor_ceiling_writes_total", "ceilings written")
         self._refusals = metrics.counter("colo_executor_ceiling_refusals_total", "ceilings that the kernel refused")
@@ -153,6 +168,20 @@ class ExecutorShell:
         self._reflex_seconds = metrics.histogram(
             "colo_executor_reflex_seconds", "from the beginning of a fast reading to the ceiling written"
         )
+        self._register_counts(metrics)
+
+    @property
+    def reflex(self) -> Reflex | None:
+        """The reflex, once the machine is adopted."""
+        return self._reflex
+
+    def _register_counts(self, metrics: Metrics) -> None:
+        """Register what is counted beside the reflex."""
+        self._disk_ends = metrics.counter(
+            "colo_executor_disk_ends_total",
+            "replicas that are ended, or would be, for what they take of the disk",
+            ("outcome",),
+        )
         self._drifts = metrics.counter(
             "colo_executor_drifts_total", "kernel values that somebody else changed", ("outcome", "by")
         )
@@ -160,11 +189,6 @@ class ExecutorShell:
             "colo_executor_suspensions_total", "replicas that were suspended or resumed", ("outcome",)
         )
         self._launches = metrics.counter("colo_executor_launches_total", "attempts to start a replica", ("outcome",))
-
-    @property
-    def reflex(self) -> Reflex | None:
-        """The reflex, once the machine is adopted."""
-        return self._reflex
 
     def _register_gauges(self, metrics: Metrics) -> None:
         """Register gauges that are computed when they are read, because the reflex has no time to set them."""
@@ -230,7 +254,11 @@ class ExecutorShell:
         return 0.0 if stalls is None else float(len(stalls.by_threads))
 
     def _frozen(self) -> float:
-        return 0.0 if self._reflex is None else float(self._reflex.is_frozen)
+        return float(self._is_frozen())
+
+    def _is_frozen(self) -> bool:
+        """Whether batch work is frozen in truth: not where that is only observed."""
+        return self._reflex is not None and self._reflex.is_frozen and self._observes.isdisjoint(_NO_FREEZE)
 
     def _low_priority(self, way: str) -> float:
         return float(self._reading is not None and (self._reading.low_priority or "nothing") == way)
@@ -447,7 +475,7 @@ class ExecutorShell:
         # Of itself the journal says when it falls behind and when it has caught up, and not at each look.
         drift = None if drift is None else replace(drift, journal="")
         seen_before, self._seen = self._seen, drift
-        if drift is None or not (drift.knobs or drift.failed or drift.yielded):
+        if drift is None or not (drift.knobs or drift.failed or drift.yielded or drift.withheld):
             return
         if drift == seen_before and (drift.observed or not (drift.knobs or drift.failed)):
             return
@@ -458,12 +486,23 @@ class ExecutorShell:
         if seen_before is None or drift.yielded != seen_before.yielded:
             for knob in drift.yielded:
                 self._drifts.labels("yielded", by.get(knob.path, "unknown")).inc()
+        if seen_before is None or drift.withheld != seen_before.withheld:
+            for _ in drift.withheld:
+                self._drifts.labels("observed", "unknown").inc()
         self._drifts.labels("failed", "unknown").inc(len(drift.failed))
-        paths, yielded = ([knob.path for knob in knobs[:_NAMED_MOST]] for knobs in (drift.knobs, drift.yielded))
+        paths, yielded, withheld = (
+            [knob.path for knob in knobs[:_NAMED_MOST]] for knobs in (drift.knobs, drift.yielded, drift.withheld)
+        )
         failed = drift.failed[:_NAMED_MOST]
         by_whom = [writer.evidence for writer in drift.writers[:_NAMED_MOST]]
         self._log.warning(
-            "drift", corrected=len(drift.knobs), paths=paths, failed=failed, yielded=yielded, writers=by_whom
+            "drift",
+            corrected=len(drift.knobs),
+            paths=paths,
+            failed=failed,
+            yielded=yielded,
+            withheld=withheld,
+            writers=by_whom,
         )
 
     async def run_teller(self, inject: Inject) -> None:
@@ -510,13 +549,29 @@ class ExecutorShell:
         else:
             self._wake(now_ms)
         self._count_frozen(now_ms)
-        for event in (*self._runtime.poll_exits(), *self._runtime.poll_overused()):
+        for event in self._runtime.poll_exits():
+            self._overused.discard((event.replica, event.attempt))
             self._tell(event)
+        for overused in self._runtime.poll_overused():
+            self._take_overused(overused)
+
+    def _take_overused(self, overused: DiskOverused) -> None:
+        """Let the core end the replica, or where that is only observed say once what it would do: it is found at each look."""
+        attempt, is_observed = (overused.replica, overused.attempt), OBSERVE_DISK in self._observes
+        if attempt not in self._overused:
+            self._overused.add(attempt)
+            self._disk_ends.labels("observed" if is_observed else "ended").inc()
+            if is_observed:
+                self._log.warning(
+                    "disk-end-observed", replica=overused.replica, attempt=overused.attempt, detail=overused.detail
+                )
+        if not is_observed:
+            self._tell(overused)
 
     def _count_frozen(self, now_ms: int) -> None:
         """Add the time since the last turn while batch work is frozen."""
-        since_ms, is_frozen = self._frozen_until_ms, self._reflex is not None and self._reflex.is_frozen
-        if since_ms is not None and OBSERVE_CEILING not in self._observes:
+        since_ms, is_frozen = self._frozen_until_ms, self._is_frozen()
+        if since_ms is not None:
             self._frozen_seconds.inc(max(0, now_ms - since_ms) / 1000)
         self._frozen_until_ms = now_ms if is_frozen else None
 
@@ -545,7 +600,7 @@ class ExecutorShell:
         if found_mcpu != written_mcpu and not self._yields():
             self._log.warning("ceiling-changed", written_mcpu=written_mcpu, found_mcpu=found_mcpu)
             self._step(CeilingFound(ceiling_mcpu=found_mcpu), now_ms)
-        if is_frozen != self._reflex.is_frozen and not self._yields():
+        if is_frozen != self._is_frozen() and OBSERVE_FREEZE not in self._observes and not self._yields():
             self._log.warning("freeze-changed", found_frozen=is_frozen)
             self._step(FrozenFound(is_frozen=is_frozen), now_ms)
 
@@ -593,7 +648,7 @@ class ExecutorShell:
         return self._runtime.set_ceiling(ceiling_mcpu, zones)
 
     def _set_frozen(self, *, is_frozen: bool) -> FreezeWritten | FreezeRefused:
-        if OBSERVE_CEILING in self._observes:
+        if not self._observes.isdisjoint(_NO_FREEZE):
             return FreezeWritten(is_frozen=is_frozen, observed=True)
         return self._runtime.set_frozen(is_frozen=is_frozen)
 
@@ -601,7 +656,10 @@ class ExecutorShell:
         if isinstance(result, FreezeRefused):
             self._freezes.labels("refused").inc()
             self._log.warning("freeze-refused", is_frozen=result.is_frozen, detail=result.detail)
-        elif not result.observed:
+        elif result.observed:
+            self._freezes.labels("observed").inc()
+            self._log.info("freeze-observed", is_frozen=result.is_frozen)
+        else:
             self._freezes.labels("frozen" if result.is_frozen else "thawed").inc()
             self._log.warning("batch-frozen" if result.is_frozen else "batch-thawed")
 

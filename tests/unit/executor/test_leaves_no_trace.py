@@ -115,20 +115,24 @@ async def test_a_service_that_the_policy_names_no_more_is_as_it_was(tmp_path: Pa
 
 
 @pytest.mark.kernel
-async def test_where_drift_is_only_observed_no_start_writes_to_groups_of_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rule", ["drift", "unmanaged"])
+async def test_where_drift_or_the_policy_of_others_groups_is_only_observed_nothing_is_written_there(
+    tmp_path: Path, rule: str
+) -> None:
     name = f"colo-test-{os.getpid()}"
     service = CgroupTree(ROOT, f"{name}.service")
     service.make("")
     named = UnmanagedGroup(group=service.name, weight_least=2_048, memory_most_bytes=64 << 20)
     policy = ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=name, unmanaged=(named,))
     knobs = (Knob.CPU_WEIGHT, Knob.MEMORY_LIMIT)
-    runtime = ProcessRuntime(policy, leaves_others=True)
+    runtime = ProcessRuntime(policy, leaves_others=rule == "drift", leaves_unmanaged=rule == "unmanaged")
     try:
         before = [service.value(knob, "") for knob in knobs]
         await runtime.adopt(1)
-        drift = await runtime.reconcile(observes=True)
+        drift = await runtime.reconcile(observes=rule == "drift")
         assert drift is not None
-        assert {knob.path.rsplit("/", 1)[1] for knob in drift.knobs} >= {
+        assert not (drift.withheld if rule == "drift" else drift.knobs)
+        assert {knob.path.rsplit("/", 1)[1] for knob in (*drift.knobs, *drift.withheld)} >= {
             service.path_of(knobs[0], "").rsplit("/", 1)[1]
         }
         assert [service.value(knob, "") for knob in knobs] == before

@@ -104,6 +104,26 @@ def test_a_weight_that_somebody_lowered_is_raised_and_the_old_value_comes_back(b
     assert bench.files.groups() == ["system.slice", SERVICE.group]
 
 
+def test_a_policy_that_is_only_observed_is_withheld_and_what_attached_work_needs_is_written(bench: Bench) -> None:
+    bench.add("web.slice")
+    tier = UnmanagedTier((SERVICE,), bench.tier.open, old_value=bench.tier.old_value, is_observed=True)
+    tier.attached["web.main.0@1"] = UnmanagedGroup(group="web.slice", cpu_most_mcpu=1_000)
+    before = bench.shown()
+    drift = tier.keep()
+    assert [knob.path for knob in drift.knobs] == ["web.slice/cpu.max"]
+    assert {knob.path: knob.value for knob in drift.withheld} == {
+        f"{SERVICE.group}/cpu.max": "200000 100000",
+        f"{SERVICE.group}/memory.max": str(4 << 20),
+        f"{SERVICE.group}/cpuset.cpus": "0-1",
+    }
+    assert (drift.failed, drift.observed) == ((), False)
+    assert bench.shown() == before
+    assert {path.rpartition("/")[0] for path, _ in bench.tier.old_values.items()} == {"web.slice"}
+    again = tier.keep()
+    assert (again.knobs, again.withheld) == ((), drift.withheld)
+    assert tier.keep(only="web.slice") == Drift()
+
+
 def test_what_is_taken_out_of_the_policy_gets_its_old_value_back_and_nothing_else_does(bench: Bench) -> None:
     bench.keep(SERVICE)
     after = replace(SERVICE, cpu_most_mcpu=0, cpus="")

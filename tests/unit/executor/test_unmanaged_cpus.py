@@ -126,24 +126,27 @@ class Bench:
             files._fill(files.root / group)
         self.start()
 
-    def start(self, *groups: UnmanagedGroup, systemctl=None) -> None:
+    def start(self, *groups: UnmanagedGroup, systemctl=None, is_observed: bool = False) -> None:
         self.journal = JournalFile(Path(self.policy.state_dir))
         self.tier = Tier(self.policy, self.journal)
         units = None if systemctl is None else SystemdUnits(systemctl, self.tier._note_old_value)
         self.tier.units = units
         self.online = OnlineTier(self.tier, self.policy.desired, is_on=True, kept=KeptCpus())
         self.unmanaged = UnmanagedCpus(
-            self.tier, UnmanagedTier(groups, self.tier.open, units), self.online.own, self.policy
+            self.tier,
+            UnmanagedTier(groups, self.tier.open, units, is_observed=is_observed),
+            self.online.own,
+            self.policy,
         )
         self.online.own_changed = self.unmanaged.follow
         self.known = {}
         self.tier.prepare(self.online.batch_cpus)
 
-    def again(self, *groups: UnmanagedGroup, systemctl=None) -> None:
+    def again(self, *groups: UnmanagedGroup, systemctl=None, is_observed: bool = False) -> None:
         """The next executor, after the one before was killed."""
         self.tier.close()
         self.journal.close()
-        self.start(*groups, systemctl=systemctl)
+        self.start(*groups, systemctl=systemctl, is_observed=is_observed)
 
     def give(self, index: int, qos: QosClass, cpus: str) -> None:
         placement = replace(a_placement(f"web/main/{index}"), qos=qos, band=PriorityBand.PROD, cpus=cpus)
@@ -180,6 +183,30 @@ def test_a_group_keeps_off_own_cpus_as_long_as_they_are_own(bench: Bench) -> Non
     bench.files.writes.clear()
     assert bench.failed() == []
     assert bench.files.writes == [], "nothing is written when nothing has changed"
+
+
+def test_a_policy_that_is_only_observed_says_whom_it_would_keep_off_own_cpus_and_writes_nothing(bench: Bench) -> None:
+    bench.again(CLEAR, is_observed=True)
+    before = bench.files.text(f"{GROUP}/cpuset.cpus")
+    bench.give(0, LSE, "0-1")
+    (knob,) = [knob for drift in bench.unmanaged.keep_all() for knob in drift.withheld]
+    assert (knob.path, knob.value) == (f"{GROUP}/cpuset.cpus", "2-7")
+    assert bench.files.text(f"{GROUP}/cpuset.cpus") == before
+    assert not [drift for drift in bench.unmanaged.keep_all() if drift.knobs or drift.failed]
+    bench.end(0)
+    assert not [drift for drift in bench.unmanaged.keep_all() if drift.withheld]
+
+
+def test_what_an_executor_wrote_before_the_policy_was_only_observed_is_given_back_when_nobody_needs_it(
+    bench: Bench,
+) -> None:
+    bench.again(CLEAR)
+    before = bench.files.text(f"{GROUP}/cpuset.cpus")
+    bench.give(0, LSE, "0-1")
+    assert bench.files.text(f"{GROUP}/cpuset.cpus") == "2-7"
+    bench.again(CLEAR, is_observed=True)
+    bench.unmanaged.keep_all()
+    assert bench.files.text(f"{GROUP}/cpuset.cpus") in (before, "0-7")
 
 
 def test_a_launch_that_fails_gives_the_cpus_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,8 @@ class ProcessRuntime:
 
     `admits_online` False refuses online work. `withheld` are CPUs of this machine that no placed work may use, until a collector
     names them. `is_free`: no reflex will write ceilings, so those that an earlier executor left are lifted at the start.
-    `leaves_others`: what differs in groups of others is only observed, so the start writes nothing there either.
+    `leaves_others`: what differs in groups of others is only observed, so the start writes nothing there either;
+    `leaves_unmanaged`: what the operator's policy says of them is.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class ProcessRuntime:
         withheld: CpuSet = _NO_CPUS,
         is_free: bool = False,
         leaves_others: bool = False,
+        leaves_unmanaged: bool = False,
     ) -> None:
         self._policy = policy
         self._is_free = is_free
@@ -123,7 +125,13 @@ class ProcessRuntime:
         except BaseException:
             self._journal.close()
             raise
-        unmanaged = UnmanagedTier(policy.unmanaged, self._tier.open, self._tier.units, self._tier.old_value)
+        unmanaged = UnmanagedTier(
+            policy.unmanaged,
+            self._tier.open,
+            self._tier.units,
+            self._tier.old_value,
+            is_observed=leaves_others or leaves_unmanaged,
+        )
         self._unmanaged = UnmanagedCpus(self._tier, unmanaged, self._online.own, policy)
         self._online.own_changed = self._unmanaged.follow
         self._unknown = UnknownValues(self._tier, self._journal, policy.state_dir, self._unmanaged.managed)
@@ -131,10 +139,6 @@ class ProcessRuntime:
         self._attached = AttachedTier(
             self._tier, self._online, unmanaged, self._unmanaged, policy, self._journal, self._reconciling
         )
-        if self._journal.damaged_lines:
-            self._log.warning(
-                "journal-damaged", damaged_lines=self._journal.damaged_lines, kept_as=self._journal.put_aside
-            )
         self._running: dict[str, RunningAttempt] = {}
         self._homes = Homes(self._tier, self._online, self._attached, policy.proc_root)
         self._batch: set[str] = set()
@@ -522,14 +526,20 @@ class ProcessRuntime:
         knobs = tuple(knob for drift in found for knob in drift.knobs)
         failed = tuple(sentence for drift in found for sentence in drift.failed)
         yielded = tuple(knob for drift in found for knob in drift.yielded)
+        withheld = tuple(dict.fromkeys(knob for drift in found for knob in drift.withheld))
         writers = (*(writer for drift in found for writer in drift.writers), *kubelet_writers((*knobs, *yielded)))
         # Looked at last: the journal may have fallen behind meanwhile.
         journal = self._journal.trouble()
-        return (
-            Drift(knobs=knobs, failed=failed, observed=observes, yielded=yielded, writers=writers, journal=journal)
-            if knobs or failed or yielded or journal
-            else None
+        drift = Drift(
+            knobs=knobs,
+            failed=failed,
+            observed=observes,
+            yielded=yielded,
+            writers=writers,
+            withheld=withheld,
+            journal=journal,
         )
+        return drift if knobs or failed or yielded or withheld or journal else None
 
     def _follow_cpus(self) -> list[Drift]:
         """Bring all sets up to date with CPUs that came or went; before the drifts, because the kernel itself takes CPUs away."""
@@ -567,12 +577,13 @@ class ProcessRuntime:
         if machine is not None and Knob.DEVICES not in machine.has and self._policy.devices == "given":
             self._log.info("devices-not-fenced", detail=self._tier.tree.lacks_fence())
         for kept in self._unmanaged.keep_all(observes=self._leaves_others):
-            if kept.knobs or kept.failed:
+            if kept.knobs or kept.failed or kept.withheld:
                 self._log.info(
                     "unmanaged-groups",
                     paths=[knob.path for knob in kept.knobs],
                     failed=list(kept.failed),
                     observed=kept.observed,
+                    withheld=[knob.path for knob in kept.withheld],
                 )
         self._fast = reader_of(
             self._tier.tree, self._policy, self._online.closed, has_batch=True, has_sets=self._tier.sets.can_write

@@ -60,11 +60,15 @@ class UnmanagedTier:
         open_tree: Callable[[str], CgroupTree],
         units: SystemdUnits | None = None,
         old_value: Callable[[str], str | None] = lambda path: None,
+        *,
+        is_observed: bool = False,
     ) -> None:
         """`units`: what is written to a group that is a unit of systemd is made a property of the unit, too.
 
-        `old_value` is what a file held before colo changed it, None where it did not.
+        `old_value` is what a file held before colo changed it, None where it did not. `is_observed`: what the policy says is told
+        and not written; what attached work needs is written all the same.
         """
+        self.is_observed = is_observed
         self._groups = tuple(groups)
         self.attached: dict[str, UnmanagedGroup] = {}
         """By token what is kept in groups that replicas are attached to; each counts before what the policy says of the group."""
@@ -121,12 +125,31 @@ class UnmanagedTier:
         """Write what differs from the policy. Reports the values written, by `observes` those that would be, and each failure.
 
         `only`: in this group and, for the memory that it protects, in those above it. The groups `yields` are left as they are.
+        Where the policy is only observed, what it would write is withheld.
         """
+        there, failed = self._there(_MATCHES_MOST)
+        if observes or not self.is_observed:
+            return self._keep(there, failed, observes=observes, only=only, yields=yields)
+        there_attached, failed_attached = self._there(_MATCHES_MOST, has_policy=False)
+        done = self._keep(there_attached, failed_attached, observes=False, only=only, yields=yields)
+        if only:
+            return done
+        would = self._keep(there, failed, observes=True, yields=yields)
+        return replace(done, failed=tuple(dict.fromkeys((*done.failed, *would.failed))), withheld=would.knobs)
+
+    def _keep(
+        self,
+        there: Sequence[UnmanagedGroup],
+        failed: list[str],
+        *,
+        observes: bool,
+        only: str = "",
+        yields: Collection[str] = (),
+    ) -> Drift:
         knobs: list[KnobValue] = []
         changed: list[KnobValue] = []
         written: list[tuple[str, int, dict[Knob, int | str]]] = []
-        there, failed = self._there(_MATCHES_MOST)
-        failed = [] if only else failed
+        failed = [] if only else list(failed)
         for tree in self._trees.values():
             # What was given back, or belonged to a group that is gone, may have another old value by now.
             tree.note_again(lambda path: self._old_value(path) is not None)
@@ -175,12 +198,13 @@ class UnmanagedTier:
             found += [] if writer is None else [writer]
         return tuple(found)
 
-    def _there(self, most: int) -> tuple[list[UnmanagedGroup], list[str]]:
+    def _there(self, most: int, *, has_policy: bool = True) -> tuple[list[UnmanagedGroup], list[str]]:
         """What is kept in which of the groups that there are, and a sentence for each entry of which that cannot be told."""
         found: dict[str, UnmanagedGroup] = {}
         failed: list[str] = []
         attached = {each.group: each for each in self.attached.copy().values()}
-        for each in sorted((*attached.values(), *self._groups), key=lambda each: is_pattern(each.group)):
+        policy = self._groups if has_policy else ()
+        for each in sorted((*attached.values(), *policy), key=lambda each: is_pattern(each.group)):
             top, _, path = each.group.partition("/")
             try:
                 groups = matching_groups(self.tree_of(top), path, most)

@@ -93,15 +93,21 @@ class UnmanagedCpus:
         self._unmanaged.forget(group)
 
     def follow(self, *, observes: bool = False, yields: Collection[str] = ()) -> Drift:
-        """Write the sets as the CPUs are held now. Reports what was written, by `observes` what would be, and each failure."""
+        """Write the sets as the CPUs are held now. Reports what was written, by `observes` what would be, and each failure.
+
+        Where the policy is only observed, what it would write is withheld; what nobody's own CPUs need any more is given back.
+        """
         knobs: list[KnobValue] = []
+        withheld: list[KnobValue] = []
         failed: list[str] = []
         with self._turn:
             for each, own in self._cleared():
                 if each.group in yields:
                     continue
                 try:
-                    knobs += self._follow(each, own, observes=observes)
+                    is_withheld = not observes and self._is_withheld(each, own)
+                    found = withheld if is_withheld else knobs
+                    found += self._follow(each, own, observes=observes or is_withheld)
                 except NoCpuLeft:
                     failed.append(
                         f"{each.group}: keeps its CPUs: all of them are LSE or LSR work's own, and no group may be without a CPU"
@@ -110,7 +116,11 @@ class UnmanagedCpus:
                     failed.append(f"{each.group}: the kernel has no such file here ({error.filename})")
                 except (CgroupError, InvalidInput, OSError, ValueError) as error:
                     failed.append(f"{each.group}: keeps its CPUs: {error}")
-        return Drift(knobs=tuple(knobs), failed=tuple(failed), observed=observes)
+        return Drift(knobs=tuple(knobs), failed=tuple(failed), observed=observes, withheld=tuple(withheld))
+
+    def _is_withheld(self, each: UnmanagedGroup, own: OwnCpus) -> bool:
+        is_kept = not self._is_over and bool(own.cpus or each.cpus)
+        return self._unmanaged.is_observed and is_kept and each in self._unmanaged.cleared
 
     def give_back(self) -> Drift:
         """Write the sets from before, once and for all."""
