@@ -1,39 +1,17 @@
 """A job that was deleted a stated time after its end is no job that the store has lost."""
 
-from collections.abc import Callable, Sequence
-
 import pytest
 
 from colo_common.adapters.store_memory import MemoryStore
 from colo_common.events.effects import Write
-from colo_common.events.fact import Fact
 from colo_common.model.partition import WHOLE
 from colo_jobs.effects import JobsLost
 from colo_jobs.records import MARK_KIND, MARK_USED, mark_id
 from colo_jobs.retention import RetentionPolicy
 from colo_jobs.shell import JobsShell
 from tests.support.jobs_world import JobsWorld
+from tests.support.kept_facts import KeptFacts
 from tests.support.vloop import VirtualClock, run_virtual
-
-
-class _Stream:
-    """A stream that keeps these facts."""
-
-    def __init__(self, facts: list[Fact]) -> None:
-        self._facts = facts
-
-    async def facts(
-        self,
-        types: Sequence[type[Fact]],
-        take: Callable[[Fact], None],
-        *,
-        newest_ms: int | None = None,
-        newest_of: Sequence[type[Fact]] = (),
-    ) -> int:
-        for fact in self._facts:
-            if isinstance(fact, tuple(types)):
-                take(fact)
-        return len(self._facts)
 
 
 @pytest.mark.parametrize(("age_ms", "comes_back"), [(59_000, ["done"]), (60_000, [])])
@@ -41,7 +19,7 @@ def test_what_was_published_of_a_job_brings_it_back_only_within_its_time(age_ms:
     world = JobsWorld()
     world.submit(job="done")
     world.cancel("done")
-    stream = _Stream([publish.fact for publish in world.published])
+    stream = KeptFacts([publish.fact for publish in world.published])
 
     async def found() -> JobsLost:
         store = MemoryStore()

@@ -1,6 +1,6 @@
 """The store was emptied while no jobs service was alive: accepted jobs come back from the facts that the stream keeps."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 
 from msgspec import structs
 from structlog.testing import capture_logs
@@ -18,6 +18,7 @@ from colo_jobs.rebuild import REBUILT_FROM, FactsOfJobs
 from colo_jobs.records import MARK_KIND
 from colo_jobs.shell import JobsShell
 from tests.support.jobs_world import JobsWorld, a_spec, a_task, requests_of, stops_of
+from tests.support.kept_facts import KeptFacts
 from tests.support.vloop import run_virtual
 
 
@@ -87,7 +88,7 @@ def test_every_job_that_nobody_can_rebuild_is_logged_with_its_id() -> None:
         for job in jobs
     )
     with capture_logs() as lines:
-        loaded = run_virtual(JobsShell(MemoryStore(), SystemClock(), replay=Kept(kept)).load())
+        loaded = run_virtual(JobsShell(MemoryStore(), SystemClock(), replay=KeptFacts(kept)).load())
     lost = loaded[-1]
     assert isinstance(lost, JobsLost)
     assert (lost.jobs, lost.unknown) == ((), jobs)
@@ -98,27 +99,6 @@ def test_every_job_that_nobody_can_rebuild_is_logged_with_its_id() -> None:
         (201, 250, 0),
     ]
     assert [job for line in named for job in line["jobs"]] == list(jobs)
-
-
-class Kept:
-    """What a stream keeps of jobs."""
-
-    def __init__(self, facts: Sequence[Fact]) -> None:
-        self._facts = facts
-
-    async def facts(
-        self,
-        types: Sequence[type[Fact]],
-        take: Callable[[Fact], None],
-        *,
-        newest_ms: int | None = None,
-        newest_of: Sequence[type[Fact]] = (),
-    ) -> int:
-        del newest_ms, newest_of
-        found = [fact for fact in self._facts if isinstance(fact, tuple(types))]
-        for fact in found:
-            take(fact)
-        return len(found)
 
 
 def test_a_store_in_use_gets_back_what_it_lost_last_and_its_other_jobs_are_compared_with_the_ledger() -> None:
