@@ -39,6 +39,7 @@ from colo_executor.process.machine import online_cpus
 from tests.support.builders import a_placement, a_sample
 from tests.support.ports import free_ports
 from tests.support.running import RunningColo, running_colo
+from tests.support.small_disk import small_disk_at
 from tests.support.waiting import eventually, eventually_blocking
 
 pytestmark = [
@@ -204,12 +205,8 @@ async def test_every_alert_fires_when_its_cause_is_there(tmp_path: Path) -> None
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 256 KiB."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k,mode=0711", "tmpfs", path], check=True)
-    yield path
-    subprocess.run(["umount", "--lazy", path], check=True)
+    with small_disk_at(tmp_path / "disk") as path:
+        yield path
 
 
 @pytest.mark.kernel

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +41,7 @@ from tests.support.adopted import AS_ROOT, adopted
 from tests.support.attempts import next_exit, start
 from tests.support.builders import a_placement
 from tests.support.other_service import other_service
+from tests.support.small_disk import small_disk_at
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kernel
@@ -432,11 +432,8 @@ async def test_one_that_does_not_die_delays_no_other(policy, monkeypatch):
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    path = tmp_path / "disk"
-    path.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k,mode=0711", "tmpfs", path], check=True)
-    yield path
-    subprocess.run(["umount", "--lazy", path], check=True)
+    with small_disk_at(tmp_path / "disk") as path:
+        yield path
 
 
 async def test_on_a_full_disk_the_reflex_the_stops_and_the_ends_go_on_and_only_starts_are_refused(policy, small_disk):
