@@ -56,7 +56,7 @@ from colo_executor.order import KnobWrite
 from colo_executor.process.machine import online_cpus, zones_of
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
-from colo_executor.reflex import ReflexPolicy
+from colo_executor.reflex_policy import ReflexPolicy
 from colo_executor.shell import ExecutorShell
 from tests.bench import termination
 from tests.support.adopted import AS_ROOT

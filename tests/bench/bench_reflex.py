@@ -23,7 +23,7 @@ from colo_common.runtime.metrics import Metrics
 from colo_executor.local import RenewLease
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
-from colo_executor.reflex import ReflexPolicy
+from colo_executor.reflex_policy import ReflexPolicy
 from colo_executor.shell import ExecutorShell
 from colo_executor.suppress import SuppressPolicy
 from tests.bench import termination

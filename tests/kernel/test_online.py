@@ -22,7 +22,7 @@ from colo_executor.knob_table import Knob
 from colo_executor.local import LaunchFailed, SignalReplica, StopIntent
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
-from colo_executor.reflex import ReflexPolicy
+from colo_executor.reflex_policy import ReflexPolicy
 from colo_executor.shell import ExecutorShell
 from tests.kernel.inside import CGROUP_ROOT, observed_topology, settings_of, unchanged
 from tests.kernel.test_process import FOUR_LOOPS, every_cpu, every_zone, status_of, throttled

@@ -21,7 +21,7 @@ from colo_executor.process.machine import cpu_rows
 from colo_executor.process.observing import ObservingRuntime
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
-from colo_executor.reflex import ReflexPolicy
+from colo_executor.reflex_policy import ReflexPolicy
 from colo_executor.shell import ExecutorShell
 from colo_executor.suppress_cpus import narrowed
 from tests.kernel.inside import CGROUP_ROOT, hogs, observed_topology, settings_of

@@ -22,7 +22,7 @@ from colo_executor.local import FastReading, RenewLease
 from colo_executor.order import KnobWrite
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
-from colo_executor.reflex import ReflexPolicy
+from colo_executor.reflex_policy import ReflexPolicy
 from colo_executor.shell import ExecutorShell
 from colo_executor.stall import OnlineStalls, StallPolicy
 from colo_executor.suppress import SuppressPolicy

@@ -22,7 +22,8 @@ from colo_executor.local import (
     SetCeiling,
     SignalReplica,
 )
-from colo_executor.reflex import Reflex, ReflexPolicy
+from colo_executor.reflex import Reflex
+from colo_executor.reflex_policy import ReflexPolicy
 from tests.support.builders import a_placement
 from tests.support.executor_node import NodeExecutor
 

@@ -14,7 +14,8 @@ from colo_executor.local import (
     SetCeiling,
     SetFrozen,
 )
-from colo_executor.reflex import Reflex, ReflexPolicy
+from colo_executor.reflex import Reflex
+from colo_executor.reflex_policy import ReflexPolicy
 from colo_executor.suppress import SuppressPolicy
 
 CAPACITY_MCPU = 8_000

@@ -11,7 +11,8 @@ from colo_common.events.node import AllocatableChanged
 from colo_common.events.placement import PlacementsDecided
 from colo_common.model.freshness import FreshnessPolicy
 from colo_executor.local import CeilingWritten, FastReading, RenewLease, SetCeiling
-from colo_executor.reflex import Reflex, ReflexPolicy
+from colo_executor.reflex import Reflex
+from colo_executor.reflex_policy import ReflexPolicy
 from colo_overcommit.core import OvercommitCore
 from colo_overcommit.policy import OvercommitPolicy
 from tests.support.builders import GIB, a_node, a_sample

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from colo_common.events.enforcement import ZoneCeiling
 from colo_executor.local import CeilingMoved, CeilingWritten, FastReading, RenewLease, SetCeiling
-from colo_executor.reflex import Reflex, ReflexPolicy
+from colo_executor.reflex import Reflex
+from colo_executor.reflex_policy import ReflexPolicy
 from colo_executor.stall import OnlineStalls
 from colo_executor.suppress import bounds_mcpu
 from colo_executor.zone_ceilings import ZoneReading

@@ -18,7 +18,8 @@ from colo_executor.local import (
     SetCeiling,
     SetFrozen,
 )
-from colo_executor.reflex import Reflex, ReflexEffect, ReflexEvent, ReflexPolicy
+from colo_executor.reflex import Reflex, ReflexEffect, ReflexEvent
+from colo_executor.reflex_policy import ReflexPolicy
 
 __all__ = ["NodeEvent", "NodeExecutor"]
 

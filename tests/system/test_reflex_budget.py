@@ -28,7 +28,7 @@ from colo_executor.lease import LeasePolicy
 from colo_executor.local import CeilingRefused, CeilingWritten, FastReading
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
-from colo_executor.reflex import ReflexPolicy
+from colo_executor.reflex_policy import ReflexPolicy
 from colo_executor.shell import ExecutorShell
 from colo_executor.suppress import SuppressPolicy, target_mcpu
 from tests.support.adopted import AS_ROOT

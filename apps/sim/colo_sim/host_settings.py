@@ -4,7 +4,7 @@ from typing import Final
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.runtime.settings import Common
-from colo_executor.reflex import ReflexPolicy
+from colo_executor.reflex_policy import ReflexPolicy
 
 __all__ = ["HostSettings"]
 

@@ -12,7 +12,7 @@ from colo_common.runtime.metrics import Metrics
 from colo_evictor.core import EvictorCore
 from colo_evictor.policy import EvictorPolicy
 from colo_executor.core import Executor
-from colo_executor.reflex import ReflexPolicy
+from colo_executor.reflex_policy import ReflexPolicy
 from colo_jobs.core import JobsCore
 from colo_jobs.job import Job
 from colo_overcommit.core import OvercommitCore

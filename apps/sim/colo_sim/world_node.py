@@ -38,7 +38,8 @@ from colo_executor.local import (
     SignalReplica,
     SuspendReplicas,
 )
-from colo_executor.reflex import Reflex, ReflexPolicy
+from colo_executor.reflex import Reflex
+from colo_executor.reflex_policy import ReflexPolicy
 from colo_executor.shell import ExecutorShell
 from colo_executor.simulated import SimulatedRuntime
 from colo_executor.subscriptions import executor_hears

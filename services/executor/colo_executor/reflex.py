@@ -8,19 +8,17 @@ that waits in one of them takes CPUs of that zone only (`zone_stalls`), and so d
 
 from typing import Final, Literal, assert_never
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from colo_common.events.effects import Wake
 from colo_common.events.enforcement import ZoneCeiling
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
-from colo_executor.freeze import FreezeCause, FreezeChange, FreezePolicy, FreezeState, decide_freeze, thawed
+from colo_executor.freeze import FreezeCause, FreezeChange, FreezeState, decide_freeze, thawed
 from colo_executor.freeze_cause import NO_HARM, FreezeHarm, harm_of_latency, harm_of_use, harm_of_waiting
 from colo_executor.lease import (
     LastLease,
     LeasePhase,
-    LeasePolicy,
     begun,
     expired_at,
     limit_mcpu,
@@ -44,15 +42,16 @@ from colo_executor.local import (
     SetCeiling,
     SetFrozen,
 )
-from colo_executor.slo import SloPolicy, SloState, noted, slo_limited
-from colo_executor.stall import OnlineStalls, StallDecision, StallPolicy, StallState, decide_stall, in_force, turns_of
-from colo_executor.suppress import Suppress, SuppressDecision, SuppressPolicy, bounds_mcpu, decide
+from colo_executor.reflex_policy import ReflexPolicy
+from colo_executor.slo import SloState, noted, slo_limited
+from colo_executor.stall import OnlineStalls, StallDecision, StallState, decide_stall, in_force, turns_of
+from colo_executor.suppress import Suppress, SuppressDecision, bounds_mcpu, decide
 from colo_executor.suppress import turns_of as use_turns_of
 from colo_executor.zone_ceilings import ceilings_of, check_zones, moved_zones, sum_mcpu
 from colo_executor.zone_stalls import ZoneMove, ZoneState, decide_zones, of_the_node, zones_in_force
 from colo_executor.zone_usage import ZoneUse, ZoneUseMove, decide_zone_use
 
-__all__ = ["MOVES", "Reflex", "ReflexEffect", "ReflexEvent", "ReflexPolicy"]
+__all__ = ["MOVES", "Reflex", "ReflexEffect", "ReflexEvent"]
 
 _JUST_RENEWED: Final = LastLease(age_ms=0)
 _OF_SLO: Final = (Reason.ONLINE_SLO, Reason.ONLINE_SLO_KEPT, Reason.ONLINE_SLO_OTHERWISE)
@@ -93,37 +92,6 @@ ReflexEvent = (
     | Wake
 )
 ReflexEffect = SetCeiling | CeilingMoved | SetFrozen | FrozenMoved
-
-
-class ReflexPolicy(Struct, frozen=True, kw_only=True):
-    """The policies of the two rules, of the lease, of the limit by online latency and of freezing, and the limits of the reflex
-    itself.
-
-    `rule` `usage` keeps batch work below what online work leaves of the node. `stall` shrinks it only where that relieves online
-    work that waits for a CPU. `auto` takes `stall` where the kernel was read back to make batch work give way, by its idle class
-    or by weights, and where the waits of all busy online work can be read, and `usage` elsewhere, as on virtual machines for
-    batch work (`colocation_mode` `vm`). Where no wait can be read, `usage` decides in any case. After `blind_ms` without a
-    reading the node's load is unknown and the ceiling goes to the floor. A ceiling that the kernel refused is tried again after
-    `retry_ms`, doubled at each refusal up to `retry_most_ms`.
-    """
-
-    rule: Literal["auto", "usage", "stall"] = "auto"
-    suppress: SuppressPolicy = SuppressPolicy()
-    stall: StallPolicy = StallPolicy()
-    lease: LeasePolicy = LeasePolicy()
-    slo: SloPolicy = SloPolicy()
-    freeze: FreezePolicy = FreezePolicy()
-    blind_ms: int = 1_000
-    retry_ms: int = 1_000
-    retry_most_ms: int = 30_000
-
-    def validate(self) -> None:
-        """Raise InvalidInput for a number without meaning."""
-        self.suppress.validate()
-        self.stall.validate()
-        self.lease.validate()
-        self.slo.validate()
-        self.freeze.validate()
 
 
 class Reflex:

@@ -20,7 +20,7 @@ from colo_executor.process.device_files import check_patterns
 from colo_executor.process.machine import account_of_name
 from colo_executor.process.run_as import check_users
 from colo_executor.process.settings import ProcessPolicy
-from colo_executor.reflex import ReflexPolicy
+from colo_executor.reflex_policy import ReflexPolicy
 from colo_executor.slo import SloPolicy
 from colo_executor.stall import StallPolicy
 from colo_executor.suppress import SuppressPolicy, bounds_mcpu

@@ -52,7 +52,8 @@ from colo_executor.local import (
     SuspendReplicas,
 )
 from colo_executor.not_restored import NotRestored
-from colo_executor.reflex import MOVES, Reflex, ReflexEvent, ReflexPolicy
+from colo_executor.reflex import MOVES, Reflex, ReflexEvent
+from colo_executor.reflex_policy import ReflexPolicy
 from colo_executor.runtime import Runtime
 from colo_executor.suppress import bounds_mcpu
 

@@ -65,7 +65,7 @@ from colo_executor.local import (
     SuspendReplicas,
 )
 from colo_executor.open_cpus import OpenCpus
-from colo_executor.reflex import ReflexPolicy
+from colo_executor.reflex_policy import ReflexPolicy
 from colo_executor.stall import OnlineStalls
 from colo_executor.suppress import SuppressPolicy
 from colo_executor.zone_ceilings import ZoneReading

@@ -13,7 +13,8 @@ from colo_executor.process import lease_file
 from colo_executor.process.lease_file import LeaseFile
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
-from colo_executor.reflex import Reflex, ReflexPolicy
+from colo_executor.reflex import Reflex
+from colo_executor.reflex_policy import ReflexPolicy
 from tests.support.adopted import adopted
 
 BOOT = "2b1c7f5e-0000-4000-8000-000000000001"

@@ -12,7 +12,7 @@ from colo_common.events.enforcement import ZoneCeiling
 from colo_common.model.workload import RunSpec
 from colo_common.runtime.metrics import Metrics
 from colo_executor.local import CeilingRefused, CeilingWritten, FastReading
-from colo_executor.reflex import ReflexPolicy
+from colo_executor.reflex_policy import ReflexPolicy
 from colo_executor.shell import ExecutorShell
 from colo_executor.simulated import SimulatedRuntime
 from colo_executor.suppress import bounds_mcpu

@@ -29,7 +29,7 @@ from colo_executor.process.hygiene import Hygiene
 from colo_executor.process.namespaces import OWN_NAMESPACES
 from colo_executor.process.observing import ObservingRuntime
 from colo_executor.process.settings import ProcessPolicy
-from colo_executor.reflex import ReflexPolicy
+from colo_executor.reflex_policy import ReflexPolicy
 from colo_executor.settings import ExecutorSettings
 from colo_executor.shell import OBSERVE_NODE, ExecutorShell
 from colo_executor.suppress import SuppressPolicy

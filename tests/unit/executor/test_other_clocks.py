@@ -11,7 +11,8 @@ from colo_executor.core import Executor, ExecutorPolicy
 from colo_executor.lease import Lease, LeasePhase, LeasePolicy, expired_at, renewed
 from colo_executor.local import Adopted, AdoptedReplica, RenewLease, StopIntent
 from colo_executor.process.boot_time import by_this_clock, with_boot_time
-from colo_executor.reflex import Reflex, ReflexPolicy
+from colo_executor.reflex import Reflex
+from colo_executor.reflex_policy import ReflexPolicy
 from tests.support.builders import a_placement
 
 NOW_MS = 1_000_000_000
