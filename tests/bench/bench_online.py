@@ -113,10 +113,10 @@ class CountedRuntime(ProcessRuntime):
         self.ceilings_mcpu: list[int] = []
 
     def set_ceiling(
-        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None
+        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None, *, has_whole_cores: bool = False
     ) -> CeilingWritten | CeilingRefused:
         self.ceilings_mcpu.append(ceiling_mcpu)
-        return super().set_ceiling(ceiling_mcpu, zones)
+        return super().set_ceiling(ceiling_mcpu, zones, has_whole_cores=has_whole_cores)
 
     def turns(self) -> int:
         """How often the ceiling rose after it had fallen."""
@@ -163,7 +163,8 @@ async def colo_batch(
             raise SystemExit(refusal)
         for number, script in enumerate(scripts):
             run = RunSpec(command=(sys.executable, "-c", script))
-            placement = replace(a_placement(f"job/main/{number}"), run=run, memory_bytes=256 << 20)
+            # In no zone, so that it runs everywhere, as what other ways run does.
+            placement = replace(a_placement(f"job/main/{number}"), run=run, memory_bytes=256 << 20, zones=())
             launched = await runtime.launch(placement, 1)
             if not isinstance(launched, ReplicaLaunched):
                 raise SystemExit(launched.detail)

@@ -75,7 +75,7 @@ class Bench:
                 self.set.append(effect)
                 refusal = "" if takes or effect.zones == self.written else "EBUSY"
                 self.written = self.written if refusal else effect.zones
-                answer = CeilingWritten(ceiling_mcpu=effect.ceiling_mcpu, zones=self.written, zones_refused=refusal)
+                answer = CeilingWritten(ceiling_mcpu=effect.ceiling_mcpu, zones=self.written, sets_refused=refusal)
                 found = self.reflex.handle(answer, self.now_ms)
                 self.moved += [each for each in found if isinstance(each, CeilingMoved)]
                 self.reflex.check()

@@ -67,7 +67,7 @@ class Machine:
                 has = effect.zones if takes else self.set.zones
                 self.set = SetCeiling(ceiling_mcpu=effect.ceiling_mcpu, zones=has)
                 written = CeilingWritten(
-                    ceiling_mcpu=effect.ceiling_mcpu, zones=has, zones_refused="" if has == effect.zones else "EBUSY"
+                    ceiling_mcpu=effect.ceiling_mcpu, zones=has, sets_refused="" if has == effect.zones else "EBUSY"
                 )
                 self.moved += [one for one in self.reflex.handle(written, self.now_ms) if isinstance(one, CeilingMoved)]
         self.reflex.check()

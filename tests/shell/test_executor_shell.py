@@ -587,13 +587,13 @@ class ZonesRuntime(SimulatedRuntime):
         return replace(reading, low_priority="idle", stalls=stalls, zones=zones)
 
     def set_ceiling(
-        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None
+        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None, *, has_whole_cores: bool = False
     ) -> CeilingWritten | CeilingRefused:
         written = super().set_ceiling(ceiling_mcpu)
         if zones is not None and not self.refusal:
             self.zones = zones
         assert isinstance(written, CeilingWritten)
-        return replace(written, zones=self.zones, zones_refused="" if zones is None else self.refusal)
+        return replace(written, zones=self.zones, sets_refused="" if zones is None else self.refusal)
 
 
 def test_what_waits_in_a_zone_is_told_with_its_ceiling_which_neither_an_exit_nor_a_refusal_changes() -> None:

@@ -39,11 +39,17 @@ class NodeExecutor:
         reflex: ReflexPolicy | None = None,
         ceiling_mcpu: int | None = None,
         zones: tuple[ZoneCeiling, ...] = (),
+        has_whole_cores: bool = False,
         only_observes: bool = False,
     ) -> None:
         self.executor = Executor(node, policy or ExecutorPolicy(), only_observes=only_observes)
         self.reflex = Reflex(
-            reflex or ReflexPolicy(), capacity_mcpu=capacity_mcpu, now_ms=now_ms, ceiling_mcpu=ceiling_mcpu, zones=zones
+            reflex or ReflexPolicy(),
+            capacity_mcpu=capacity_mcpu,
+            now_ms=now_ms,
+            ceiling_mcpu=ceiling_mcpu,
+            zones=zones,
+            has_whole_cores=has_whole_cores,
         )
 
     def handle(self, event: NodeEvent, now_ms: int) -> list[Effect]:

@@ -70,9 +70,9 @@ class TimedRuntime(ProcessRuntime):
         return reading
 
     def set_ceiling(
-        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None
+        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None, *, has_whole_cores: bool = False
     ) -> CeilingWritten | CeilingRefused:
-        written = super().set_ceiling(ceiling_mcpu, zones)
+        written = super().set_ceiling(ceiling_mcpu, zones, has_whole_cores=has_whole_cores)
         quota_mcpu = self._tree.quota_us("batch") // 100
         self.shown.append((time.monotonic(), quota_mcpu))
         return written

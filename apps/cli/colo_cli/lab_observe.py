@@ -8,7 +8,7 @@ from msgspec import Struct
 from colo_common.events.enforcement import EnforcementChanged, ReplicaEnded
 from colo_common.events.eviction import EvictionFinished, EvictionRequested
 from colo_common.events.fact import Fact
-from colo_common.events.fact_text import zones_text
+from colo_common.events.fact_text import tells_of_freeze, zones_text
 from colo_common.events.job import JobStateChanged, JobSubmitted
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
@@ -123,7 +123,7 @@ class LabObserver:
                 self.jobs.setdefault(fact.job, "Pending")
             case EnforcementChanged() if not fact.observed:
                 self._view(fact.node).ceiling_mcpu = fact.ceiling_mcpu
-                if fact.ceiling_before_mcpu == fact.ceiling_mcpu and fact.zone is None:
+                if tells_of_freeze(fact):
                     state = "frozen" if fact.frozen else "no longer frozen"
                     self.event_log.append(f"{fact.node}: batch work {state} ({fact.reason.value})")
                     return

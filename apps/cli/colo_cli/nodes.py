@@ -266,6 +266,9 @@ def _print_ceiling(reply: "NodeReply") -> None:
         from colo_common.events.fact_text import zones_text
 
         print_text(f"  {zones_text(ceiling.zones, ceiling.zone_terms)} CPU")
+    if ceiling.whole_cores:
+        keeps = "would keep" if ceiling.observed else "keeps"
+        print_text(f"batch work {keeps} to whole cores, as many as the ceiling needs, and shares none with online work")
     if ceiling.frozen:
         print_text(
             f"batch work {'would be' if ceiling.observed else 'is'} frozen: it gets no CPU whatever the ceiling says"

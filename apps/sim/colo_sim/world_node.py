@@ -240,11 +240,11 @@ class _Runtime(SimulatedRuntime):
         return exits
 
     def set_ceiling(
-        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None
+        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None, *, has_whole_cores: bool = False
     ) -> CeilingWritten | CeilingRefused:
         """See Runtime.set_ceiling."""
         self._process.note(f"ceiling   {ceiling_mcpu}")
-        return super().set_ceiling(ceiling_mcpu, zones)
+        return super().set_ceiling(ceiling_mcpu, zones, has_whole_cores=has_whole_cores)
 
 
 class ExecutorRole:

@@ -17,6 +17,7 @@ _OF_LOAD: Final = frozenset(
         Reason.ONLINE_LOAD,
         Reason.ONLINE_LOAD_FELL,
         Reason.ONLINE_STALL,
+        Reason.ONLINE_STALL_CORES,
         Reason.ONLINE_STALL_FELL,
         Reason.ONLINE_STALL_OTHERWISE,
         Reason.ONLINE_SLO,
@@ -41,6 +42,8 @@ class CeilingPublisher:
         # The zones below their capacity, now and as they were last published.
         self._zones: tuple[ZoneCeiling, ...] = ()
         self._published_zones: tuple[ZoneCeiling, ...] = ()
+        # Whether batch work keeps to whole cores, now and as it was last published.
+        self._has_cores = self._published_cores = False
         self._published_at_ms: int | None = None
         self._is_frozen = False
         self._published_fact: EnforcementChanged | None = None
@@ -70,8 +73,9 @@ class CeilingPublisher:
         """Note a move of the ceiling; it replaces an older move that was not published."""
         self._moved = moved
         before, self._zones = self._zones, tuple(each for each in moved.zones if each.ceiling_mcpu < each.capacity_mcpu)
-        _, _, has_more = moved_zones(before, self._zones)
-        if moved.ceiling_mcpu > moved.before_mcpu or (moved.ceiling_mcpu == moved.before_mcpu and has_more):
+        zone, _, has_more = moved_zones(before, self._zones)
+        had_cores, self._has_cores = self._has_cores, moved.has_whole_cores
+        if _rises(moved.before_mcpu, moved.ceiling_mcpu, has_more if zone is not None else had_cores):
             self._rose = moved.reason
         else:
             self._fell = moved.reason
@@ -94,10 +98,10 @@ class CeilingPublisher:
         before_mcpu = moved.before_mcpu if self._published_mcpu is None else self._published_mcpu
         zone, zones, has_more = moved_zones(self._published_zones, self._zones)
         # Several moves may lie between, so the newest move's reason may contradict the direction of all of them together.
-        rises = moved.ceiling_mcpu > before_mcpu or (moved.ceiling_mcpu == before_mcpu and has_more)
+        rises = _rises(before_mcpu, moved.ceiling_mcpu, has_more if zone is not None else self._published_cores)
         along = self._rose if rises else self._fell
         self._published_mcpu, self._published_at_ms = moved.ceiling_mcpu, now_ms
-        self._published_zones = self._zones
+        self._published_zones, self._published_cores = self._zones, self._has_cores
         self._moved = self._fell = self._rose = None
         fact = replace(
             self._fact(moved, along or moved.reason, before_mcpu),
@@ -131,6 +135,7 @@ class CeilingPublisher:
             observed=moved.observed,
             frozen=self._is_frozen,
             zones=self._zones,
+            whole_cores=self._has_cores,
         )
 
     def _concerns(self, moved: CeilingMoved, has_batch: bool) -> bool:
@@ -139,5 +144,12 @@ class CeilingPublisher:
             return False
         if self._published_mcpu is None or moved_zones(self._published_zones, self._zones)[0] is not None:
             return True
+        if self._published_cores != self._has_cores:
+            return True
         band_mcpu = max(1, moved.capacity_mcpu * self._band_pct // 100)
         return abs(moved.ceiling_mcpu - self._published_mcpu) >= band_mcpu
+
+
+def _rises(before_mcpu: int, ceiling_mcpu: int, has_more: bool) -> bool:
+    """Whether batch work gets more; `has_more` decides where the ceiling is as before."""
+    return ceiling_mcpu > before_mcpu or (ceiling_mcpu == before_mcpu and has_more)

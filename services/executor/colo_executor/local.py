@@ -76,7 +76,8 @@ class FastReading(Struct, frozen=True, kw_only=True):
     time, and the use of withheld CPUs). Never negative. `reserved_mcpu` are the CPUs that the node's rules withhold.
     `low_priority`: what the kernel was read back to make batch work give way by. `stalls` None: what online work waits for cannot
     be read. `may_freeze`: batch work runs here that the kernel can freeze, and none of it is being ended. `zones` are the NUMA
-    zones of a machine that has several and whose kernel can keep batch work off CPUs; empty elsewhere.
+    zones of a machine that has several and whose kernel can keep batch work off CPUs; empty elsewhere. `shares_cores`: threads of
+    one core run batch and online work side by side, and batch work could keep to whole cores.
     """
 
     at_ms: int
@@ -89,30 +90,34 @@ class FastReading(Struct, frozen=True, kw_only=True):
     stalls: OnlineStalls | None = None
     may_freeze: bool = False
     zones: tuple[ZoneReading, ...] = ()
+    shares_cores: bool = False
 
 
 class SetCeiling(Struct, frozen=True, kw_only=True):
     """Effect: write the batch tier's CPU ceiling, and take CPUs of `zones`, which are below their capacity, from batch work.
 
-    Batch work has all CPUs of its pool in zones that are not named. Answered by CeilingWritten or CeilingRefused.
+    Batch work has all CPUs of its pool in zones that are not named; with `has_whole_cores` it has only as many whole cores as the
+    ceiling needs. Answered by CeilingWritten or CeilingRefused.
     """
 
     ceiling_mcpu: int
     zones: tuple[ZoneCeiling, ...] = ()
+    has_whole_cores: bool = False
 
 
 class CeilingWritten(Struct, frozen=True, kw_only=True):
     """The kernel has this ceiling; `knobs` are the files as they were read back. `observed`: it would have it, and has not.
 
-    `zones` are the ceilings of zones that the kernel has now: those of before where it did not take the CPU sets, which
-    `zones_refused` says.
+    `zones` are the ceilings of zones that the kernel has now, and `has_whole_cores` whether batch work keeps to whole cores: as
+    before where it did not take the CPU sets, which `sets_refused` says.
     """
 
     ceiling_mcpu: int
     knobs: tuple[KnobValue, ...] = ()
     observed: bool = False
     zones: tuple[ZoneCeiling, ...] = ()
-    zones_refused: str = ""
+    has_whole_cores: bool = False
+    sets_refused: str = ""
 
 
 class CeilingFound(Struct, frozen=True, kw_only=True):
@@ -187,7 +192,7 @@ class CeilingMoved(Struct, frozen=True, kw_only=True):
     that waited most for a CPU, and `stall_pct` its share, both of the stall rule only. `slo_workload` broke its SLO in
     `violation_pct` percent of its values, where that is the reason. `zone` is the one whose ceiling moved, None where none did,
     `zones` those that are below their capacity and those that are so no longer; then the ceiling may be the same as before.
-    `zone_terms` are what the usage rule counted in the zones of the node.
+    `zone_terms` are what the usage rule counted in the zones of the node. `has_whole_cores`: batch work keeps to whole cores.
     """
 
     at_ms: int
@@ -210,6 +215,7 @@ class CeilingMoved(Struct, frozen=True, kw_only=True):
     zones: tuple[ZoneCeiling, ...] = ()
     zone: int | None = None
     zone_terms: tuple[ZoneTerms, ...] = ()
+    has_whole_cores: bool = False
 
 
 class RenewLease(Struct, frozen=True, kw_only=True):

@@ -3,7 +3,9 @@
 It is a core of its own, because it must go on while the rest of the service waits for a server. One of two rules decides: by what
 online work uses (`suppress`), or by what it waits for (`stall`); beside both, what online work says of its own latency sets a limit
 (`slo`). Below the floor there is one more rung: batch work is frozen (`freeze`). On a machine with several NUMA zones, online work
-that waits in one of them takes CPUs of that zone only (`zone_stalls`), and so does what fills one of them (`zone_usage`).
+that waits in one of them takes CPUs of that zone only (`zone_stalls`), and so does what fills one of them (`zone_usage`). Where
+threads of one core run both kinds of work, batch work keeps to whole cores when less of it does not relieve online work, and while
+online work breaks its SLO: what the other thread of a core costs no ceiling takes away.
 """
 
 from typing import Final, Literal, assert_never
@@ -14,8 +16,8 @@ from colo_common.events.effects import Wake
 from colo_common.events.enforcement import ZoneCeiling
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
-from colo_executor.freeze import FreezeCause, FreezeChange, FreezeState, decide_freeze, thawed
 from colo_executor.freeze_cause import NO_HARM, FreezeHarm, harm_of_latency, harm_of_use, harm_of_waiting
+from colo_executor.last_rung import THAWED, LastRung
 from colo_executor.lease import (
     LastLease,
     LeasePhase,
@@ -56,17 +58,11 @@ __all__ = ["MOVES", "Reflex", "ReflexEffect", "ReflexEvent"]
 _JUST_RENEWED: Final = LastLease(age_ms=0)
 _OF_SLO: Final = (Reason.ONLINE_SLO, Reason.ONLINE_SLO_KEPT, Reason.ONLINE_SLO_OTHERWISE)
 
-_THAWED: Final[dict[FreezeChange, Reason]] = {
-    "calm": Reason.BATCH_THAWED,
-    "otherwise": Reason.BATCH_THAWED_OTHERWISE,
-    "limit": Reason.BATCH_THAWED_LIMIT,
-    "stop": Reason.BATCH_THAWED_STOP,
-}
-
 MOVES: Final = (
     Reason.ONLINE_LOAD,
     Reason.ONLINE_LOAD_FELL,
     Reason.ONLINE_STALL,
+    Reason.ONLINE_STALL_CORES,
     Reason.ONLINE_STALL_FELL,
     Reason.ONLINE_STALL_OTHERWISE,
     *_OF_SLO,
@@ -74,7 +70,7 @@ MOVES: Final = (
     Reason.LEASE_RENEWED,
     Reason.LOAD_UNREADABLE,
     Reason.BATCH_FROZEN,
-    *_THAWED.values(),
+    *THAWED.values(),
 )
 """Why the ceiling may move, or batch work be frozen or thawed."""
 
@@ -97,7 +93,7 @@ ReflexEffect = SetCeiling | CeilingMoved | SetFrozen | FrozenMoved
 class Reflex:
     """Owns the ceiling. `capacity_mcpu` is the node's capacity until the first reading brings another one.
 
-    `last_lease` is that of an earlier executor, which goes on; `ceiling_mcpu` and `zones` are the ceilings that it left.
+    `last_lease` is that of an earlier executor, which goes on; `ceiling_mcpu`, `zones` and `has_whole_cores` are what it left.
     """
 
     def __init__(
@@ -109,6 +105,7 @@ class Reflex:
         ceiling_mcpu: int | None = None,
         last_lease: LastLease = _JUST_RENEWED,
         zones: tuple[ZoneCeiling, ...] = (),
+        has_whole_cores: bool = False,
     ) -> None:
         self.policy = policy
         self.lease = begun(policy.lease, now_ms, last_lease)
@@ -119,8 +116,9 @@ class Reflex:
         self._zones: tuple[ZoneState | ZoneUse, ...] = ()
         # What is to be written of the zones, and what was: a first reading decides on what an earlier executor left.
         self._wanted_zones = self._written_zones = zones
-        self._zones_retry_at_ms: int | None = None
-        self._zone_refusals = 0
+        self._wanted_cores = self._has_cores = has_whole_cores
+        self._sets_retry_at_ms: int | None = None
+        self._set_refusals = 0
         self._reading: FastReading | None = None
         self._read_at_ms = now_ms
         self._seen_ms = now_ms
@@ -136,16 +134,12 @@ class Reflex:
         self._blind = False
         self._retry_at_ms: int | None = None
         self._is_vm = False
-        self._freeze = FreezeState()
-        self._is_frozen = False
-        self._flipped = Reason.BATCH_THAWED
-        self._cause: FreezeCause | None = None
-        self._thaw_at_ms = now_ms
+        self._rung = LastRung(policy.freeze, policy.retry_ms, now_ms)
 
     @property
     def is_frozen(self) -> bool:
         """Whether the kernel freezes batch work, as it was last read back."""
-        return self._is_frozen
+        return self._rung.is_frozen
 
     @property
     def ceiling_mcpu(self) -> int | None:
@@ -194,11 +188,16 @@ class Reflex:
             case CeilingRefused():
                 return self._refused(now_ms)
             case FreezeWritten():
-                return self._freeze_written(event, now_ms)
+                return [self._flip(event, now_ms)] if self._rung.written(event, now_ms) else []
             case FreezeRefused():
-                return self._freeze_refused(event, now_ms)
+                self._rung.refused(event, now_ms)
+                return []
             case FrozenFound():
-                return self._found_frozen(event, now_ms)
+                if event.is_frozen:
+                    return list(self._rung.found(event, now_ms))
+                self._rung.found(event, now_ms)
+                thaw = FreezeWritten(is_frozen=False)
+                return [self._flip(thaw, now_ms)] if self._rung.written(thaw, now_ms) else []
             case Wake():
                 return self._wake(now_ms)
             case _:
@@ -209,8 +208,8 @@ class Reflex:
         if self._state.ceiling_mcpu is None:
             return None
         due = [self._retry_at_ms] if self._retry_at_ms is not None else []
-        if self._is_frozen and self._freeze.frozen_since_ms is None:
-            due.append(self._thaw_at_ms)
+        if (thaw_at_ms := self._rung.deadline_ms()) is not None:
+            due.append(thaw_at_ms)
         if not self._blind:
             due.append(self._read_at_ms + self.policy.blind_ms)
             due.append(next_step_ms(self.lease, self.policy.lease, self._seen_ms))
@@ -225,8 +224,7 @@ class Reflex:
         if ceiling is not None and self._reading is not None and ceiling > cap:
             raise InvariantBroken("batch ceiling above the cap", ceiling_mcpu=ceiling, cap_mcpu=cap)
         check_zones(self._zones)
-        if self._freeze.frozen_since_ms is not None and (self._blind or self.policy.freeze.by == "off"):
-            raise InvariantBroken("batch work is frozen and nobody looks", blind=self._blind)
+        self._rung.check(is_blind=self._blind)
 
     def _read(self, reading: FastReading, now_ms: int) -> list[ReflexEffect]:
         if reading.capacity_mcpu < 1:
@@ -242,9 +240,10 @@ class Reflex:
             self._read_usage(reading, now_ms, limit)
         else:
             self._read_stalls(reading, stalls, now_ms, limit)
-            self._time_trials(now_ms)
+        self._choose_cores(reading, now_ms)
+        self._time_trials(now_ms)
         self._judge_freeze(reading, now_ms)
-        return [*self._write(now_ms), *self._write_frozen(now_ms)]
+        return [*self._write(now_ms), *self._rung.write(now_ms)]
 
     def _acts_on_stalls(self, reading: FastReading) -> bool:
         match self.policy.rule:
@@ -293,7 +292,7 @@ class Reflex:
         decision = decide_zone_use(
             self.policy.suppress,
             tuple(zone for zone in self._zones if isinstance(zone, ZoneUse)),
-            zones=() if self._are_zones_refused(now_ms) else reading.zones,
+            zones=() if self._are_sets_refused(now_ms) else reading.zones,
             capacity_mcpu=reading.capacity_mcpu,
             floor_mcpu=floor,
             batch_used_mcpu=reading.batch_used_mcpu,
@@ -325,7 +324,12 @@ class Reflex:
             now_ms=now_ms,
             limit_mcpu=limit,
             other_turns=sum(turns_of(zone.stall, now_ms) for zone in self._stalled_zones),
+            may_take_cores=reading.shares_cores and not self._wanted_cores and not self._are_sets_refused(now_ms),
         )
+        if decision.change == "cores":
+            self._wanted_cores = True
+        elif decision.change == "given-back" and state.on_cores:
+            self._wanted_cores = False
         self._state = decision.state
         self._target_mcpu = self._ceiling() or 0
         self._note_stall(decision)
@@ -334,7 +338,7 @@ class Reflex:
         self, reading: FastReading, stalls: OnlineStalls, state: StallState, floor: int, now_ms: int, *, may_grow: bool
     ) -> None:
         """Decide the ceilings of the zones. While a refusal of the kernel is recent the node's rule judges all groups."""
-        is_refused = self._are_zones_refused(now_ms)
+        is_refused = self._are_sets_refused(now_ms)
         decision = decide_zones(
             self.policy.stall,
             () if is_refused else self._stalled_zones,
@@ -351,19 +355,38 @@ class Reflex:
         for move in decision.moves:
             self._note_stall(move)
 
+    def _choose_cores(self, reading: FastReading, now_ms: int) -> None:
+        """Keep batch work on whole cores while online work breaks its SLO; off them when nothing holds batch work down any more."""
+        if not reading.shares_cores:
+            self._wanted_cores = False
+        elif self._slo.limit_mcpu is not None:
+            self._wanted_cores = self._wanted_cores or not self._are_sets_refused(now_ms)
+        elif isinstance(self._state, Suppress):
+            # The usage rule always holds batch work down, and what it counts is no reason for whole cores.
+            if self._wanted_cores:
+                self._rose = self._restores or Reason.ONLINE_SLO_KEPT
+            self._wanted_cores = False
+        elif (self._ceiling() or 0) >= reading.capacity_mcpu:
+            self._wanted_cores = False
+
     def _time_trials(self, now_ms: int) -> None:
         """Begin the trials whose shrink the kernel has, as it was read back; it may have been asked for long before."""
-        if isinstance(self._state, StallState) and self._ceiling() == self._written_mcpu:
+        has_shrink = self._ceiling() == self._written_mcpu and self._wanted_cores == self._has_cores
+        if isinstance(self._state, StallState) and has_shrink:
             self._state = in_force(self._state, now_ms)
         if self._wanted_zones == self._written_zones and any(zone.stall.trial_group for zone in self._stalled_zones):
             self._zones = zones_in_force(self._stalled_zones, now_ms)
 
     @property
+    def _has_wanted_sets(self) -> bool:
+        return (self._wanted_zones, self._wanted_cores) == (self._written_zones, self._has_cores)
+
+    @property
     def _stalled_zones(self) -> tuple[ZoneState, ...]:
         return tuple(zone for zone in self._zones if isinstance(zone, ZoneState))
 
-    def _are_zones_refused(self, now_ms: int) -> bool:
-        return self._zones_retry_at_ms is not None and now_ms < self._zones_retry_at_ms
+    def _are_sets_refused(self, now_ms: int) -> bool:
+        return self._sets_retry_at_ms is not None and now_ms < self._sets_retry_at_ms
 
     def _ceiling(self) -> int | None:
         """The ceiling for the whole of batch work: that of the node's rule, at most what all zones together leave."""
@@ -378,6 +401,8 @@ class Reflex:
             case "first" | "trial":
                 self._fell = Reason.ONLINE_STALL
                 self._restores = None
+            case "cores":
+                self._fell = Reason.ONLINE_STALL_CORES
             case "lease":
                 self._fell = self._limited_by
             case "given-back":
@@ -418,14 +443,14 @@ class Reflex:
             self._blind = True
             self._fell, ceiling = Reason.LOAD_UNREADABLE, min(ceiling, floor)
             # The floor holds, and nobody could tell when the harm is over.
-            self._thaw(Reason.LOAD_UNREADABLE, now_ms)
+            self._rung.thaw(Reason.LOAD_UNREADABLE, now_ms)
         elif not self._blind:
             limit = self._limit(ceiling, now_ms)
             if limit is not None and limit < ceiling:
                 self._fell, ceiling = Reason.LEASE_EXPIRED, limit
         if ceiling < before:
             self._state = replace(self._state, ceiling_mcpu=ceiling)
-        return [*self._write(now_ms), *self._write_frozen(now_ms)]
+        return [*self._write(now_ms), *self._rung.write(now_ms)]
 
     def _limits(self, reading: FastReading, ceiling: int, now_ms: int) -> int | None:
         """The lower of the limits of an expired lease and of online latency, and which of them it is; None without a limit."""
@@ -471,23 +496,25 @@ class Reflex:
         if self._retry_at_ms is not None and now_ms < self._retry_at_ms:
             return []
         self._retry_at_ms = None
-        has_zones = self._wanted_zones == self._written_zones
-        has_zones = has_zones or self._are_zones_refused(now_ms)
-        if ceiling is None or (ceiling == self._written_mcpu and has_zones):
+        has_sets = self._has_wanted_sets or self._are_sets_refused(now_ms)
+        if ceiling is None or (ceiling == self._written_mcpu and has_sets):
             return []
-        return [SetCeiling(ceiling_mcpu=ceiling, zones=self._wanted_zones)]
+        return [SetCeiling(ceiling_mcpu=ceiling, zones=self._wanted_zones, has_whole_cores=self._wanted_cores)]
 
     def _written(self, event: CeilingWritten, now_ms: int) -> list[ReflexEffect]:
         before, self._written_mcpu = self._written_mcpu, event.ceiling_mcpu
         self._retry_at_ms, self.refusals = None, 0
         zone, zones, has_more = moved_zones(self._written_zones, event.zones)
+        had_cores, self._has_cores = self._has_cores, event.has_whole_cores
         self._written_zones = event.zones
-        self._note_zones_refused(event, now_ms)
+        self._note_refused_sets(event, now_ms)
         self._time_trials(now_ms)
         before_mcpu = self._capacity_mcpu if before is None else before
-        if before_mcpu == event.ceiling_mcpu and zone is None:
+        if before_mcpu == event.ceiling_mcpu and zone is None and had_cores == event.has_whole_cores:
             return []
-        rises = has_more if before_mcpu == event.ceiling_mcpu else event.ceiling_mcpu > before_mcpu
+        rises = event.ceiling_mcpu > before_mcpu
+        if before_mcpu == event.ceiling_mcpu:
+            rises = has_more if zone is not None else had_cores
         reason = self._rose if rises else self._fell
         broken = self._slo.violation if reason in _OF_SLO else None
         moved = CeilingMoved(
@@ -511,16 +538,20 @@ class Reflex:
             zones=zones,
             zone=zone,
             zone_terms=tuple(each.terms for each in self._zones if isinstance(each, ZoneUse)),
+            has_whole_cores=event.has_whole_cores,
         )
         return [moved]
 
-    def _note_zones_refused(self, event: CeilingWritten, now_ms: int) -> None:
-        """Try CPU sets that the kernel refused again later. Until then the zones are the node's, with what they were to leave."""
-        if not event.zones_refused:
-            self._zones_retry_at_ms, self._zone_refusals = None, 0
+    def _note_refused_sets(self, event: CeilingWritten, now_ms: int) -> None:
+        """Try CPU sets that the kernel refused again later. Until then the zones are the node's, with what they were to leave, and
+        nothing waits for whole cores.
+        """
+        if not event.sets_refused:
+            self._sets_retry_at_ms, self._set_refusals = None, 0
             return
-        self._zones_retry_at_ms = now_ms + self._wait_ms(self._zone_refusals)
-        self._zone_refusals += 1
+        self._sets_retry_at_ms = now_ms + self._wait_ms(self._set_refusals)
+        self._set_refusals += 1
+        self._wanted_cores = self._has_cores
         state = self._state
         if not isinstance(state, StallState):
             return
@@ -554,76 +585,52 @@ class Reflex:
     # ------------------------------------------------------------ the last rung
 
     def _judge_freeze(self, reading: FastReading, now_ms: int) -> None:
-        policy = self.policy.freeze
-        if policy.by == "off":
+        if self.policy.freeze.by == "off":
             return
         floor, _ = bounds_mcpu(self.policy.suppress, reading.capacity_mcpu)
         ceiling = self._ceiling()
-        harm = self._harm(reading, floor, now_ms)
-        self._freeze, change = decide_freeze(
-            policy,
-            self._freeze,
-            harm=harm.cause,
-            has_helped=harm.has_helped,
+        self._rung.judge(
+            self._harm(reading, floor, now_ms),
             is_at_floor=ceiling is not None and ceiling <= floor and ceiling == self._written_mcpu,
             may_freeze=reading.may_freeze,
             now_ms=now_ms,
         )
-        if change == "freeze":
-            self._flipped, self._cause = Reason.BATCH_FROZEN, self._freeze.cause
-        elif change != "none":
-            self._flipped = _THAWED[change]
 
     def _harm(self, reading: FastReading, floor_mcpu: int, now_ms: int) -> FreezeHarm:
         """What online work suffers and may freeze batch work; while frozen, what it was frozen for, until that is clearly over."""
-        by, cause = self.policy.freeze.by, self._freeze.cause
+        by, cause = self.policy.freeze.by, self._rung.state.cause
         state, capacity = self._state, reading.capacity_mcpu
         found = NO_HARM
         if isinstance(state, StallState) and (cause is None or cause.group):
             used = reading.batch_used_mcpu
             found = harm_of_waiting(
-                self.policy.stall, state, self._freeze, batch_used_mcpu=used, capacity_mcpu=capacity, now_ms=now_ms
+                self.policy.stall, state, self._rung.state, batch_used_mcpu=used, capacity_mcpu=capacity, now_ms=now_ms
             )
         if found.cause is None and by in ("felt", "any") and (cause is None or cause.workload):
             found = harm_of_latency(
-                self.policy.slo, self._slo, self._freeze, floor_mcpu=floor_mcpu, least_ms=self.policy.freeze.least_ms
+                self.policy.slo,
+                self._slo,
+                self._rung.state,
+                floor_mcpu=floor_mcpu,
+                least_ms=self.policy.freeze.least_ms,
             )
         is_of_use = cause is None or not (cause.group or cause.workload)
         if found.cause is None and by == "any" and isinstance(state, Suppress) and is_of_use:
             found = harm_of_use(
                 self.policy.suppress,
-                self._freeze,
+                self._rung.state,
                 capacity_mcpu=capacity,
                 online_used_mcpu=reading.online_used_mcpu,
                 system_used_mcpu=max(reading.system_used_mcpu, reading.reserved_mcpu),
             )
         return found
 
-    def _thaw(self, reason: Reason, now_ms: int) -> None:
-        if self._freeze.frozen_since_ms is not None:
-            self._freeze = thawed(self.policy.freeze, self._freeze, now_ms)
-            self._flipped = reason
-
-    def _write_frozen(self, now_ms: int) -> list[ReflexEffect]:
-        is_wanted = self._freeze.frozen_since_ms is not None
-        if is_wanted == self._is_frozen or (not is_wanted and now_ms < self._thaw_at_ms):
-            return []
-        if not is_wanted:
-            self._thaw_at_ms = now_ms + self.policy.retry_ms
-        return [SetFrozen(is_frozen=is_wanted)]
-
-    def _freeze_written(self, event: FreezeWritten, now_ms: int) -> list[ReflexEffect]:
-        if event.is_frozen == self._is_frozen:
-            return []
-        self._is_frozen, self._thaw_at_ms = event.is_frozen, now_ms
-        return [self._flip(event, now_ms)]
-
     def _flip(self, event: FreezeWritten, now_ms: int) -> FrozenMoved:
-        reading, cause = self._reading, self._cause
+        reading, cause = self._reading, self._rung.cause
         return FrozenMoved(
             at_ms=now_ms,
             is_frozen=event.is_frozen,
-            reason=self._flipped,
+            reason=self._rung.reason,
             ceiling_mcpu=self._written_mcpu or 0,
             capacity_mcpu=self._capacity_mcpu,
             online_used_mcpu=0 if reading is None else reading.online_used_mcpu,
@@ -638,23 +645,6 @@ class Reflex:
             workload="" if cause is None else cause.workload,
             pct=0 if cause is None else cause.pct,
         )
-
-    def _freeze_refused(self, event: FreezeRefused, now_ms: int) -> list[ReflexEffect]:
-        """A freeze that was refused is given up and excused; a thaw is tried again until the kernel takes it."""
-        if event.is_frozen:
-            self._freeze = thawed(self.policy.freeze, self._freeze, now_ms, is_excused=True)
-        self._thaw_at_ms = now_ms + self.policy.retry_ms
-        return []
-
-    def _found_frozen(self, event: FrozenFound, now_ms: int) -> list[ReflexEffect]:
-        """Somebody else froze or thawed batch work: it runs until the reflex decides again."""
-        self._thaw(Reason.BATCH_THAWED, now_ms)
-        if event.is_frozen == self._is_frozen:
-            return []
-        if event.is_frozen:
-            self._is_frozen, self._flipped = True, Reason.BATCH_THAWED
-            return self._write_frozen(now_ms)
-        return self._freeze_written(FreezeWritten(is_frozen=False), now_ms)
 
 
 def _usage_from(ceiling_mcpu: int | None, now_ms: int) -> Suppress:

@@ -50,6 +50,11 @@ class Runtime(Protocol):
         ...
 
     @property
+    def has_whole_cores(self) -> bool:
+        """Whether batch work has only as many whole cores as its ceiling needs; known after `adopt`."""
+        ...
+
+    @property
     def open_cpus(self) -> OpenCpus:
         """The own CPUs of LSE and LSR work on which others may run, too, as the last `reconcile` found them."""
         ...
@@ -108,11 +113,12 @@ class Runtime(Protocol):
         ...
 
     def set_ceiling(
-        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None
+        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None, *, has_whole_cores: bool = False
     ) -> CeilingWritten | CeilingRefused:
         """Write the batch ceiling, then the ceilings of the zones that are below their capacity, and read them back.
 
-        `zones` None leaves the zones as they are.
+        With `has_whole_cores` batch work has as many whole cores as the ceiling needs. `zones` None leaves the zones and the cores
+        as they are.
         """
         ...
 

@@ -220,6 +220,10 @@ class ExecutorShell:
             "1 while the control plane has not renewed the lease of batch work in time",
         ).set_function(lambda: float(self._is_unheld))
         metrics.gauge("colo_executor_batch_frozen_count", "1 while all batch work is frozen").set_function(self._frozen)
+        metrics.gauge(
+            "colo_executor_batch_whole_cores_count",
+            "1 while batch work has only as many whole cores as its ceiling needs",
+        ).set_function(lambda: float(self._runtime.has_whole_cores))
         ways = metrics.gauge(
             "colo_executor_batch_low_priority_count",
             "1 for how the kernel makes batch work give way to online work",
@@ -276,6 +280,7 @@ class ExecutorShell:
             now_ms=now_ms,
             ceiling_mcpu=self._runtime.ceiling_mcpu,
             zones=self._runtime.zone_ceilings,
+            has_whole_cores=self._runtime.has_whole_cores,
             last_lease=self._runtime.continued_lease(),
         )
         self._log.info(
@@ -626,7 +631,8 @@ class ExecutorShell:
             effect = effects.pop(0)
             match effect:
                 case SetCeiling():
-                    result = self._set_ceiling(effect.ceiling_mcpu, effect.zones)
+                    cores = effect.has_whole_cores
+                    result = self._set_ceiling(effect.ceiling_mcpu, effect.zones, has_whole_cores=cores)
                     wrote = wrote or isinstance(result, CeilingWritten)
                     self._count(result)
                     # A kernel takes its time; what follows from the write is timed from its end.
@@ -641,12 +647,13 @@ class ExecutorShell:
         return wrote
 
     def _set_ceiling(
-        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None
+        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None, *, has_whole_cores: bool = False
     ) -> CeilingWritten | CeilingRefused:
-        """Write the ceilings; None: those of the zones stay as they are."""
+        """Write the ceilings; None: those of the zones, and the whole cores, stay as they are."""
         if OBSERVE_CEILING in self._observes:
-            return CeilingWritten(ceiling_mcpu=ceiling_mcpu, zones=zones or (), observed=True)
-        return self._runtime.set_ceiling(ceiling_mcpu, zones)
+            cores = has_whole_cores
+            return CeilingWritten(ceiling_mcpu=ceiling_mcpu, zones=zones or (), has_whole_cores=cores, observed=True)
+        return self._runtime.set_ceiling(ceiling_mcpu, zones, has_whole_cores=has_whole_cores)
 
     def _set_frozen(self, *, is_frozen: bool) -> FreezeWritten | FreezeRefused:
         if not self._observes.isdisjoint(_NO_FREEZE):
@@ -667,9 +674,9 @@ class ExecutorShell:
     def _count(self, result: CeilingWritten | CeilingRefused) -> None:
         if isinstance(result, CeilingWritten):
             self._writes.inc(not result.observed)
-            if result.zones_refused:
+            if result.sets_refused:
                 self._refusals.inc()
-                self._log.warning("zones-refused", detail=result.zones_refused)
+                self._log.warning("cpu-sets-refused", detail=result.sets_refused)
             return
         self._refusals.inc()
         if self._reflex is not None and self._reflex.refusals == 0:

@@ -194,6 +194,11 @@ class SimulatedRuntime:
         return zones_left(CpuSet.parse(self._machine.batch_cpus) & pool, pool, self._rows)
 
     @property
+    def has_whole_cores(self) -> bool:
+        """No: a simulated machine's readings show no shared core."""
+        return False
+
+    @property
     def open_cpus(self) -> OpenCpus:
         """None: nobody else's processes run on a simulated machine."""
         return OpenCpus()
@@ -371,9 +376,12 @@ class SimulatedRuntime:
         return CpuSet.from_iterable(row.cpu for row in self._rows) - self._exclusive()
 
     def set_ceiling(
-        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None
+        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None, *, has_whole_cores: bool = False
     ) -> CeilingWritten | CeilingRefused:
-        """Limit the machine's batch work to the ceiling, and to the CPUs that the ceilings of `zones` leave (None: as it is)."""
+        """Limit the machine's batch work to the ceiling, and to the CPUs that the ceilings of `zones` leave (None: as it is).
+
+        The threads of a core do not slow each other down on a simulated machine, so nothing asks for whole cores.
+        """
         before = self._machine.batch_quota_mcpu
         try:
             self._machine.set_batch_quota_mcpu(ceiling_mcpu)

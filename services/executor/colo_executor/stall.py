@@ -27,19 +27,20 @@ __all__ = [
 
 _MINUTE_MS: Final = 60_000
 
-StallChange = Literal["none", "first", "trial", "given-back", "grow", "lease"]
+StallChange = Literal["none", "first", "trial", "cores", "given-back", "grow", "lease"]
 
 
 class StallPolicy(Struct, frozen=True, kw_only=True):
     """The parameters of the rule; shares are percent of the time in which some thread of a group waited for a CPU.
 
     A trial begins when a group's share of the last `window_ms` is at least `mark_pct` while batch work uses `blamed_pct` of the
-    node or more. It halves what batch work uses (never below the floor) and lasts `trial_ms`. The shrink stays when the share
-    fell by `relief_pct` percent of itself; otherwise the capacity is given back and the group begins no trial for `excuse_ms`,
-    doubled each time up to `excuse_most_ms`. After a relief batch work stays as it is until every share has been below
-    `calm_pct` for `calm_ms`, or until no group was at the mark for `excuse_ms`; then it grows by `grow_step_pct` of the node each
-    `grow_interval_ms`. `calm_ms` doubles, up to `calm_most_ms`, each time that a growth is followed by another relief. The ceiling
-    turns from shrinking to growing at most `reversals_most` times a minute; a shrink never waits.
+    node or more. It halves what batch work uses (never below the floor) and lasts `trial_ms`. The shrink stays when the share fell
+    by `relief_pct` percent of itself; otherwise the capacity is given back and the group begins no trial for `excuse_ms`, doubled
+    each time up to `excuse_most_ms`. Where batch work may be put on whole cores, that is tried for another `trial_ms` first. After
+    a relief batch work stays as it is until every share has been below `calm_pct` for `calm_ms`, or until no group was at the mark
+    for `excuse_ms`; then it grows by `grow_step_pct` of the node each `grow_interval_ms`. `calm_ms` doubles, up to `calm_most_ms`,
+    each time that a growth is followed by another relief. The ceiling turns from shrinking to growing at most `reversals_most`
+    times a minute; a shrink never waits.
     """
 
     mark_pct: int = 15
@@ -106,8 +107,9 @@ class StallState(Struct, frozen=True, kw_only=True):
 
     `history` are the readings of the last window, the oldest first. While `trial_group` is set a trial is under way: `before_pct`
     is the group's share at its beginning, and `return_mcpu` the ceiling that it gives back. It is timed from when the kernel has
-    its shrink (`is_in_force`), and until then not judged. `calm_since_ms` None: some group waits.
-    `has_grown`: the ceiling rose since the last relief. `reversals_ms` are the turns to growing of the last minute.
+    its shrink (`is_in_force`), and until then not judged. `on_cores`: it is a trial with batch work on whole cores, because the
+    shrink alone relieved too little. `calm_since_ms` None: some group waits. `has_grown`: the ceiling rose since the last relief.
+    `reversals_ms` are the turns to growing of the last minute.
     """
 
     ceiling_mcpu: int | None = None
@@ -115,6 +117,7 @@ class StallState(Struct, frozen=True, kw_only=True):
     trial_group: str = ""
     trial_since_ms: int = 0
     is_in_force: bool = False
+    on_cores: bool = False
     before_pct: int = 0
     return_mcpu: int = 0
     excuses: tuple[tuple[str, Excuse], ...] = ()
@@ -145,9 +148,11 @@ def decide_stall(
     now_ms: int,
     limit_mcpu: int | None = None,
     other_turns: int = 0,
+    may_take_cores: bool = False,
 ) -> StallDecision:
     """The next ceiling, at most the capacity. `limit_mcpu` (an expired lease) caps it further and forbids growth.
 
+    `may_take_cores`: batch work shares cores with online work and can be put on whole ones, which the change `cores` asks for.
     `other_turns` are the turns of the last minute of other ceilings of the same node, with which it shares `reversals_most`.
     """
     floor = min(floor_mcpu, capacity_mcpu)
@@ -161,10 +166,12 @@ def decide_stall(
     if ceiling > capacity_mcpu:
         state, ceiling = replace(state, ceiling_mcpu=capacity_mcpu), capacity_mcpu
     if limit_mcpu is not None and max(floor, limit_mcpu) < ceiling:
-        state = replace(state, ceiling_mcpu=max(floor, limit_mcpu), trial_group="", return_mcpu=0)
+        state = replace(state, ceiling_mcpu=max(floor, limit_mcpu), trial_group="", on_cores=False, return_mcpu=0)
         return _decided(state, group, pct, "lease")
     if state.trial_group:
-        return _tried(policy, state, shares, group, pct, now_ms, may_grow=limit_mcpu is None)
+        return _tried(
+            policy, state, shares, group, pct, now_ms, may_grow=limit_mcpu is None, may_take_cores=may_take_cores
+        )
     accused = _accused(policy, state, shares, now_ms)
     if accused and ceiling > floor and batch_used_mcpu * 100 >= capacity_mcpu * policy.blamed_pct:
         return _begun(policy, state, accused, floor, batch_used_mcpu, now_ms)
@@ -266,8 +273,12 @@ def _tried(
     now_ms: int,
     *,
     may_grow: bool,
+    may_take_cores: bool,
 ) -> StallDecision:
-    """Wait for the end of the trial, then judge it. A group that is gone was relieved of nothing."""
+    """Wait for the end of the trial, then judge it. A group that is gone was relieved of nothing.
+
+    What another thread of its core costs a group no quota takes away: before batch work is acquitted it is tried on whole cores.
+    """
     if not state.is_in_force or now_ms - state.trial_since_ms < policy.trial_ms:
         return _decided(state, worst, worst_pct, "none")
     name = state.trial_group
@@ -281,6 +292,7 @@ def _tried(
         state = replace(
             state,
             trial_group="",
+            on_cores=False,
             excuses=tuple(sorted(known.items())),
             calm_ms=calm_ms,
             calm_since_ms=None,
@@ -289,12 +301,15 @@ def _tried(
             history=state.history[-1:],
         )
         return _decided(state, name, after_pct, "none")
+    if may_take_cores and not state.on_cores and name in dict(shares):
+        state = replace(state, on_cores=True, trial_since_ms=now_ms, is_in_force=False, history=state.history[-1:])
+        return _decided(state, name, after_pct, "cores")
     last = known.get(name)
     length_ms = policy.excuse_ms if last is None else min(policy.excuse_most_ms, last.length_ms * 2)
     known[name] = Excuse(until_ms=now_ms + length_ms, length_ms=length_ms)
     # Excuses that are long over are forgotten with their groups.
     kept = {key: excuse for key, excuse in known.items() if now_ms < excuse.until_ms + policy.excuse_most_ms}
-    state = replace(state, trial_group="", excuses=tuple(sorted(kept.items())))
+    state = replace(state, trial_group="", on_cores=False, excuses=tuple(sorted(kept.items())))
     if may_grow:
         # A mistake is undone at once, whatever the budget of turns says; it counts all the same.
         state = replace(_turned(state, now_ms), ceiling_mcpu=state.return_mcpu)

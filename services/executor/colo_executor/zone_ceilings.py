@@ -4,7 +4,7 @@ The ceiling of a zone is in whole CPUs, because the kernel keeps it by a CPU set
 """
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from colo_common.model.invalid import InvariantBroken
 
 __all__ = [
     "CPU_MCPU",
+    "SharedCores",
     "DecidedZone",
     "ZoneReading",
     "ceilings_of",
@@ -27,11 +28,22 @@ __all__ = [
 CPU_MCPU: Final = 1_000
 
 
+class SharedCores(NamedTuple):
+    """How batch work shares cores with online work: so many `threads` of one, 1 where it shares none or cannot be kept off them.
+
+    `held` are the zones that some batch work cannot leave.
+    """
+
+    threads: int = 1
+    held: frozenset[int] = frozenset()
+
+
 class ZoneReading(Struct, frozen=True, kw_only=True):
     """What a NUMA zone has for batch work, and what batch work uses of it: at most so much, where the kernel does not tell.
 
     `online_used_mcpu` is the use of these CPUs by anything but batch work; None: not known. `reserved_mcpu` are the zone's CPUs
-    that the node's rules withhold, which are not in `capacity_mcpu`.
+    that the node's rules withhold, which are not in `capacity_mcpu`. `threads`: so many CPUs of a core batch work may share with
+    online work. `may_leave`: it can leave the zone, because none of it has to run there.
     """
 
     zone: int
@@ -39,15 +51,19 @@ class ZoneReading(Struct, frozen=True, kw_only=True):
     batch_used_mcpu: int
     online_used_mcpu: int | None = None
     reserved_mcpu: int = 0
+    threads: int = 1
+    may_leave: bool = False
 
 
 class DecidedZone(Protocol):
-    """The state of a rule in one zone: `ceiling_mcpu` is what batch work may use of `capacity_mcpu`."""
+    """The state of a rule in one zone: `ceiling_mcpu` is what batch work may use of `capacity_mcpu`, and `floor_mcpu` the least."""
 
     @property
     def zone(self) -> int: ...
     @property
     def capacity_mcpu(self) -> int: ...
+    @property
+    def floor_mcpu(self) -> int: ...
     @property
     def ceiling_mcpu(self) -> int: ...
 
@@ -92,9 +108,11 @@ def moved_zones(
 
 
 def check_zones(states: Sequence[DecidedZone]) -> None:
-    """Raise InvariantBroken for a ceiling that is above the capacity of its zone, or less than a CPU."""
+    """Raise InvariantBroken for a ceiling that is above the capacity of its zone or below its floor, and where no zone has any."""
+    if states and not any(state.ceiling_mcpu for state in states):
+        raise InvariantBroken("no zone has a CPU for batch work")
     for state in states:
-        if not CPU_MCPU <= state.ceiling_mcpu <= state.capacity_mcpu:
+        if not state.floor_mcpu <= state.ceiling_mcpu <= state.capacity_mcpu:
             raise InvariantBroken(
                 "ceiling of a zone out of bounds",
                 zone=state.zone,

@@ -1,10 +1,11 @@
 """The ceilings of single NUMA zones, from what online work feels that runs in one zone alone.
 
 Batch work in another zone is not why such work waits for a CPU, so it gives up CPUs of that zone only. Each zone has a state of the
-stall rule of its own; the rest of online work is judged by the node's.
+stall rule of its own; the rest of online work is judged by the node's. Where cores have several threads it gives up whole cores:
+what would be left on the other thread of a core slows online work down as well.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -20,7 +21,7 @@ _RESTING: Final = ("none", "first", "lease")
 
 
 class ZoneState(Struct, frozen=True, kw_only=True):
-    """The state of the rule in one zone, whose ceiling is in whole CPUs. `policy` is the node's with steps of whole CPUs."""
+    """The state of the rule in one zone, whose ceiling is in whole cores. `policy` is the node's with steps of whole cores."""
 
     zone: int
     capacity_mcpu: int
@@ -63,11 +64,12 @@ def decide_zones(
     may_grow: bool,
     other_turns: int = 0,
 ) -> ZoneDecision:
-    """The next ceiling of each zone, in whole CPUs, from one CPU to its capacity.
+    """The next ceiling of each zone, in whole cores rounded down, from its floor to its capacity.
 
     A zone that had no state begins with the ceiling that the kernel has (`written`), which counts as a shrink. A zone's floor is
-    its part of the node's `floor_mcpu` of `capacity_mcpu`. `may_grow` False (an expired lease): no ceiling rises. `other_turns` as
-    `decide_stall` has them.
+    its part of the node's `floor_mcpu` of `capacity_mcpu`, in whole CPUs and one at least. It is 0 where cores are shared and batch
+    work may leave the zone; what that takes from the node's floor the other zones keep. `may_grow` False (an expired lease): no
+    ceiling rises. `other_turns` as `decide_stall` has them.
     """
     known = {state.zone: state for state in states}
     turns = {zone: turns_of(state.stall, now_ms) for zone, state in known.items()}
@@ -77,7 +79,11 @@ def decide_zones(
         if reading.capacity_mcpu < CPU_MCPU:
             continue
         zone = reading.zone
-        floor = zone_floor_mcpu(reading.capacity_mcpu, capacity_mcpu, floor_mcpu)
+        elsewhere = sum(state.ceiling_mcpu for state in decided)
+        elsewhere += sum(
+            _kept_mcpu(known, other) for other in zones if other.zone not in {zone, *(s.zone for s in decided)}
+        )
+        floor = _floor_mcpu(reading, capacity_mcpu, floor_mcpu, elsewhere)
         state = _state_now(policy, known.get(zone), reading, floor, written, now_ms)
         before = state.ceiling_mcpu
         names = {name for name, its in stalls.zones if its == zone}
@@ -96,7 +102,8 @@ def decide_zones(
             limit_mcpu=None if may_grow else before,
             other_turns=other_turns + sum(turns.values()) - turns.get(zone, 0),
         )
-        ceiling = max(floor, (decision.state.ceiling_mcpu or before) // CPU_MCPU * CPU_MCPU)
+        after = before if decision.state.ceiling_mcpu is None else decision.state.ceiling_mcpu
+        ceiling = max(floor, _whole_cores(after, reading))
         state = replace(state, stall=replace(decision.state, ceiling_mcpu=ceiling))
         turns[zone] = turns_of(state.stall, now_ms)
         decided.append(state)
@@ -145,14 +152,36 @@ def _state_now(
         zone=reading.zone,
         capacity_mcpu=capacity,
         floor_mcpu=floor_mcpu,
-        policy=_in_whole_cpus(policy, capacity),
+        policy=_in_whole_cores(policy, capacity, reading.threads * CPU_MCPU),
         stall=stall,
     )
 
 
-def _in_whole_cpus(policy: StallPolicy, capacity_mcpu: int) -> StallPolicy:
-    """The policy with a step of growth of a CPU at least, as much slower as it is larger."""
-    least_pct = min(100, -(-100 * CPU_MCPU // capacity_mcpu))
+def _kept_mcpu(known: Mapping[int, ZoneState], reading: ZoneReading) -> int:
+    """What batch work has of a zone that was not decided yet."""
+    if reading.capacity_mcpu < CPU_MCPU:
+        return 0
+    state = known.get(reading.zone)
+    return reading.capacity_mcpu if state is None else min(state.ceiling_mcpu, reading.capacity_mcpu)
+
+
+def _floor_mcpu(reading: ZoneReading, capacity_mcpu: int, floor_mcpu: int, elsewhere_mcpu: int) -> int:
+    """The least that batch work has of the zone: its part, and what the other zones lack of the node's floor and of one CPU."""
+    part = zone_floor_mcpu(reading.capacity_mcpu, capacity_mcpu, floor_mcpu)
+    lacking = max(floor_mcpu, CPU_MCPU) - elsewhere_mcpu
+    needed = min(reading.capacity_mcpu, max(0, -(-lacking // CPU_MCPU)) * CPU_MCPU)
+    return needed if reading.threads > 1 and reading.may_leave else max(part, needed)
+
+
+def _whole_cores(ceiling_mcpu: int, reading: ZoneReading) -> int:
+    """The ceiling in whole cores, rounded down; the whole zone where it is that, also if a core of it is not whole."""
+    core_mcpu = reading.threads * CPU_MCPU
+    return ceiling_mcpu if ceiling_mcpu >= reading.capacity_mcpu else ceiling_mcpu // core_mcpu * core_mcpu
+
+
+def _in_whole_cores(policy: StallPolicy, capacity_mcpu: int, core_mcpu: int) -> StallPolicy:
+    """The policy with a step of growth of a core at least, as much slower as it is larger."""
+    least_pct = min(100, -(-100 * core_mcpu // capacity_mcpu))
     if policy.grow_step_pct >= least_pct:
         return policy
     interval_ms = -(-policy.grow_interval_ms * least_pct // policy.grow_step_pct)

@@ -21,6 +21,7 @@ from colo_common.events.enforcement import (
     ZoneCeiling,
 )
 from colo_common.events.eviction import EvictReplica
+from colo_common.events.fact_text import tells_of_freeze
 from colo_common.events.job import ReplicaStop, StopReplicas
 from colo_common.events.node import LeaseRenewed, NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import ApplyPlacements
@@ -97,6 +98,7 @@ class Conversation:
         only_observes: bool = False,
         ceiling_mcpu: int | None = None,
         zones: tuple[ZoneCeiling, ...] = (),
+        has_whole_cores: bool = False,
     ) -> NodeExecutor:
         return NodeExecutor(
             NODE,
@@ -107,13 +109,14 @@ class Conversation:
             only_observes=only_observes,
             ceiling_mcpu=ceiling_mcpu,
             zones=zones,
+            has_whole_cores=has_whole_cores,
         )
 
     def __call__(self, command: str, args: Args) -> str:
         if command == "at":
             return self._at(int(args.word(0)))
         if command == "restart":
-            args.only("blind", "observe", "freeze", "ceiling", "zones")
+            args.only("blind", "observe", "freeze", "ceiling", "zones", "cores")
             self.has_freezer = "freeze" in args.named
             self.freeze = FreezePolicy(by=args.text("freeze", "stall"))
             # What an earlier executor left in the kernel.
@@ -122,6 +125,7 @@ class Conversation:
                 only_observes=args.number("observe", 0) == 1,
                 ceiling_mcpu=args.number("ceiling", 0) or None,
                 zones=_zones(args.text("zones", "")),
+                has_whole_cores=args.number("cores", 0) == 1,
             )
             return ""
         events = {
@@ -340,9 +344,14 @@ class Conversation:
 
         `unseen` is a busy group whose waits are not shown. `zones` has for each of two zones of five CPUs what batch work uses
         there, and `fills` what online work does, where that is known; a group whose name ends in a digit runs in that zone alone.
-        `held` are the CPUs of zone 0 that the node's rules withhold, in mcpu.
+        `held` are the CPUs of zone 0 that the node's rules withhold, in mcpu. With `threads` cores have so many, and batch work
+        shares them; `stays` is a zone that some of it cannot leave.
         """
-        args.only("online", "system", "batch", "waits", "way", "ending", "unseen", "zones", "fills", "held")
+        args.only(
+            *("online", "system", "batch", "waits", "way", "ending", "unseen", "zones", "fills", "held"),
+            *("threads", "stays"),
+        )
+        threads = args.number("threads", 1)
         fills = [int(part) for part in args.text("fills", "").split(",") if part]
         held_mcpu = args.number("held", 0)
         waits = args.text("waits", "")
@@ -356,6 +365,7 @@ class Conversation:
             reserved_mcpu=held_mcpu,
             low_priority=self._low_priority(args.text("way", "idle" if waits else "")),
             may_freeze=self.has_freezer and args.number("ending", 0) == 0,
+            shares_cores=threads > 1,
             stalls=self._stalls(pairs, args.text("unseen", "")) if waits else None,
             zones=tuple(
                 ZoneReading(
@@ -363,6 +373,8 @@ class Conversation:
                     capacity_mcpu=5_000 if zone else 5_000 - held_mcpu,
                     batch_used_mcpu=int(used),
                     online_used_mcpu=fills[zone] if fills else None,
+                    threads=threads,
+                    may_leave=args.number("stays", -1) != zone,
                     reserved_mcpu=0 if zone else held_mcpu,
                 )
                 for zone, used in enumerate(part for part in args.text("zones", "").split(",") if part)
@@ -393,8 +405,10 @@ class Conversation:
         return a_sample(NODE, workloads=workloads)
 
     def _written(self, args: Args) -> CeilingWritten:
-        """`zones` are the ceilings of zones that the kernel took; `zones-refused` says why it has these and not what was asked."""
-        args.only("observed", "zones", "zones-refused")
+        """`zones` are the ceilings of zones that the kernel took, and `cores=1` says that batch work keeps to whole cores;
+        `sets-refused` says why it has these and not what was asked.
+        """
+        args.only("observed", "zones", "cores", "sets-refused")
         observed = args.number("observed", 0) == 1
         knobs = (KnobValue(path="colo/batch/cpu.max", value=args.word(0), before=""),) if observed else ()
         return CeilingWritten(
@@ -402,7 +416,8 @@ class Conversation:
             knobs=knobs,
             observed=observed,
             zones=_zones(args.text("zones", "")),
-            zones_refused=args.text("zones-refused", ""),
+            has_whole_cores=args.number("cores", 0) == 1,
+            sets_refused=args.text("sets-refused", ""),
         )
 
     def _refused(self, args: Args) -> CeilingRefused:
@@ -450,7 +465,7 @@ def _line(effect) -> str:
             places = " ".join(f"{each.kind}:{each.device}={each.address}" for each in effect.devices)
             return f"locate {places}".rstrip()
         case SetCeiling():
-            return f"set ceiling {effect.ceiling_mcpu}{_of_zones(effect.zones)}"
+            return f"set ceiling {effect.ceiling_mcpu}{_of_zones(effect.zones)}{' cores=1' * effect.has_whole_cores}"
         case SetFrozen():
             return "freeze batch work" if effect.is_frozen else "thaw batch work"
         case _:
@@ -473,7 +488,7 @@ def _fact(fact) -> str:
         case EnforcementChanged():
             broke = f" {fact.slo_workload}={fact.violation_pct}%" if fact.slo_workload else ""
             way = f"{fact.ceiling_before_mcpu} -> {fact.ceiling_mcpu}"
-            if fact.ceiling_before_mcpu == fact.ceiling_mcpu and fact.zone is None:
+            if tells_of_freeze(fact):
                 state = "frozen" if fact.frozen else "thawed"
                 felt = f" {fact.stall_group}={fact.stall_pct}%" if fact.stall_group else broke
                 return f"{state} at {fact.ceiling_mcpu} {fact.reason.value}{felt}"
@@ -485,7 +500,9 @@ def _fact(fact) -> str:
                 + ("" if each.node_most_mcpu is None else f"<={each.node_most_mcpu}")
                 for each in fact.zone_terms
             )
-            zones = f"{_of_zones(fact.zones)}{moved}{felt}" + (f" terms={terms}" if terms else "")
+            zones = f"{' cores=1' * fact.whole_cores}{_of_zones(fact.zones)}{moved}{felt}" + (
+                f" terms={terms}" if terms else ""
+            )
             return f"ceiling {way} {fact.reason.value}{broke} target={fact.target_mcpu}{would}{zones}"
         case DriftCorrected() if fact.observed:
             would = ",".join(f"{knob.path}={knob.value}" for knob in fact.knobs)

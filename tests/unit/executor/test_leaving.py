@@ -47,10 +47,10 @@ class SlowKernel(SimulatedRuntime):
         return None
 
     def set_ceiling(
-        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None
+        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None, *, has_whole_cores: bool = False
     ) -> CeilingWritten | CeilingRefused:
         self.written.append(ceiling_mcpu)
-        return super().set_ceiling(ceiling_mcpu, zones)
+        return super().set_ceiling(ceiling_mcpu, zones, has_whole_cores=has_whole_cores)
 
 
 async def test_the_floor_is_written_after_the_turn_that_is_under_way() -> None:

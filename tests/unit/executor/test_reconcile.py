@@ -153,7 +153,7 @@ def test_the_ceiling_of_a_zone_takes_cpus_of_that_zone_alone_and_is_put_back(nod
 
     written = node.tier.set_ceiling(6_000, (HALF,))
     assert isinstance(written, CeilingWritten)
-    assert (written.zones, written.zones_refused) == ((HALF,), "")
+    assert (written.zones, written.sets_refused) == ((HALF,), "")
     assert [(knob.path, knob.value, knob.before) for knob in written.knobs] == [
         ("colo/batch/cpu.max", "600000 100000", "200000 100000"),
         ("colo/cpuset.cpus", "0-1,4-7", "0-7"),
@@ -199,13 +199,13 @@ def test_a_set_that_the_kernel_refuses_leaves_the_quota_and_the_old_sets(node, m
         written = node.tier.set_ceiling(6_000, (HALF,))
     assert isinstance(written, CeilingWritten)
     assert (written.ceiling_mcpu, written.zones) == (6_000, ())
-    assert "EBUSY" in written.zones_refused
+    assert "EBUSY" in written.sets_refused
     assert node.files.cpus("colo/batch") == "0-7"
     # So does another thread that makes groups for longer than the reflex may wait.
     with node.tier.sets.turn:
         written = node.tier.set_ceiling(6_000, (HALF,))
     assert isinstance(written, CeilingWritten)
-    assert (written.zones, written.zones_refused) == ((), "groups of batch work are being made or removed")
+    assert (written.zones, written.sets_refused) == ((), "groups of batch work are being made or removed")
     assert node.tier.set_ceiling(6_000, (HALF,)) == CeilingWritten(
         ceiling_mcpu=6_000,
         zones=(HALF,),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from colo_common.events.enforcement import ZoneCeiling
 from colo_common.model.cpu_topology import CpuRow
 from colo_common.model.cpuset import CpuSet
-from colo_executor.suppress_cpus import LEAST_CPUS, left_by_zones, narrowed, pick, zones_left
+from colo_executor.suppress_cpus import LEAST_CPUS, left_by_zones, narrowed, pick, threads_of, zones_left
 
 cpu_sets = st.sets(st.integers(0, 31)).map(CpuSet.from_iterable)
 
@@ -53,21 +53,31 @@ def zone_ceilings(rows: list[CpuRow], ceilings_mcpu: dict[int, int]) -> tuple[Zo
     )
 
 
-@given(machines(), cpu_sets, cpu_sets, st.dictionaries(st.integers(0, 4), st.integers(0, 12_000)))
-def test_a_zone_keeps_what_its_ceiling_leaves_and_one_cpu_in_any_case(
-    rows: list[CpuRow], closed: CpuSet, lent: CpuSet, ceilings_mcpu: dict[int, int]
+@given(
+    machines(),
+    cpu_sets,
+    cpu_sets,
+    st.dictionaries(st.integers(0, 4), st.integers(0, 12_000)),
+    st.sets(st.integers(0, 3)),
+)
+def test_a_zone_keeps_what_its_ceiling_leaves_and_one_cpu_where_a_replica_cannot_leave(
+    rows: list[CpuRow], closed: CpuSet, lent: CpuSet, ceilings_mcpu: dict[int, int], held: set[int]
 ) -> None:
     pool = CpuSet.from_iterable(row.cpu for row in rows) - closed
-    left = left_by_zones(zone_ceilings(rows, ceilings_mcpu), pool, lent, rows)
+    left = left_by_zones(zone_ceilings(rows, ceilings_mcpu), pool, lent, rows, held=held)
     assert left <= pool
-    assert len(left) >= min(LEAST_CPUS, len(pool))
+    assert bool(left) == bool(pool), "batch work is never without a CPU"
+    if all(ceilings_mcpu.get(zone, 1_000) < 1_000 and zone not in held for zone in range(4)):
+        assert len(left) == min(LEAST_CPUS, len(pool))
+        return
     for zone in range(4):
         here = CpuSet.from_iterable(row.cpu for row in rows if row.zone == zone) & pool
         kept = len(left & here)
         if zone not in ceilings_mcpu:
             assert kept == len(here)
             continue
-        assert (kept > 0) == bool(here), "a replica of one zone is never without a CPU"
+        if zone in held or ceilings_mcpu[zone] >= 1_000:
+            assert (kept > 0) == bool(here), "a replica of one zone is never without a CPU"
         assert kept <= max(LEAST_CPUS if here == pool else 1, ceilings_mcpu[zone] // 1_000)
 
 
@@ -76,17 +86,35 @@ def test_a_zone_gives_up_whole_cores_and_its_part_of_the_cpus_of_lsr_work() -> N
     rows = [CpuRow(cpu=cpu, core=cpu % 8, zone=cpu % 8 // 4, socket=0) for cpu in range(16)]
     pool = CpuSet.parse("0-15")
 
-    def left(*ceilings: int, lent: str = "") -> str:
-        return left_by_zones(zone_ceilings(rows, dict(enumerate(ceilings))), pool, CpuSet.parse(lent), rows).format()
+    def left(*ceilings: int, lent: str = "", threads: int = 1, held: tuple[int, ...] = (0,)) -> str:
+        zones, lsr = zone_ceilings(rows, dict(enumerate(ceilings))), CpuSet.parse(lent)
+        return left_by_zones(zones, pool, lsr, rows, held=held, threads=threads).format()
 
     assert left(4_000) == "0-1,4-9,12-15"
     assert left(4_999) == left(4_000), "a part of a CPU is none"
     assert left(1_000, 3_000) == "0,4-5,12"
     assert left(0) == "0,4-7,12-15"
+    assert left(0, held=()) == "4-7,12-15"
+    assert left(0, 0, held=()) == "0,8", "one zone has the least"
     assert left(8_000, 8_000) == "0-15"
     # Half of the zone is LSR's: half of what is kept is, rounded down.
     assert left(4_000, lent="0-1,8-9") == "0,2,4-8,10,12-15"
     assert left(1_000, lent="0-1,8-9") == "2,4-7,12-15"
+    # By whole cores neither part ends in half of one.
+    assert left(6_000, lent="0-1,8-9") == "0-8,10,12-15"
+    assert left(6_000, lent="0-1,8-9", threads=2) == "0,2-8,10-15"
+
+
+def test_whole_cores_are_rounded_up_and_take_no_half_of_one() -> None:
+    rows = [CpuRow(cpu=cpu, core=cpu % 8, zone=cpu % 8 // 4, socket=0) for cpu in range(16)]
+    pool = CpuSet.parse("0-15")
+    assert [threads_of(CpuSet.parse(cpus), rows) for cpus in ("0-15", "0-7", "", "7-8,15")] == [2, 1, 1, 2]
+    assert narrowed(3_000, pool, CpuSet(), rows).format() == "0,4,8"
+    assert narrowed(3_000, pool, CpuSet(), rows, threads=2).format() == "0,4,8,12"
+    assert narrowed(3_000, pool, CpuSet.parse("0-3,8-11"), rows, threads=2).format() == "0,4,8,12"
+    assert narrowed(15_500, pool, CpuSet(), rows, threads=2) == pool
+    # Where a core is not whole the pool ends in a part of one.
+    assert len(narrowed(15_000, pool - CpuSet.parse("3"), CpuSet(), rows, threads=2)) == 15
 
 
 def test_what_an_earlier_executor_left_of_a_zone_is_found_in_the_set() -> None:
@@ -97,5 +125,8 @@ def test_what_an_earlier_executor_left_of_a_zone_is_found_in_the_set() -> None:
     assert zones_left(left_by_zones((half,), pool, CpuSet(), rows), pool, rows) == (half,)
     assert zones_left(pool, pool, rows) == ()
     assert zones_left(CpuSet.parse("4-6"), pool, rows) == (), "nobody left a zone without a CPU"
+    cores = [CpuRow(cpu=cpu, core=cpu // 2, zone=cpu // 4, socket=0) for cpu in range(8)]
+    empty = ZoneCeiling(zone=0, ceiling_mcpu=0, capacity_mcpu=4_000)
+    assert zones_left(CpuSet.parse("4-6"), pool, cores) == (empty,), "except where cores are shared"
     one_zone = [CpuRow(cpu=cpu, core=cpu, zone=0, socket=0) for cpu in range(8)]
     assert zones_left(CpuSet.parse("0-3"), pool, one_zone) == ()

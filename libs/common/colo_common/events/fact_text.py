@@ -74,6 +74,18 @@ _DRAINS: Final = {
     Reason.NODE_DRAINED: "the node is drained",
     Reason.COLOCATION_OFF: "the node takes no batch work any more",
 }
+#: Why batch work may begin to keep to whole cores, or no longer has to, with the ceiling that it had.
+_OF_CORES: Final = frozenset(
+    {
+        Reason.ONLINE_STALL_CORES,
+        Reason.ONLINE_SLO,
+        Reason.ONLINE_SLO_KEPT,
+        Reason.ONLINE_SLO_OTHERWISE,
+        Reason.ONLINE_STALL_FELL,
+        Reason.ONLINE_STALL_OTHERWISE,
+        Reason.ONLINE_LOAD_FELL,
+    }
+)
 _STALLS: Final = {"cpu": "CPU", "memory": "memory", "io": "disk"}
 
 
@@ -237,14 +249,25 @@ def _enforcement(fact: EnforcementChanged) -> str:
     elif fact.rule == "stall":
         waited = f", {fact.stall_group} waited {fact.stall_pct} % of the time" if fact.stall_group else ""
         online = f" (online uses {cpu_text(fact.online_cpu_used_mcpu)} CPU{waited})"
-    if fact.ceiling_before_mcpu == fact.ceiling_mcpu and fact.zone is None:
+    is_as_before = fact.ceiling_before_mcpu == fact.ceiling_mcpu
+    if tells_of_freeze(fact):
         what = "would be" if fact.observed else "is"
         state = f"{what} frozen" if fact.frozen else f"{what} no longer frozen and may use {now} CPU"
         return f"{fact.node}: all batch work {state}{_reason(fact.reason)}{online}"
     may = "could use (nothing is written)" if fact.observed else "may use"
-    way = "as before" if fact.ceiling_before_mcpu == fact.ceiling_mcpu else f"before {before}"
+    way = "as before" if is_as_before else f"before {before}"
+    cores = ", on whole cores" if fact.whole_cores else ""
     zones = f", {zones_text(fact.zones, fact.zone_terms)}" if fact.zones else ""
-    return f"{fact.node}: batch {may} {now} CPU, {way}{zones}{_reason(fact.reason)}{online}"
+    return f"{fact.node}: batch {may} {now} CPU, {way}{cores}{zones}{_reason(fact.reason)}{online}"
+
+
+def tells_of_freeze(fact: EnforcementChanged) -> bool:
+    """Whether the fact tells that batch work was frozen or runs again: nothing else leaves the ceiling as it was, but a zone's
+    ceiling and whole cores.
+    """
+    if fact.ceiling_before_mcpu != fact.ceiling_mcpu or fact.zone is not None:
+        return False
+    return fact.frozen or fact.reason not in _OF_CORES
 
 
 def zones_text(zones: Sequence[ZoneCeiling], terms: Sequence[ZoneTerms] = ()) -> str:

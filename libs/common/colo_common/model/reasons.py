@@ -58,6 +58,7 @@ class Reason(StrEnum):
     ONLINE_LOAD = "online-load"
     ONLINE_LOAD_FELL = "online-load-fell"
     ONLINE_STALL = "online-stall"
+    ONLINE_STALL_CORES = "online-stall-cores"
     ONLINE_STALL_FELL = "online-stall-fell"
     ONLINE_STALL_OTHERWISE = "online-stall-otherwise"
     ONLINE_SLO = "online-slo"
@@ -137,6 +138,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.ONLINE_LOAD: "online load rose, batch CPU was shrunk",
     Reason.ONLINE_LOAD_FELL: "online load fell, batch CPU was given back",
     Reason.ONLINE_STALL: "online work waited for a CPU, batch CPU was shrunk to see whether that helps",
+    Reason.ONLINE_STALL_CORES: "less batch work did not help online work, so it keeps to whole cores to see whether that does",
     Reason.ONLINE_STALL_FELL: "online work waits no longer, batch CPU was given back",
     Reason.ONLINE_STALL_OTHERWISE: "online work waited as long with less batch work, so batch CPU was given back",
     Reason.ONLINE_SLO: "online work broke the SLO of its latency too often, batch CPU was shrunk",

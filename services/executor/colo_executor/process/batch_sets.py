@@ -14,10 +14,11 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
 from colo_common.model.qos import QosClass
 from colo_executor.cgroup import CgroupError, CgroupTree
-from colo_executor.desired import BATCH, MachineFacts, exclusive_batch_cpus, replica_sets
+from colo_executor.desired import BATCH, MachineFacts, exclusive_batch_cpus, given_batch_cpus, replica_sets
 from colo_executor.knob_table import Knob
 from colo_executor.order import KnobWrite, cpuset_writes
-from colo_executor.suppress_cpus import left_by_zones, narrowed, zones_left
+from colo_executor.suppress_cpus import left_by_zones, narrowed, threads_of, whole_cores, zones_left
+from colo_executor.zone_ceilings import SharedCores
 
 __all__ = ["BatchSets"]
 
@@ -31,7 +32,8 @@ class BatchSets:
 
     `placements` are the replicas by their groups. `is_closed`: rules and LSE work leave batch work no CPU; it keeps the set that it
     has, and no more of it may start. The ceiling of a zone is kept by the set in any case, that of the node
-    (`ceiling_mcpu`) where `by` is cpuset. `machine` returns the facts, None before they are read.
+    (`ceiling_mcpu`) where `by` is cpuset, or while batch work keeps to whole cores (`has_whole_cores`). `machine` returns the
+    facts, None before they are read. `is_apart`: the kernel lets batch work share no core with online work, whatever the sets say.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class BatchSets:
         by: Literal["quota", "cpuset"],
         machine: Callable[[], MachineFacts | None],
         ceiling_mcpu: Callable[[], int | None],
+        is_apart: Callable[[], bool] = lambda: False,
     ) -> None:
         # A lock of its own: the reflex, which writes quotas, must not wait while the sets of many replicas are rewritten, or while
         # groups are made and removed, for which the kernel has one lock that all containers of the machine share.
@@ -50,6 +53,8 @@ class BatchSets:
         self.cpus = CpuSet()
         self.is_closed = False
         self.zones: tuple[ZoneCeiling, ...] = ()
+        self.has_whole_cores = False
+        self._is_apart = is_apart
         self._tree = tree
         self._by = by
         self._machine = machine
@@ -60,6 +65,24 @@ class BatchSets:
         """Whether the kernel can keep batch work off CPUs."""
         machine = self._machine()
         return machine is not None and Knob.CPUSET_CPUS in machine.has
+
+    def shared_cores(self) -> SharedCores:
+        """How batch work shares cores. Takes no lock: the reflex asks. Where the ceiling of the node is kept by CPUs anyway, and
+        where the kernel keeps the two apart, nothing is gained by whole cores.
+        """
+        if not self.can_write or self._by == "cpuset" or self._is_apart():
+            return SharedCores()
+        return SharedCores(threads=threads_of(self.pool, self.rows), held=self._held())
+
+    def _held(self) -> frozenset[int]:
+        """The zones in which a replica has its only CPUs, or its only zone."""
+        found = set()
+        for placement in self.placements.copy().values():
+            given = given_batch_cpus(placement)
+            zones = {row.zone for row in self.rows if row.cpu in given} if given else {s.zone for s in placement.zones}
+            if len(zones) == 1:
+                found |= zones
+        return frozenset(found)
 
     def open(self, cpus: CpuSet, every: CpuSet) -> None:
         """Take these CPUs for the pool; where there are none those that an earlier executor left to batch work, or `every` one."""
@@ -78,14 +101,35 @@ class BatchSets:
         """Count with the CPUs that the ceilings leave now; the caller writes them. It holds `turn`."""
         self.cpus = self._narrowed()
 
-    def find(self) -> None:
-        """Take the ceilings of zones that an earlier executor left for those that hold.
-
-        Not where the ceiling of the node narrows the set, too: nobody could tell which of them it was.
+    def admit(self, group: str, placement: Placement) -> None:
+        """Count with a new replica, before its group is made: others leave it the CPUs that it has alone, and a zone that batch
+        work has left gives a CPU to one that can run nowhere else. The caller holds `turn`.
         """
-        self.zones = ()
-        if self._by == "quota" and (left := self._left()):
-            self.zones = zones_left(left, self.pool, self.rows)
+        before, self.placements[group] = self.cpus, placement
+        self.narrow()
+        if exclusive_batch_cpus(placement) or self.cpus != before:
+            self.write()
+
+    def dismiss(self, group: str) -> None:
+        """Forget a replica that was not started, and write what others have without it, as far as the kernel takes that. The caller
+        holds `turn`.
+        """
+        del self.placements[group]
+        self.narrow()
+        with contextlib.suppress(CgroupError, OSError):
+            self.write()
+
+    def find(self) -> None:
+        """Take the ceilings of zones, or of whole cores, that an earlier executor left for those that hold.
+
+        Not where the ceiling of the node narrows the set in any case: nobody could tell which of them it was.
+        """
+        self.zones, self.has_whole_cores = (), False
+        if self._by == "cpuset" or not (left := self._left()) or not self.pool - left:
+            return
+        self.has_whole_cores = threads_of(self.pool, self.rows) > 1
+        if not self.has_whole_cores or self._narrowed() != left & self.pool:
+            self.zones, self.has_whole_cores = zones_left(left, self.pool, self.rows), False
 
     def others(self, group: str, placement: Placement | None) -> CpuSet:
         """The CPUs that the group's replica leaves to others: those that other batch replicas have alone, and LSR's to LS work.
@@ -123,23 +167,25 @@ class BatchSets:
             with self.turn:
                 self._follow()
 
-    def set_zones(self, zones: tuple[ZoneCeiling, ...]) -> tuple[KnobValue, ...]:
-        """Write the sets as these ceilings of zones leave them; the files of the tier's groups, as they were read back.
+    def set_zones(self, zones: tuple[ZoneCeiling, ...], *, has_whole_cores: bool = False) -> tuple[KnobValue, ...]:
+        """Write the sets as these ceilings of zones leave them, and as many whole cores as the ceiling of the node needs; the files
+        of the tier's groups, as they were read back.
 
         Raises CgroupError also when groups are being made or removed for longer than the reflex may wait.
         """
-        if zones == self.zones:
+        if (zones, has_whole_cores) == (self.zones, self.has_whole_cores) and not has_whole_cores:
             return ()
         if not self.can_write:
             raise CgroupError("the kernel has no CPU sets here")
         if not self.turn.acquire(timeout=_WAIT_S):
             raise CgroupError("groups of batch work are being made or removed")
         try:
-            before, self.zones = self.zones, zones
+            before = self.zones, self.has_whole_cores
+            self.zones, self.has_whole_cores = zones, has_whole_cores
             try:
                 return self._follow()
             except (CgroupError, OSError):
-                self.zones = before
+                self.zones, self.has_whole_cores = before
                 raise
         finally:
             self.turn.release()
@@ -194,9 +240,18 @@ class BatchSets:
             raise
 
     def _narrowed(self) -> CpuSet:
-        """The CPUs of the pool that the zones leave, or by `by` those of them that the ceiling of the node leaves as well."""
-        left = left_by_zones(self.zones, self.pool, self._lent, self.rows)
+        """The CPUs of the pool that the zones leave; of them those that the ceiling of the node leaves as well, by `by` or while
+        batch work keeps to whole cores.
+        """
+        needs_held = self.has_whole_cores or any(not each.ceiling_mcpu for each in self.zones)
+        held = self._held() if needs_held else frozenset()
+        threads = 1 if self._by == "cpuset" else threads_of(self.pool, self.rows)
+        left = left_by_zones(self.zones, self.pool, self._lent, self.rows, held=held, threads=threads)
         ceiling_mcpu = self._ceiling_mcpu()
-        if self._by == "quota" or ceiling_mcpu is None:
+        if ceiling_mcpu is None:
             return left
-        return narrowed(ceiling_mcpu, left, self._lent, self.rows)
+        if self._by == "cpuset":
+            return narrowed(ceiling_mcpu, left, self._lent, self.rows)
+        if not self.has_whole_cores:
+            return left
+        return whole_cores(ceiling_mcpu, left, self._lent, self.rows, held=held, threads=threads)

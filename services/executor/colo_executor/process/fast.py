@@ -17,6 +17,7 @@ from colo_executor.process.sibling_cgroups import SiblingCgroups
 from colo_executor.process.stall_reader import StallReader
 from colo_executor.process.withheld_use import WithheldUse
 from colo_executor.process.zone_reader import ZoneReader
+from colo_executor.zone_ceilings import SharedCores
 
 __all__ = ["NOT_CLOSED", "ClosedCpus", "FastReader"]
 
@@ -48,8 +49,8 @@ class FastReader:
     their lines there (`WithheldUse`), is the system's use and not online work's: the rule takes off the larger of it and of these
     CPUs. `batch_group` is the directory whose files show how the kernel makes batch work give way; they are read once a second,
     too. `stalls` reads what online work waits for. `closed` returns the CPUs that LSE work holds, the files with its CPU time,
-    and the CPUs that the node's rules withhold; it is asked once a second. Without `batch_path` there is no batch work. `zones`
-    reads the NUMA zones.
+    and the CPUs that the node's rules withhold; it is asked once a second, as is `cores` how batch work shares cores. Without
+    `batch_path` there is no batch work. `zones` reads the NUMA zones.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class FastReader:
         stalls: StallReader | None = None,
         closed: Callable[[], ClosedCpus] = lambda: NOT_CLOSED,
         zones: ZoneReader | None = None,
+        cores: Callable[[], SharedCores] = SharedCores,
     ) -> None:
         self._paths = (total_path, batch_path) if batch_path else (total_path,)
         self._fds: list[int] = []
@@ -79,6 +81,8 @@ class FastReader:
         self._stalls = stalls
         self._closed = closed
         self._zones = zones
+        self._cores = cores
+        self._shares_cores = False
         self._exclusive = ExclusiveUse(unit_ns)
         self._withheld = WithheldUse(proc_root)
         self._reserved_mcpu = 0
@@ -131,6 +135,7 @@ class FastReader:
             low_priority=self._low_priority,
             stalls=None if self._stalls is None else self._stalls.read(at_ms),
             zones=() if self._zones is None else self._zones.read(at_ns, batch_mcpu),
+            shares_cores=self._shares_cores,
         )
 
     def close(self) -> None:
@@ -173,7 +178,8 @@ class FastReader:
         self._reserved_mcpu = len(online & closed.withheld) * 1_000
         self._capacity_mcpu = len(online - closed.exclusive) * 1_000
         self._low_priority = low_priority(self._batch_group, self._proc_root) if self._batch_group else ""
+        cores = self._cores()
+        self._shares_cores = cores.threads > 1
         if self._zones is not None:
-            self._zones.look(
-                at_ns, online, online - closed.exclusive - closed.withheld, closed.withheld - closed.exclusive
-            )
+            free = online - closed.exclusive - closed.withheld
+            self._zones.look(at_ns, online, free, closed.withheld - closed.exclusive, cores)

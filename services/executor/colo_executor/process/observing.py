@@ -112,7 +112,7 @@ class ObservingRuntime:
             self._policy,
             lambda: ClosedCpus(CpuSet(), (), self._kept.withheld),
             has_batch=False,
-            has_sets=False,
+            sets=None,
         )
 
     @property
@@ -129,6 +129,11 @@ class ObservingRuntime:
     def zone_ceilings(self) -> tuple[ZoneCeiling, ...]:
         """No zone has one."""
         return ()
+
+    @property
+    def has_whole_cores(self) -> bool:
+        """No: no batch work runs."""
+        return False
 
     @property
     def open_cpus(self) -> OpenCpus:
@@ -189,8 +194,12 @@ class ObservingRuntime:
         """The CPU use over a short window."""
         return self._fast.read(now_ms)
 
-    def set_ceiling(self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None) -> CeilingWritten:
-        """Report the write of this ceiling, which is not made. Zones have none: no batch work runs that would be why one waits."""
+    def set_ceiling(
+        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None, *, has_whole_cores: bool = False
+    ) -> CeilingWritten:
+        """Report the write of this ceiling, which is not made. Zones have none, and batch work shares no core: none of it runs that
+        would be why somebody waits.
+        """
         before_mcpu, self._ceiling_mcpu = self._ceiling_mcpu, ceiling_mcpu
         knob = self._tree.observed(KnobWrite(path=BATCH, knob=Knob.CPU_QUOTA, value=quota_us(ceiling_mcpu)))
         before = "" if before_mcpu is None else str(quota_us(before_mcpu))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from colo_executor.cgroup import CgroupTree
 from colo_executor.desired import BATCH
+from colo_executor.process.batch_sets import BatchSets
 from colo_executor.process.fast import ClosedCpus, FastReader
 from colo_executor.process.group_zones import GroupZones
 from colo_executor.process.kill_tier import SUFFIX
@@ -14,19 +15,26 @@ from colo_executor.process.stall_reader import stall_reader
 from colo_executor.process.tier import ONLINE_SUFFIX
 from colo_executor.process.watchdog_group import WATCHDOG_SUFFIX
 from colo_executor.process.zone_reader import ZoneReader
+from colo_executor.zone_ceilings import SharedCores
 
 __all__ = ["reader_of"]
 
 
 def reader_of(
-    tree: CgroupTree, policy: ProcessPolicy, closed: Callable[[], ClosedCpus], *, has_batch: bool, has_sets: bool
+    tree: CgroupTree,
+    policy: ProcessPolicy,
+    closed: Callable[[], ClosedCpus],
+    *,
+    has_batch: bool,
+    sets: BatchSets | None,
 ) -> FastReader:
     """The reader beside the batch work of `tree`, or where none may run (`has_batch` False) of the machine alone.
 
-    Zones are read where the kernel can keep batch work off CPUs (`has_sets`): elsewhere nothing could be taken in one alone.
+    Zones and shared cores are read where the kernel can keep batch work off CPUs (`sets` None: it cannot): elsewhere nothing could
+    be taken in one alone.
     """
     is_v1 = tree.version == 1
-    zones = _zone_reader(tree, policy) if has_batch and has_sets else None
+    zones = _zone_reader(tree, policy) if has_batch and sets is not None else None
     own = (tree.name, f"{tree.name}{SUFFIX}", f"{tree.name}{WATCHDOG_SUFFIX}")
     return FastReader(
         total_path=tree.usage_path("/"),
@@ -40,6 +48,7 @@ def reader_of(
         closed=closed,
         stalls=stall_reader(tree, own, policy.proc_root, None if zones is None else _group_zones(tree, zones)),
         zones=zones,
+        cores=SharedCores if sets is None else sets.shared_cores,
     )
 
 

@@ -185,6 +185,11 @@ class ProcessRuntime:
         return self._tier.sets.zones
 
     @property
+    def has_whole_cores(self) -> bool:
+        """Whether batch work has only as many whole cores as its ceiling needs."""
+        return self._tier.sets.has_whole_cores
+
+    @property
     def open_cpus(self) -> OpenCpus:
         """The own CPUs of LSE and LSR work on which others may run, too, as the last `reconcile` found them."""
         return self._unmanaged.open
@@ -456,10 +461,10 @@ class ProcessRuntime:
         return replace(reading, may_freeze=True)
 
     def set_ceiling(
-        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None
+        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None, *, has_whole_cores: bool = False
     ) -> CeilingWritten | CeilingRefused:
-        """Write the batch tier's quota, in tens of microseconds, and where `zones` moved the CPU sets of all replicas."""
-        return self._tier.set_ceiling(ceiling_mcpu, zones)
+        """Write the batch tier's quota, in tens of microseconds, and where zones or cores moved the CPU sets of all replicas."""
+        return self._tier.set_ceiling(ceiling_mcpu, zones, has_whole_cores=has_whole_cores)
 
     def read_ceiling(self) -> int | None:
         """The ceiling that the kernel shows; quotas that another program changed are known from then on."""
@@ -585,9 +590,8 @@ class ProcessRuntime:
                     observed=kept.observed,
                     withheld=[knob.path for knob in kept.withheld],
                 )
-        self._fast = reader_of(
-            self._tier.tree, self._policy, self._online.closed, has_batch=True, has_sets=self._tier.sets.can_write
-        )
+        sets = self._tier.sets if self._tier.sets.can_write else None
+        self._fast = reader_of(self._tier.tree, self._policy, self._online.closed, has_batch=True, sets=sets)
         return refused
 
     def _collect(self, running: RunningAttempt) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from colo_common.adapters import core_scheduling
 from colo_common.events.enforcement import KnobValue, ZoneCeiling
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import Placement
@@ -78,7 +79,9 @@ class Tier:
         self.located: tuple[DeviceAddress, ...] = journal.state.located.devices
         self._old = OldValues(self._tree_of, policy.sys_root)
         self.tree = self.open(policy.subtree)
-        self.sets = BatchSets(self.tree, policy.ceiling_by, lambda: self.machine, lambda: self.ceiling_mcpu)
+        self.sets = BatchSets(
+            self.tree, policy.ceiling_by, lambda: self.machine, lambda: self.ceiling_mcpu, is_apart=self._is_apart
+        )
         self._lock_fd = self.tree.lock()
         self.online_tree = self.open(f"{policy.subtree}{ONLINE_SUFFIX}")
         self.units = units_of_this_machine(policy.cgroup_root, self._note_old_value)
@@ -96,6 +99,9 @@ class Tier:
         )
         tree.own(self._journal.state.created)
         return tree
+
+    def _is_apart(self) -> bool:
+        return self._policy.hygiene.core_scheduling != "no" and not core_scheduling.lacking()
 
     def reserve_adopted(self, token: str, placement: Placement) -> None:
         """Reserve the zones of an attempt of an earlier executor, before `prepare` writes to the kernel."""
@@ -261,12 +267,11 @@ class Tier:
             raise CpusRefused(Reason.CPUS_SHORT, self._no_cpu())
         self._remake()
         with self.sets.turn:
-            machine = replace(self.machine, cpus=self.sets.cpus)
-            check_given(placement, replace(machine, cpus=self.sets.pool), tuple(self.sets.placements.values()))
-            self.sets.placements[group] = placement
+            machine = replace(self.machine, cpus=self.sets.pool)
+            check_given(placement, machine, tuple(self.sets.placements.values()))
             try:
-                if exclusive_batch_cpus(placement):
-                    self.sets.write()
+                self.sets.admit(group, placement)
+                machine = replace(machine, cpus=self.sets.cpus)
                 self.tree.make(group)
                 others = self.sets.others(group, placement)
                 writes = replica_knobs(self._desired, machine, placement, group, None, others)
@@ -275,11 +280,9 @@ class Tier:
                 devices = device_knobs(self._policy, machine.has, placement, group, self.located)
                 knobs += [self.tree.write(write) for write in devices]
             except (CgroupError, OSError):
-                del self.sets.placements[group]
                 self._forget_quota(group)
                 self.tree.remove(group)
-                with contextlib.suppress(CgroupError, OSError):
-                    self.sets.write()
+                self.sets.dismiss(group)
                 raise
         return tuple(knobs)
 
@@ -404,12 +407,12 @@ class Tier:
         return Drift(knobs=tuple(replace(knob, before="deleted") for knob in written), failed=tuple(refused))
 
     def set_ceiling(
-        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None
+        self, ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None, *, has_whole_cores: bool = False
     ) -> CeilingWritten | CeilingRefused:
         """Write the tier's quota and the lower quotas of capped replicas, in an order that the kernel accepts; then the CPU sets.
 
         The quota comes first, because it keeps the ceiling while the sets of many replicas are written. `zones` None leaves those
-        as they are.
+        and the whole cores as they are.
         """
         try:
             knobs = self._set_quota(ceiling_mcpu)
@@ -418,7 +421,7 @@ class Tier:
         refusal = ""
         if zones is not None:
             try:
-                knobs += self.sets.set_zones(zones)
+                knobs += self.sets.set_zones(zones, has_whole_cores=has_whole_cores)
             except (CgroupError, OSError) as error:
                 refusal = str(error)
         try:
@@ -426,7 +429,11 @@ class Tier:
         except (CgroupError, OSError) as error:
             return CeilingRefused(ceiling_mcpu=ceiling_mcpu, detail=str(error))
         return CeilingWritten(
-            ceiling_mcpu=ceiling_mcpu, knobs=tuple(knobs), zones=self.sets.zones, zones_refused=refusal
+            ceiling_mcpu=ceiling_mcpu,
+            knobs=tuple(knobs),
+            zones=self.sets.zones,
+            has_whole_cores=self.sets.has_whole_cores,
+            sets_refused=refusal,
         )
 
     def lift_ceiling(self) -> list[str]:

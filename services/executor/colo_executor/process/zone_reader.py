@@ -8,7 +8,7 @@ from typing import Final
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_executor.process.machine import zones_of
-from colo_executor.zone_ceilings import ZoneReading
+from colo_executor.zone_ceilings import SharedCores, ZoneReading
 
 __all__ = ["ZoneReader"]
 
@@ -20,6 +20,7 @@ _STAT_FIELDS: Final = 3
 """user, nice and system; a guest is in user. Interrupts and stolen time are counted for the whole machine, by the fast reading."""
 
 _REPLICAS_MOST: Final = 256
+_OWN_CORES: Final = SharedCores()
 _LINE_BYTES: Final = 16_384
 
 
@@ -51,6 +52,7 @@ class ZoneReader:
         self._zones: Mapping[int, CpuSet] = {}
         self._free: dict[int, CpuSet] = {}
         self._reserved_mcpu: dict[int, int] = {}
+        self._cores = SharedCores()
         self._percpu_ns: list[int] = []
         self._total_ns: list[int] = []
         self._percpu_at_ns = 0
@@ -69,10 +71,11 @@ class ZoneReader:
         """The online CPUs of each zone that has some, where there are several; else none."""
         return self._zones
 
-    def look(self, at_ns: int, online: CpuSet, free: CpuSet, withheld: CpuSet) -> None:
+    def look(self, at_ns: int, online: CpuSet, free: CpuSet, withheld: CpuSet, cores: SharedCores = _OWN_CORES) -> None:
         """Learn once a second which zones there are, and which CPUs of each are `free`, those that batch work may get.
 
-        `withheld` are CPUs that the node's rules keep from all work. A machine whose zones cannot be read has one.
+        `withheld` are CPUs that the node's rules keep from all work, and `cores` says how batch work shares cores. A machine whose
+        zones cannot be read has one.
         """
         if online != self._online:
             self._zones = {}
@@ -80,6 +83,7 @@ class ZoneReader:
                 zones = {zone: cpus for zone, cpus in zones_of(self._sys_root, online).items() if cpus}
                 self._zones = zones if len(zones) > 1 else {}
             self._online = online
+        self._cores = cores
         self._free = {zone: cpus & free for zone, cpus in self._zones.items()}
         self._reserved_mcpu = {zone: len(cpus & withheld) * 1_000 for zone, cpus in self._zones.items()}
         if self._zones and self._batch_dir:
@@ -108,6 +112,8 @@ class ZoneReader:
             batch_used_mcpu=batch_mcpu,
             online_used_mcpu=None if all_mcpu is None else max(0, min(all_mcpu, capacity_mcpu) - batch_mcpu),
             reserved_mcpu=self._reserved_mcpu.get(zone, 0),
+            threads=self._cores.threads,
+            may_leave=zone not in self._cores.held,
         )
 
     def _used(self, zone: int, capacity_mcpu: int, batch_used_mcpu: int) -> int:
