@@ -93,9 +93,9 @@ def test_batch_work_has_as_many_whole_cores_as_the_ceiling_needs(machine):
     tier.add("job.main.1@1", a_placement("job/main/1", zone=1))
     assert machine.cpus("colo/batch", ANYWHERE, SECOND) == ["0,2,4,6", "0,2,4,6", "4,6"]
     assert tier.drop("job.main.1@1")
-    written(tier, 200, cores=True)
-    # Without its zones the ceiling alone leaves the cores as they are: the last one of an executor that leaves.
-    tier.set_ceiling(1_000)
+    # So does the last ceiling of an executor that leaves, which says nothing of zones or cores.
+    written(tier, 3_000, cores=True)
+    tier.set_ceiling(200)
     assert machine.cpus("colo/batch") == ["0,2"]
     assert not written(tier, 8_000).has_whole_cores
     assert machine.cpus("colo/batch", ANYWHERE) == ["0-7", "0-7"]
@@ -161,3 +161,17 @@ def test_no_core_is_shared_where_the_kernel_or_the_operator_keeps_the_two_apart(
     # One thread of each core is offline, or not batch work's.
     tier.sets.set_pool(CpuSet.parse("0-1,4-5"), CpuSet())
     assert tier.sets.shared_cores().threads == 1
+
+
+def test_on_a_machine_of_one_zone_what_a_watchdog_left_is_whole_cores(machine):
+    nodes = machine.files.sys_root / "devices/system/node"
+    (nodes / "node0/cpulist").write_text("0-7\n")
+    (nodes / "node1/cpulist").write_text("\n")
+    earlier = machine.tier()
+    written(earlier, 3_000, cores=True)
+    assert machine.cpus("colo/batch") == ["0-3"]
+    # A watchdog writes the floor and no set.
+    (machine.files.root / "colo/batch/cpu.max").write_text("20000 100000\n")
+    found = machine.tier()
+    assert (found.ceiling_mcpu, found.sets.has_whole_cores, found.sets.zones) == (200, True, ())
+    assert machine.cpus("colo/batch") == ["0,2"]

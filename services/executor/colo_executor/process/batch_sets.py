@@ -122,13 +122,15 @@ class BatchSets:
     def find(self) -> None:
         """Take the ceilings of zones, or of whole cores, that an earlier executor left for those that hold.
 
-        Not where the ceiling of the node narrows the set in any case: nobody could tell which of them it was.
+        Not where the ceiling of the node narrows the set in any case: nobody could tell which of them it was. On a machine of one
+        zone nothing but whole cores narrows it.
         """
         self.zones, self.has_whole_cores = (), False
         if self._by == "cpuset" or not (left := self._left()) or not self.pool - left:
             return
         self.has_whole_cores = threads_of(self.pool, self.rows) > 1
-        if not self.has_whole_cores or self._narrowed() != left & self.pool:
+        is_narrowed = len({row.zone for row in self.rows}) == 1 or self._narrowed() == left & self.pool
+        if not (self.has_whole_cores and is_narrowed):
             self.zones, self.has_whole_cores = zones_left(left, self.pool, self.rows), False
 
     def others(self, group: str, placement: Placement | None) -> CpuSet:
@@ -163,7 +165,7 @@ class BatchSets:
 
     def follow_ceiling(self) -> None:
         """Write the sets where the ceiling of the node changes them."""
-        if self._by == "cpuset":
+        if self._by == "cpuset" or self.has_whole_cores:
             with self.turn:
                 self._follow()
 

@@ -425,7 +425,9 @@ class Tier:
             except (CgroupError, OSError) as error:
                 refusal = str(error)
         try:
-            self.sets.follow_ceiling()
+            # With the zones the whole cores have followed already, or were refused and are tried again later.
+            if zones is None or not self.sets.has_whole_cores:
+                self.sets.follow_ceiling()
         except (CgroupError, OSError) as error:
             return CeilingRefused(ceiling_mcpu=ceiling_mcpu, detail=str(error))
         return CeilingWritten(
