@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The kernel lab as CI runs it: the lab's own tests where it changed, the suite in the default machine, what needs systemd in
 # the machine that has it, the whole loop around a machine, then what a kernel does otherwise under cgroup v1 and in a machine
-# of one NUMA node: freezing, the fence of devices, core scheduling. Ten minutes are usual; forty are the limit. Where the emulator or
+# of one NUMA node: freezing, the fence of devices, core scheduling, whole cores. Ten minutes are usual; forty are the limit. Where the emulator or
 # Debian's kernel cannot be had, or the emulator breaks a machine or is too slow for it, it says NOT PROVED HERE and ends with 0: that is no
 # fault of the change. What stays is the cache of the lab.
 #
@@ -82,8 +82,9 @@ part "what needs systemd"
 in_machine systemd 900 systemd "$of_systemd" tests/kernel/test_loop.py
 part "the loop around a machine"
 COLO_OUTCOMES="$outcomes/loop.json" "$python" -m pytest -n 0 -q -s -rs -m lab tests/kernel/test_loop.py
+of_kernels="tests/kernel/test_freeze.py tests/kernel/test_devices.py tests/kernel/test_core_scheduling.py tests/kernel/test_whole_cores.py"
 for machine in cgroup-v1 numa1; do
     part "freezing, devices and threads of a core: $machine"
-    in_machine "freeze-$machine" 400 "$machine" "tests/kernel/test_freeze.py tests/kernel/test_devices.py tests/kernel/test_core_scheduling.py"
+    in_machine "freeze-$machine" 400 "$machine" "$of_kernels"
 done
 part "the end"
