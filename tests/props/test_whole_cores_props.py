@@ -122,8 +122,8 @@ def test_ceilings_are_in_whole_cores_and_batch_work_keeps_the_floor_of_the_node(
             event("left a zone" if 0 in named.values() else "narrowed" if named else "all")
             event("whole cores" if effect.has_whole_cores else "any threads")
     for before, after in zip(bench.moved, bench.moved[1:], strict=False):
-        is_told = (before.ceiling_mcpu, before.zones) != (after.ceiling_mcpu, after.zones)
-        assert is_told or before.has_whole_cores != after.has_whole_cores, "nothing is told twice"
+        is_news = (before.ceiling_mcpu, before.zones) != (after.ceiling_mcpu, after.zones)
+        assert is_news or before.has_whole_cores != after.has_whole_cores, "nothing is told twice"
 
 
 @given(readings=READINGS)
