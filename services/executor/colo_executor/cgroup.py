@@ -27,7 +27,7 @@ from colo_executor.knob_table import FENCE, PERIOD_US, UNLIMITED, Knob, file_of,
 from colo_executor.knobs import agrees, text_of, value_of, writes_of
 from colo_executor.new_group import knobs_of_new_group
 from colo_executor.order import KnobWrite
-from colo_executor.refusal import what_refusal_means
+from colo_executor.refusal import error_name, what_refusal_means
 
 __all__ = ["CgroupError", "CgroupTree", "Drifted"]
 
@@ -686,6 +686,6 @@ class CgroupTree:
             if error.errno == errno.ENODEV:
                 # The group was removed after its file was opened.
                 raise FileNotFoundError(errno.ENOENT, "the group was removed meanwhile", path) from error
-            name = errno.errorcode.get(error.errno or 0, "error")
+            name = error_name(error.errno)
             means = what_refusal_means(os.path.basename(path), name, what)
             raise CgroupError(f"{path}: {what} refused with {name} ({error.strerror}): {means}") from error

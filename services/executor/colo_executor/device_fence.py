@@ -16,6 +16,7 @@ from typing import Final
 from colo_common.model.linux_capability import CAP_SYS_ADMIN, has_capability
 from colo_executor.device_access import ALL, rules_in
 from colo_executor.device_program import NAME_PREFIX, device_program, program_name
+from colo_executor.refusal import error_name
 
 __all__ = ["DeviceFence", "has_sys_admin"]
 
@@ -57,7 +58,7 @@ class DeviceFence:
                 self._names(dir_fd)
                 self._lacking = ""
             except OSError as error:
-                name = errno.errorcode.get(error.errno or 0, "error")
+                name = error_name(error.errno)
                 self._lacking = f"bpf(2) refused with {name} ({error.strerror})"
         return self._lacking
 

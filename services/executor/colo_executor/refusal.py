@@ -1,9 +1,13 @@
 """What it means when the kernel refuses a write to a control group: the error's name as a sentence, and what to do."""
 
+import errno
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["what_refusal_means"]
+__all__ = ["error_name", "what_refusal_means"]
+
+_SAME: Final[Mapping[str, str]] = {"ENOTSUP": "EOPNOTSUPP"}
+"""Linux has one number for both names, and Python has the one that no table and no manual page of control groups has."""
 
 _READ_ONLY: Final = (
     "the control group file system is mounted for reading only; mount it for writing (in a container: privileged, or "
@@ -14,10 +18,15 @@ _RIGHTS: Final = "this process may not write there; run it as root, or let syste
 _ANYWHERE: Final[Mapping[str, str]] = {
     "EACCES": _RIGHTS,
     "EAGAIN": "the kernel is out of something for a moment, which the next try may find",
+    "EBADF": "the file was closed meanwhile; the next try writes it",
     "EBUSY": "the group is in use in a way that the value contradicts; it can be written when that use is over",
+    "E2BIG": "the text is longer than the kernel takes at once",
     "EINVAL": "the kernel does not take this value for this group",
     "EINTR": "a signal came in between; the next try writes it",
     "EIO": "the kernel could not do it; its log (dmesg) may say why",
+    "EMFILE": "this process has as many files open as it may; raise its limit (LimitNOFILE= of the unit), the next try writes it",
+    "ENAMETOOLONG": "the name or the path of the group is longer than the kernel takes",
+    "ENFILE": "the machine has as many files open as it may (fs.file-max); the next try writes it when some are closed",
     "ENODEV": "the group was removed meanwhile, and nothing is to be done",
     "ENOENT": "the group was removed meanwhile, or this kernel has no such file",
     "ENOMEM": "the kernel has no memory for it; free some, the next try writes it",
@@ -134,6 +143,12 @@ _OF_STEP: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """The meaning of an error of something that is no write of a file."""
 _UNKNOWN: Final = "the kernel gives no reason that is known here; its log (dmesg) may"
+
+
+def error_name(number: int | None) -> str:
+    """The name of an error as tables and manual pages have it, "error" for a number without one."""
+    name = errno.errorcode.get(number or 0, "error")
+    return _SAME.get(name, name)
 
 
 def what_refusal_means(file_name: str, errno_name: str, step: str = "") -> str:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from colo_executor import refusal
 from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.knob_table import KNOB_FILES, Knob
 from colo_executor.order import KnobWrite
-from colo_executor.refusal import what_refusal_means
+from colo_executor.refusal import error_name, what_refusal_means
 from tests.parity.sentences import CPUSET_V1_RULES, V2_CORE_RULES
 from tests.support.cgroup2_files import Cgroup2Files
 
@@ -25,6 +26,13 @@ def test_every_file_of_the_table_has_a_sentence_for_every_common_error() -> None
                 means = what_refusal_means(name, error)
                 assert means != UNKNOWN, (name, error)
                 assert not re.search(r"[A-Z]$|\.$", means), "a clause that another sentence goes on with"
+
+
+def test_each_error_of_the_tables_is_found_by_the_number_that_the_kernel_returns() -> None:
+    tables = (refusal._ANYWHERE, *refusal._OF_FILE.values(), *refusal._OF_STEP.values())
+    for name in sorted({name for table in tables for name in table}):
+        assert error_name(getattr(errno, name)) == name
+    assert error_name(None) == error_name(1 << 20) == "error"
 
 
 def test_an_error_that_nobody_knows_sends_to_the_kernels_log() -> None:
@@ -58,6 +66,8 @@ def test_every_rule_that_the_kernel_models_answer_with_an_error_has_a_sentence_o
         (errno.EROFS, Knob.MEMORY_LIMIT, 1 << 20, "mounted for reading only"),
         (errno.ENOSPC, Knob.CPUSET_CPUS, "0", "would be left without any"),
         (errno.EPERM, Knob.PIDS_LIMIT, 7, "run it as root"),
+        (errno.EOPNOTSUPP, Knob.SWAP_LIMIT, 0, "does not count swap"),
+        (errno.EMFILE, Knob.PIDS_LIMIT, 7, "as many files open as it may"),
     ],
 )
 def test_a_refused_write_names_the_file_the_error_and_what_it_means(
@@ -73,7 +83,7 @@ def test_a_refused_write_names_the_file_the_error_and_what_it_means(
     monkeypatch.setattr(CgroupTree, "_put", refuse)
     with pytest.raises(CgroupError) as refused:
         tree.write(KnobWrite(path="", knob=knob, value=value))
-    name = errno.errorcode[error]
+    name = error_name(error)
     assert re.match(
         rf"colo/[a-z.]+: write '.*' refused with {name} \({os.strerror(error)}\): .*{says}", str(refused.value)
     )
