@@ -410,6 +410,24 @@ async def test_an_end_is_told_when_its_group_is_gone_and_not_before(policy, monk
         assert start_ticks("/proc", int(pid)) is None
 
 
+@pytest.mark.skipif(not Path(ROOT, "freezer").is_dir(), reason="only under cgroup v1 a frozen process does not die")
+async def test_what_froze_itself_in_a_group_of_its_own_dies_all_the_same(policy):
+    async with adopted(policy) as runtime:
+        inner = Path(ROOT, "freezer", policy.subtree, "batch", "job.main.0@1", "its own group")
+        script = (
+            f"mkdir '{inner}'; sleep 60 & echo $! > '{inner}/cgroup.procs'; echo FROZEN > '{inner}/freezer.state'; wait"
+        )
+        await start(runtime, a_run(script))
+
+        async def is_frozen() -> bool:
+            return inner.exists() and (inner / "freezer.state").read_text() == "FROZEN\n"
+
+        await eventually(is_frozen, "the group inside is frozen")
+        await runtime.signal(kill())
+        assert (await next_exit(runtime)).exit_code == 137
+        assert not inner.parent.exists()
+
+
 async def test_one_that_does_not_die_delays_no_other(policy, monkeypatch):
     async with adopted(policy) as runtime:
         await start(runtime, a_run("sleep 60"))

@@ -21,7 +21,17 @@ from colo_common.events.enforcement import KnobValue
 from colo_common.model.invalid import InvalidInput
 from colo_executor.cgroup_hierarchy import CONTROLLERS, CgroupError, CgroupHierarchy, find_hierarchy
 from colo_executor.device_fence import DeviceFence, has_sys_admin
-from colo_executor.group_dirs import DIR_FLAGS, exists_at, field_in, groups_in, processes_in, read_at, remove_below
+from colo_executor.group_dirs import (
+    DIR_FLAGS,
+    exists_at,
+    field_in,
+    groups_in,
+    processes_in,
+    read_at,
+    remove_below,
+    thaw_below,
+    write_at,
+)
 from colo_executor.group_signals import send
 from colo_executor.knob_table import FENCE, PERIOD_US, UNLIMITED, Knob, file_of, page_bytes_of
 from colo_executor.knobs import agrees, text_of, value_of, writes_of
@@ -501,21 +511,21 @@ class CgroupTree:
         pids = self._pids_anywhere(group)
         if not pids:
             return True
-        if self.version == 1 and self._is_frozen(group):
-            # Under v1 a frozen process does not even die.
-            with contextlib.suppress(CgroupError, FileNotFoundError):
-                self.freeze(group, is_frozen=False)
+        if self.version == 1:
+            self._let_die(group)
         if self.version == 2:
             with contextlib.suppress(CgroupError, FileNotFoundError):
                 self._write(self.hierarchy.mounts["cpu"], group, "cgroup.kill", "1", None)
         send(signal.SIGKILL, pids, lambda: self._pids_anywhere(group))
         return False
 
-    def _is_frozen(self, group: str) -> bool:
-        """Whether the kernel is to hold the group, whoever asked for it."""
+    def _let_die(self, group: str) -> None:
+        """Thaw the group and the groups in it: under v1 a frozen process does not even die, whoever froze it."""
         with contextlib.suppress(CgroupError, OSError):
-            return self.value(Knob.FROZEN, group) == "1"
-        return False
+            if self.value(Knob.FROZEN, group) == "1":
+                self.freeze(group, is_frozen=False)
+            with self._dir(self.hierarchy.mounts["freezer"], group) as fd:
+                thaw_below(fd)
 
     # ------------------------------------------------------------ putting back
 
@@ -639,12 +649,7 @@ class CgroupTree:
             if name == FENCE:
                 self._fence.write(dir_fd, text)
                 return
-            fd = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
-            try:
-                # A write of no bytes never reaches the kernel, so an empty set is written as an empty line.
-                os.write(fd, text.encode() or b"\n")
-            finally:
-                os.close(fd)
+            write_at(name, dir_fd, text)
 
     def _delegate(self, mount: str, group: str) -> None:
         """Enable the controllers (v2) for the group that is about to be made."""

@@ -6,7 +6,18 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["DIR_FLAGS", "exists_at", "field_in", "groups_in", "processes_in", "read_at", "remove_below", "tree_of"]
+__all__ = [
+    "DIR_FLAGS",
+    "exists_at",
+    "field_in",
+    "groups_in",
+    "processes_in",
+    "read_at",
+    "remove_below",
+    "thaw_below",
+    "tree_of",
+    "write_at",
+]
 
 DIR_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEPTH_MOST: Final = 64
@@ -66,6 +77,14 @@ def remove_below(dir_fd: int, depth: int = 0) -> None:
             os.rmdir(name, dir_fd=dir_fd)
 
 
+def thaw_below(dir_fd: int) -> None:
+    """Let each group in an open group of v1's freezer run that is frozen by itself; what the kernel refuses stays frozen."""
+    for inner in tree_of(dir_fd):
+        with contextlib.suppress(OSError):
+            if inner != dir_fd and read_at("freezer.self_freezing", inner).strip() == "1":
+                write_at("freezer.state", inner, "THAWED")
+
+
 def exists_at(name: str, dir_fd: int) -> bool:
     """Whether the open group has a file or group of that name."""
     try:
@@ -92,5 +111,15 @@ def read_at(name: str, dir_fd: int) -> str:
         while chunk := os.read(fd, 65_536):
             chunks.append(chunk)
         return b"".join(chunks).decode("ascii", "replace")
+    finally:
+        os.close(fd)
+
+
+def write_at(name: str, dir_fd: int, text: str) -> None:
+    """Write a file of the open group. Raises OSError."""
+    fd = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
+    try:
+        # A write of no bytes never reaches the kernel, so an empty set is written as an empty line.
+        os.write(fd, text.encode() or b"\n")
     finally:
         os.close(fd)
