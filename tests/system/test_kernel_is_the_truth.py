@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import shutil
@@ -33,6 +34,7 @@ from colo_executor.local import (
 )
 from colo_executor.not_restored import NotRestored
 from colo_executor.order import KnobWrite
+from colo_executor.process import ending
 from colo_executor.process.machine import start_ticks
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
@@ -40,6 +42,7 @@ from colo_executor.unmanaged import UnmanagedGroup
 from tests.support.adopted import AS_ROOT, adopted
 from tests.support.attempts import next_exit, start
 from tests.support.builders import a_placement
+from tests.support.covered_group import covered_group
 from tests.support.other_service import other_service
 from tests.support.small_disk import small_disk_at
 from tests.support.waiting import eventually
@@ -446,6 +449,30 @@ async def test_one_that_does_not_die_delays_no_other(policy, monkeypatch):
         assert runtime.has_batch
         held.set()
         assert (await next_exit(runtime)).replica == "job/main/0"
+
+
+async def test_one_whose_group_cannot_be_removed_is_counted_as_stuck_and_its_end_told_when_it_is_gone(
+    policy, monkeypatch
+):
+    monkeypatch.setattr(ending, "_STUCK_AFTER_S", 0.1)
+    async with adopted(policy) as runtime:
+        await start(runtime, a_run("sleep 60"))
+        await start(runtime, an_online_run("sleep 60"))
+        groups = [(CgroupTree(ROOT, policy.subtree), "batch/job.main.0@1"), (runtime._online.tree, "ls.web.main.0@1")]
+
+        async def both_stuck() -> bool:
+            return runtime.stuck() == 2
+
+        with capture_logs() as logs, contextlib.ExitStack() as covers:
+            for tree, group in groups:
+                covers.enter_context(covered_group(tree, group))
+            await runtime.signal(kill())
+            await runtime.signal(kill("web/main/0"))
+            await eventually(both_stuck, "both are counted")
+            assert runtime.poll_exits() == ()
+        assert {line["group"] for line in logs if line["event"] == "replica-stuck"} == {group for _, group in groups}
+        assert {(await next_exit(runtime)).replica for _ in groups} == {"job/main/0", "web/main/0"}
+        assert runtime.stuck() == 0
 
 
 @pytest.fixture
