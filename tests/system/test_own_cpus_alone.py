@@ -147,7 +147,7 @@ async def test_own_cpus_that_others_have_too_are_counted(policy, others):
         row = own_cpus_row(policy)
         assert not row["present"]
         assert f"may run on CPUs {FIRST}, which LSE or LSR work has as its own" in row["detail"]
-        assert "process_unmanaged, with clear_of_own_cpus: true" in row["means"]
+        assert "with clear_of_own_cpus: true in process_unmanaged" in row["means"]
         await end(runtime, 0)
         await runtime.reconcile()
         assert runtime.open_cpus == OpenCpus()

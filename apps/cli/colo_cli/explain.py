@@ -66,7 +66,8 @@ def job(
 
     reply = answer_as(answer, JobExplained)
     summary = reply.job.summary
-    print_text(f"{summary.job}: {summary.state}, queue {summary.queue}, {counted(summary.replicas, 'replica')}")
+    tenant = "" if summary.tenant == "default" else f", tenant {summary.tenant}"
+    print_text(f"{summary.job}: {summary.state}, queue {summary.queue}{tenant}, {counted(summary.replicas, 'replica')}")
     print_clock(reply.clock_speed)
     _print_amounts(reply.job.spec)
     print()

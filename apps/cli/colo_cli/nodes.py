@@ -326,12 +326,13 @@ def _print_replicas(reply: "NodeReply", *, is_wide: bool) -> None:
             bytes_text(each.memory_bytes),
             ",".join(map(str, each.zones)) or "-",
             ago(each.since_ms, now_ms) if each.since_ms else "-",
+            each.queue,
             each.tenant,
         ]
         for each in shown
     ]
     print()
-    columns = ["REPLICA", "STATE", "CLASS", "CPU>", "MEMORY>", "ZONES", "RUNS FOR>", "+TENANT"]
+    columns = ["REPLICA", "STATE", "CLASS", "CPU>", "MEMORY>", "ZONES", "RUNS FOR>", "+QUEUE", "+TENANT"]
     print_table(columns, rows, "no replica of colo is here", is_wide=is_wide)
     more = reply.replicas.total - len(rows)
     if more > 0:

@@ -65,6 +65,17 @@ def test_rows_that_were_not_compared_closely_are_marked(
     assert text.count("NODE") == 1
 
 
+@pytest.mark.parametrize(("tenant", "owner"), [("default", "queue q"), ("red", "queue q, tenant red")])
+def test_whose_job_it_is_stands_in_the_first_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tenant: str, owner: str
+) -> None:
+    answer = an_explanation([a_replica("job/main/0", [])])
+    answer["job"]["summary"]["tenant"] = tenant
+    monkeypatch.setattr(Client, "get", lambda *_args, **_given: answer)
+    assert explain.job("job") == 0
+    assert capsys.readouterr().out.startswith(f"job: Running, {owner}, 1 replica\n")
+
+
 def test_replicas_are_named_in_runs() -> None:
     assert explain.names_text(["j/b/1", "j/a/10", "j/a/9", "j/b/2", "j/b/0"]) == "b/0-2, a/9-10"
 

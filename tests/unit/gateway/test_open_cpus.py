@@ -27,6 +27,9 @@ def test_it_is_a_finding_and_a_sentence_that_says_what_to_do() -> None:
     assert (one.what, one.do) == (what, "colo get node n1")
     (two,) = findings_of([], FLEET, [], NOTHING, UNMEASURED, {"n2": OPEN, "n1": OPEN})
     assert two.what == f"{what} (and 1 more nodes)"
-    do = "name these groups in the executor's process_unmanaged, with clear_of_own_cpus: true"
+    do = (
+        "name these groups with clear_of_own_cpus: true in process_unmanaged of the node's executor "
+        "(in Kubernetes executor.unmanaged of the chart), and start it again"
+    )
     assert fact_text(OPEN) == f"{what}: {do}"
     assert fact_text(OwnCpusOpened(node="n1")) == "n1: the CPUs of LSE and LSR work are its alone"

@@ -18,8 +18,11 @@ def open_cpus_text(cpus: str, groups: Sequence[str]) -> str:
 
 
 def close_cpus_text(groups: Sequence[str]) -> str:
-    """How the executor is told to keep these groups off such CPUs."""
-    name = "name {} in the executor's process_unmanaged, with clear_of_own_cpus: true"
+    """How the executor is told to keep these groups off such CPUs, wherever it runs: by its setting, or by the chart's value."""
+    name = (
+        "name {} with clear_of_own_cpus: true in process_unmanaged of the node's executor "
+        "(in Kubernetes executor.unmanaged of the chart), and start it again"
+    )
     if _NO_GROUP not in groups:
         return name.format("these groups")
     return "start those of no group in one" + (f", and {name.format('the groups')}" if len(groups) > 1 else "")
