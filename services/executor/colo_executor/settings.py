@@ -82,6 +82,11 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
             raise InvalidInput(
                 "process_output_most_bytes", "must be from 4096 to 1 TiB", self.process.output_most_bytes
             )
+        if not 0 <= self.process.attempts_kept <= 100_000:
+            raise InvalidInput("process_attempts_kept", "must be from 0 to 100000", self.process.attempts_kept)
+        if not 0 <= self.process.attempts_kept_bytes <= 1 << 50:
+            rule = "must be from 0 to 1 PiB"
+            raise InvalidInput("process_attempts_kept_bytes", rule, self.process.attempts_kept_bytes)
         if not 1 <= self.process.launch_most_s <= 600:
             raise InvalidInput("process_launch_most_s", "must be from 1 to 600", self.process.launch_most_s)
         hygiene = self.process.hygiene

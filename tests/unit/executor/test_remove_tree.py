@@ -11,8 +11,10 @@ import pytest
 from colo_executor.process.ended_dirs import EndedDirs, prune_attempts
 from colo_executor.process.launch import attempt_dir, make_attempt_dir
 from colo_executor.process.remove_tree import remove_tree
+from colo_executor.process.settings import ProcessPolicy
 from tests.support.waiting import eventually_blocking
 
+GIB = 1 << 30
 DEPTH = 3_000
 """Beyond the limit of Python's stack, of open files, and of the length of a path."""
 
@@ -40,8 +42,39 @@ def test_an_attempt_that_dug_deep_keeps_no_later_one_from_being_pruned(state_dir
     for index in range(3):
         dig(make_attempt_dir(state_dir, f"job.main.{index}@1") / "work")
         os.utime(attempt_dir(state_dir, f"job.main.{index}@1"), (index, index))
-    prune_attempts(state_dir, 1, frozenset())
+    prune_attempts(state_dir, 1, GIB, frozenset())
     assert os.listdir(state_dir / "attempts") == ["job.main.2@1"]
+
+
+def test_what_ended_attempts_said_takes_no_more_together_than_it_may(state_dir: Path) -> None:
+    for index in range(6):
+        directory = make_attempt_dir(state_dir, f"job.main.{index}@1")
+        (directory / "stdout").write_bytes(bytes(100_000))
+        os.utime(directory, (index, index))
+
+    def left() -> list[int]:
+        return sorted(int(name[9]) for name in os.listdir(state_dir / "attempts"))
+
+    runs = frozenset({"job.main.0@1"})
+    # Those that run are not counted.
+    prune_attempts(state_dir, 5, GIB, runs)
+    assert left() == [0, 1, 2, 3, 4, 5]
+    prune_attempts(state_dir, 200, 350_000, runs)
+    assert left() == [0, 3, 4, 5]
+    prune_attempts(state_dir, 200, 0, runs)
+    assert left() == [0, 5]
+    prune_attempts(state_dir, 0, GIB, runs)
+    assert left() == [0]
+
+
+def test_what_an_attempt_said_at_its_end_is_bounded_like_all_before(state_dir: Path) -> None:
+    ended = make_attempt_dir(state_dir, "job.main.0@1")
+    (ended / "stdout").write_bytes(b"a" * 10_000 + b"b" * 4_096)
+    dirs = EndedDirs(state_dir, ProcessPolicy(output_most_bytes=4_096), frozenset)
+    dirs.ended("job.main.0@1")
+    eventually_blocking(lambda: (ended / "stdout").stat().st_size == 0, "the outputs are bounded")
+    dirs.close()
+    assert (ended / "stdout.1").read_bytes() == b"b" * 4_096
 
 
 def test_a_working_directory_ends_with_its_attempt_and_the_outputs_stay(state_dir: Path) -> None:
@@ -49,7 +82,7 @@ def test_a_working_directory_ends_with_its_attempt_and_the_outputs_stay(state_di
     for directory in (ended, runs):
         dig(directory / "work")
         (directory / "stdout").write_text("said\n")
-    dirs = EndedDirs(state_dir, 200, frozenset)
+    dirs = EndedDirs(state_dir, ProcessPolicy(), frozenset)
     dirs.ended("job.main.0@1")
     eventually_blocking(lambda: not (ended / "work").exists(), "the working directory is gone")
     dirs.close()
@@ -61,7 +94,7 @@ def test_a_start_removes_what_an_earlier_executor_left_and_nothing_of_a_later_at
     left, runs = (make_attempt_dir(state_dir, f"job.main.{index}@1") for index in range(2))
     for directory in (left, runs):
         dig(directory / "work")
-    dirs = EndedDirs(state_dir, 200, frozenset)
+    dirs = EndedDirs(state_dir, ProcessPolicy(), frozenset)
     dirs.begin(frozenset({"job.main.1@1"}))
     # Renamed at once, so that an attempt of this name may begin.
     assert not (left / "work").exists()

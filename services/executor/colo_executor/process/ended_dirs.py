@@ -9,23 +9,27 @@ from queue import SimpleQueue
 from typing import Final
 
 from colo_executor.process.launch import WORK, attempt_dir, attempts_dir
+from colo_executor.process.output import rotate_all
 from colo_executor.process.remove_tree import remove_tree
+from colo_executor.process.settings import ProcessPolicy
 
 __all__ = ["EndedDirs", "prune_attempts"]
 
 _ASIDE: Final = "work.ended"
+_BLOCK_BYTES: Final = 512
 
 
 class EndedDirs:
     """Removes them in a thread of its own, one after the other: what a job left may be as large as its disk, and the threads that
     kill and start must not wait for that. The thread does not keep a process from ending; the next start goes on.
 
-    `kept` attempts stay beside those that are `in_use`, which is called in that thread.
+    So many attempts stay as the policy keeps, beside those that are `in_use`, which is called in that thread; together they take as
+    much as it says at most, and each of their outputs what it may have, as while they ran.
     """
 
-    def __init__(self, state_dir: Path, kept: int, in_use: Callable[[], frozenset[str]]) -> None:
+    def __init__(self, state_dir: Path, policy: ProcessPolicy, in_use: Callable[[], frozenset[str]]) -> None:
         self._state_dir = state_dir
-        self._kept = kept
+        self._policy = policy
         self._in_use = in_use
         self._due: SimpleQueue[Path | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -62,18 +66,36 @@ class EndedDirs:
     def _run(self) -> None:
         while (directory := self._due.get()) is not None:
             remove_tree(directory)
-            in_use = self._in_use()
-            prune_attempts(self._state_dir, self._kept + len(in_use), in_use)
+            # What it wrote between the last look and its end.
+            rotate_all([directory.parent], self._policy.output_most_bytes)
+            prune_attempts(
+                self._state_dir, self._policy.attempts_kept, self._policy.attempts_kept_bytes, self._in_use()
+            )
 
 
-def prune_attempts(state_dir: Path, kept: int, in_use: frozenset[str]) -> None:
-    """Keep the `kept` newest directories of attempts; remove the older ones that are not in use."""
+def prune_attempts(state_dir: Path, kept: int, kept_bytes: int, in_use: frozenset[str]) -> None:
+    """Keep the `kept` newest directories of attempts that are not in use, and of these as many as take `kept_bytes` together.
+
+    The newest one stays, whatever it takes.
+    """
     root = attempts_dir(state_dir)
     with contextlib.suppress(OSError):
         found = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in os.scandir(root)]
-        for _, name in sorted(found)[: max(0, len(found) - kept)]:
-            if name not in in_use:
+        ended = [name for _, name in sorted(found, reverse=True) if name not in in_use]
+        taken_bytes = 0
+        for at, name in enumerate(ended):
+            taken_bytes += _taken_bytes(root / name)
+            if at >= kept or (at and taken_bytes > kept_bytes):
                 remove_tree(root / name)
+
+
+def _taken_bytes(directory: Path) -> int:
+    """What the files directly in the directory take of the disk."""
+    try:
+        with os.scandir(directory) as entries:
+            return sum(entry.stat(follow_symlinks=False).st_blocks for entry in entries) * _BLOCK_BYTES
+    except OSError:
+        return 0
 
 
 def _names(directory: Path) -> list[str]:

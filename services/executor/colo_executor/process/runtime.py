@@ -161,7 +161,7 @@ class ProcessRuntime:
             self._tier.close()
             self._journal.close()
             raise
-        self._ended_dirs = EndedDirs(self._output_dir, policy.attempts_kept, lambda: frozenset(self._running.copy()))
+        self._ended_dirs = EndedDirs(self._output_dir, policy, lambda: frozenset(self._running.copy()))
         self._disk_watch = DiskWatch(self._output_dir, policy.disk_limits, policy.disk_every_s, self._own_placements)
         self._terminating = Terminating(policy.proc_root)
         self._exit_watch = ExitWatch(policy.proc_root, self._collect)

@@ -18,9 +18,10 @@ class ProcessPolicy(Struct, frozen=True, kw_only=True):
     command (for example `setpriv --reuid=batch --init-groups --no-new-privs --`). `users` says by the tenant of a job as which user
     (a name, a number, or a range of numbers, of which each job gets one) its replicas run instead; "*" is every other tenant, never
     root. Outputs and status of the last `attempts_kept` attempts that ended stay in `output_dir` ("": `state_dir`), which may be a
-    file system of its own; a working directory there ends with its attempt. Each of the two outputs has at most twice
-    `output_most_bytes`. `disk_limits` says by the tenant of a job what the outputs and the working directory of one of its replicas
-    may take together ("10Gi"; "*": every other tenant), which is looked at every `disk_every_s`.
+    file system of its own, and take `attempts_kept_bytes` together at most; a working directory there ends with its attempt. Each
+    of the two outputs has at most twice `output_most_bytes`. `disk_limits` says by the tenant of a job what the outputs and the
+    working directory of one of its replicas may take together ("10Gi"; "*": every other tenant), which is looked at every
+    `disk_every_s`.
     `ceiling_by` says what keeps the ceiling: the quota alone, or `cpuset`: batch work also runs on no more CPUs than it needs.
     `devices` "given": where the kernel can say so, a batch replica opens the devices that every program expects, those of the
     kinds that it was given, and `device_files` (patterns below /dev).
@@ -39,6 +40,7 @@ class ProcessPolicy(Struct, frozen=True, kw_only=True):
     users: dict[str, str] = {}
     path: str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     attempts_kept: int = 200
+    attempts_kept_bytes: int = 8 << 30
     output_dir: str = ""
     output_most_bytes: int = 64 << 20
     disk_limits: dict[str, str] = {}
