@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pwd
 import resource
@@ -9,7 +10,7 @@ import stat
 import subprocess
 import sys
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ from colo_executor.local import (
     SignalReplica,
     StopIntent,
 )
+from colo_executor.main import restore
 from colo_executor.process.hygiene import Hygiene, settle
 from colo_executor.process.launch import attempt_dir
 from colo_executor.process.machine import online_cpus
@@ -38,6 +40,7 @@ from colo_executor.process.namespaces import Namespaces, namespaces_prefix
 from colo_executor.process.run_as import NOBODYS
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
+from colo_executor.settings import ExecutorSettings
 from tests.support.adopted import adopted
 from tests.support.builders import a_placement
 from tests.support.waiting import LIMIT_S, eventually, eventually_blocking
@@ -281,6 +284,7 @@ from colo_common.model.placement import DeviceShare
 from colo_executor.knob_table import Knob
 from colo_executor.local import ReplicaLaunched
 from colo_executor.process.settings import ProcessPolicy
+from colo_executor.settings import ExecutorSettings
 from tests.support.adopted import adopted
 from tests.system.test_process_hygiene import ROOT, CgroupTree, a_run
 
@@ -434,10 +438,107 @@ async def test_what_a_replica_mounts_is_nobody_elses(policy, tmp_path):
     assert list(where.iterdir()) == []
 
 
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[Path]:
+    """A directory in which mounts propagate, as systemd has it for the whole machine."""
+    path = tmp_path / "shared"
+    path.mkdir()
+    for words in (("--bind", path, path), ("--make-shared", path)):
+        subprocess.run(["mount", *words], check=True)
+    yield path
+    subprocess.run(["umount", "--recursive", "--lazy", path], check=True)
+
+
+@pytest.mark.skipif(
+    bool(namespaces_prefix("auto", ProcessPolicy().path)[1]), reason="namespaces are not permitted here"
+)
+@pytest.mark.usefixtures("permitted")
+async def test_what_the_machine_mounts_and_unmounts_later_is_so_for_the_replica(policy, shared):
+    disk = shared / "disk"
+    disk.mkdir()
+    inside = f"[ -e {disk}/inside ]"
+    script = f"echo begun; until {inside}; do sleep 0.02; done; echo seen; while {inside}; do sleep 0.02; done"
+    async with adopted(in_namespaces(policy)) as runtime:
+        assert isinstance(await runtime.launch(a_run(script), 1), ReplicaLaunched)
+
+        async def has_begun() -> bool:
+            return output(policy) == "begun\n"
+
+        async def has_seen() -> bool:
+            return output(policy) == "begun\nseen\n"
+
+        async def ends() -> tuple[ReplicaExited, ...]:
+            return runtime.poll_exits()
+
+        # It was not there when the namespace was made.
+        await eventually(has_begun, "the command to begin")
+        await asyncio.to_thread(subprocess.run, ["mount", "-t", "tmpfs", "tmpfs", disk], check=True)
+        (disk / "inside").touch()
+        await eventually(has_seen, "the replica to see it")
+        await asyncio.to_thread(subprocess.run, ["umount", disk], check=True)
+        (exited,) = await eventually(ends, "an exit")
+        assert exited.exit_code == 0
+
+
+@pytest.mark.skipif(
+    bool(namespaces_prefix("auto", ProcessPolicy().path)[1]), reason="namespaces are not permitted here"
+)
+@pytest.mark.skipif(not Path("/proc/sys/kernel/ns_last_pid").exists(), reason="this kernel lets nobody choose numbers")
+@pytest.mark.usefixtures("permitted")
+async def test_names_by_the_number_of_a_process_are_not_the_same_in_each_namespace(policy):
+    async with adopted(in_namespaces(policy)) as runtime:
+        for index in range(3):
+            assert (await end_of(runtime, a_run("echo $$", index))).exit_code == 0
+        numbers = [int(output(policy, index)) for index in range(3)]
+        assert len(set(numbers)) == 3
+        assert min(numbers) > 300
+
+
+@pytest.mark.skipif(
+    bool(namespaces_prefix("auto", ProcessPolicy().path)[1]), reason="namespaces are not permitted here"
+)
+@pytest.mark.usefixtures("permitted")
+async def test_where_they_are_permitted_a_replica_has_them_by_default_and_what_it_leaves_alone_is_reaped(policy):
+    orphan = "orphan=$(sh -c 'sleep 0.01 >/dev/null & echo $!'); while [ -d /proc/$orphan ]; do sleep 0.01; done"
+    shows = "readlink /proc/self/ns/pid /proc/self/ns/mnt; cat /proc/self/oom_score_adj"
+    async with adopted(policy) as runtime:
+        assert (await end_of(runtime, a_run(f"{orphan}; {shows}"))).exit_code == 0
+    pids, mounts, score = output(policy).splitlines()
+    assert pids != os.readlink("/proc/self/ns/pid")
+    assert mounts != os.readlink("/proc/self/ns/mnt")
+    assert score == "1000"
+
+
+_AS_NOBODY = """
+import os, sys
+from colo_common.model.invalid import InvalidInput
+from colo_executor.process.namespaces import namespaces_prefix
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+words, refusal = namespaces_prefix("auto", sys.argv[1])
+assert words == () and refusal, (words, refusal)
+try:
+    namespaces_prefix("yes", sys.argv[1])
+except InvalidInput as error:
+    print(error)
+"""
+
+
+def test_an_ordinary_user_runs_without_them_by_default_and_is_told_what_yes_would_need():
+    words = [sys.executable, "-c", _AS_NOBODY, ProcessPolicy().path]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("process_hygiene_namespaces: needs the right to make namespaces, or must be auto: ")
+
+
 async def test_namespaces_that_are_not_permitted_are_refused_or_left_out_as_the_operator_says(policy):
     without = replace(policy, path="/nowhere")
     with pytest.raises(InvalidInput, match="there is no unshare in /nowhere"):
         ProcessRuntime(in_namespaces(without))
-    # Nothing was kept: the next one may begin.
+    # Nothing was kept: the next one may begin, and the machine can be put back whatever a start would need.
     runtime = ProcessRuntime(in_namespaces(without, "auto"))
     await runtime.close()
+    settings = ExecutorSettings(process=in_namespaces(without))
+    await restore(settings)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
@@ -220,7 +221,9 @@ def _withheld(settings: ExecutorSettings) -> CpuSet:
 
 async def restore(settings: ExecutorSettings) -> None:
     """End the replicas of an earlier executor and put the kernel back. Raises InvalidInput for what could not be put back."""
-    runtime = open_runtime(settings)
+    # Nothing is started, so that nothing is asked for what a start needs.
+    hygiene = replace(settings.process.hygiene, namespaces="no", core_scheduling="no")
+    runtime = open_runtime(replace(settings, process=replace(settings.process, hygiene=hygiene)))
     try:
         await runtime.restore()
     except NotRestored as error:

@@ -29,7 +29,7 @@ class Hygiene(Struct, frozen=True, kw_only=True):
 
     `open_files_most` limits the descriptors of a process, `core_bytes_most` the size of a core file. `no_new_privs`: no
     program that a replica runs gains rights by its file (setuid); it needs `setpriv`. `namespaces`: whether a replica has a PID
-    and a mount namespace of its own; `auto` where the machine permits it. It needs `unshare` and the right to mount.
+    and a mount namespace of its own; `auto` where the machine permits it. It needs `unshare` and CAP_SYS_ADMIN.
     `core_scheduling`: where the kernel has it, batch work shares the threads of a core with no online work, and with no other
     `tenant`'s or `replica`'s.
     """
@@ -39,7 +39,7 @@ class Hygiene(Struct, frozen=True, kw_only=True):
     open_files_most: int = 65_536
     core_bytes_most: int = 0
     no_new_privs: bool = True
-    namespaces: Namespaces = "no"
+    namespaces: Namespaces = "auto"
     core_scheduling: CoreScheduling = "no"
 
 

@@ -70,7 +70,7 @@ class Launching:
         self._log = structlog.get_logger("executor")
         self._namespaces, refusal = namespaces_prefix(policy.hygiene.namespaces, policy.path)
         if refusal:
-            self._log.warning("no-namespaces", detail=refusal)
+            self._log.info("no-namespaces", detail=refusal)
         self._cookies = CoreCookies(policy.hygiene.core_scheduling)
         if refusal := self._cookies.refusal:
             self._log.warning("no-core-scheduling", detail=refusal)

@@ -14,13 +14,27 @@ Namespaces = Literal["no", "auto", "yes"]
 # The first process of a PID namespace hears only signals that it has a handler for, so it is a shell that has them and waits. The
 # command is its child and gets each signal itself, as every process of the attempt does. A signal that comes before the shell has
 # handlers is lost, as `unshare` above it ignores it; `terminating.py` sends it to the command when that begins.
+# Numbers of processes begin at one by chance: /tmp is everybody's, and programs name files by their number, which would be the same
+# in each namespace. A kernel that lets nobody choose (without CONFIG_CHECKPOINT_RESTORE) begins at 2.
+# What the machine mounts and unmounts later is so in the namespace, too (slave): else an automount would not be seen there, and a
+# file system would stay in use for as long as the job runs.
 _FIRST: Final = """trap : TERM INT HUP
+{
+    read -r chance </proc/sys/kernel/random/uuid
+    for most in 4000000 32000; do
+        echo "$((0x${chance%%-*} % most + 300))" >/proc/sys/kernel/ns_last_pid && break
+    done
+} 2>/dev/null
 "$@"
 exit "$?"
 """
 OWN_NAMESPACES: Final = (
-    "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--", "/bin/sh", "-c", _FIRST, "colo-first",
+    "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "slave", "--", "/bin/sh", "-c", _FIRST,
+    "colo-first",
 )  # fmt: skip
+_SEES_ITSELF: Final = """set -- /proc/[0-9]*
+[ "$#" -eq 2 ] && [ -e /proc/1 ]
+"""
 _SCRIPT: Final = OWN_NAMESPACES.index(_FIRST)
 _LIMIT_S: Final = 10.0
 _FIELD: Final = "process_hygiene_namespaces"
@@ -48,7 +62,7 @@ def _refusal(path: str) -> str:
     program = shutil.which(OWN_NAMESPACES[0], path=path)
     if program is None:
         return f"there is no {OWN_NAMESPACES[0]} in {path}"
-    command = [program, *OWN_NAMESPACES[1:], "/bin/sh", "-c", '[ "$$" -lt 10 ] && [ -e /proc/1 ]']
+    command = [program, *OWN_NAMESPACES[1:], "/bin/sh", "-c", _SEES_ITSELF]
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=False, env={"PATH": path}
