@@ -382,6 +382,35 @@ async def test_a_service_of_the_node_gets_what_the_operator_says_and_all_is_put_
         assert service.remove("")
 
 
+@pytest.mark.skipif(
+    not Path(ROOT, "cpu").is_dir(), reason="only cgroup v1 keeps a quota within that of the group above"
+)
+async def test_quotas_of_groups_in_each_other_are_kept_and_put_back_in_whatever_order_the_kernel_takes_them(policy):
+    top = f"colo-nested-{os.getpid()}"
+    with other_service(top) as service:
+        service.tree.write(KnobWrite(path=service.name, knob=Knob.CPU_QUOTA, value=150_000))
+        before = service.values()
+        named = tuple(
+            UnmanagedGroup(group=group, cpu_most_mcpu=most) for group, most in ((top, 1_000), (service.path, 500))
+        )
+        wanted = replace(policy, unmanaged=named)
+
+        def quotas() -> list[int]:
+            return [service.tree.quota_us(group) for group in ("", service.name)]
+
+        # All at once, at the start: the group inside has more than the one around it is to have.
+        runtime = ProcessRuntime(wanted)
+        await runtime.adopt(1)
+        assert quotas() == [100_000, 50_000]
+        assert await runtime.reconcile() is None
+        await runtime.close()
+        async with adopted(policy):
+            assert (quotas(), service.values()) == ([UNLIMITED, 150_000], before)
+        async with adopted(wanted):
+            assert quotas() == [100_000, 50_000]
+        assert (quotas(), service.values()) == ([UNLIMITED, 150_000], before)
+
+
 async def test_an_end_is_told_when_its_group_is_gone_and_not_before(policy, monkeypatch):
     async with adopted(policy) as runtime:
         # It puts itself into a group of its own making, as a container's manager does.

@@ -1,7 +1,7 @@
 """Gives files of others the values that they had before, in an order and in words that the kernel takes."""
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from colo_common.model.cpuset import CpuSet
@@ -41,6 +41,27 @@ class OldValues:
             if not stands_for_all(path, value) or tree.version == 1:
                 raise
             tree.put_back(path, self._possible().format())
+
+    def put_back_all(self, images: Iterable[tuple[str, str]]) -> dict[str, str]:
+        """Write the values, in this order. Returns by path why one could not be; a file that is deleted has none to get.
+
+        What is refused is tried again after the others: a quota of cgroup v1 lies within that of the group above, a limit within
+        another one of the same group.
+        """
+        left, refused = list(images), dict[str, str]()
+        while left:
+            refused = {}
+            for path, value in left:
+                try:
+                    self.put_back(path, value)
+                except FileNotFoundError:
+                    continue
+                except (CgroupError, OSError) as error:
+                    refused[path] = str(error)
+            if len(refused) == len(left):
+                break
+            left = [each for each in left if each[0] in refused]
+        return refused
 
     def widen_sets(self, images: Mapping[str, str]) -> None:
         """Give sets what they had before beside what they have, so that each lies in that of its parent all the time.

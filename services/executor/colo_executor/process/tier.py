@@ -552,19 +552,21 @@ class Tier:
         for path, value in in_put_back_order(images):
             try:
                 shown = self._old.shown(path, value)
-                if shown != value:
-                    knobs.append(KnobValue(path=path, value=value, before=shown))
-                    if observes:
-                        continue
-                    self._old.put_back(path, value)
             except FileNotFoundError:
-                pass
+                shown = value
             except (CgroupError, OSError) as error:
                 failed.append(str(error))
                 continue
-            over.append(path)
-        if over and not observes:
-            self._journal.forget_old_values(over)
+            if shown == value:
+                over.append(path)
+            else:
+                knobs.append(KnobValue(path=path, value=value, before=shown))
+        if not observes:
+            refused = self._old.put_back_all((knob.path, knob.value) for knob in knobs)
+            failed += refused.values()
+            knobs = [knob for knob in knobs if knob.path not in refused]
+            if over := [*over, *(knob.path for knob in knobs)]:
+                self._journal.forget_old_values(over)
         return Drift(knobs=tuple(knobs), failed=tuple(failed), observed=observes)
 
     def _put_back_properties(self, managed: Collection[str] = ()) -> tuple[list[str], list[str]]:
@@ -627,13 +629,7 @@ class Tier:
         failures += self._put_back_properties()[1]
         images = dict(self._old_files())
         self._old.widen_sets(images)
-        for path, value in in_put_back_order(images):
-            try:
-                self._old.put_back(path, value)
-            except FileNotFoundError:
-                continue
-            except (CgroupError, OSError) as error:
-                failures.append(str(error))
+        failures += self._old.put_back_all(in_put_back_order(images)).values()
         if not failures:
             self._journal.forget()
         return tuple(failures)

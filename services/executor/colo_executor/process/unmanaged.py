@@ -153,29 +153,35 @@ class UnmanagedTier:
         for tree in self._trees.values():
             # What was given back, or belonged to a group that is gone, may have another old value by now.
             tree.note_again(lambda path: self._old_value(path) is not None)
-        for each in with_groups_above(there):
-            top, _, group = each.group.partition("/")
-            if each.group in yields or not _is_asked(each.group, only):
-                continue
-            try:
-                tree = self.tree_of(top)
-                if not tree.exists(group):
-                    continue
-                writes, values, lacking = self._writes(tree, group, each, observes=observes)
-                failed += lacking
-                for write in writes:
-                    is_again = self._old_value(tree.path_of(write.knob, group)) is not None
-                    knobs.append(tree.observed(write) if observes else tree.write(write))
-                    changed += knobs[-1:] if is_again else ()
-                values |= {write.knob: write.value for write in writes}
-                if values and not observes:
-                    written.append((each.group, tree.version, values))
-            except FileNotFoundError as error:
-                if not tree.exists(group):
-                    continue
-                failed.append(f"{each.group}: the kernel has no such file here ({error.filename})")
-            except (CgroupError, InvalidInput, OSError, ValueError) as error:
-                failed.append(f"{each.group}: {error}")
+        left = [each for each in with_groups_above(there) if each.group not in yields and _is_asked(each.group, only)]
+        refused: dict[str, str] = {}
+        while left:
+            refused = {}
+            for each in left:
+                top, _, group = each.group.partition("/")
+                try:
+                    tree = self.tree_of(top)
+                    if not tree.exists(group):
+                        continue
+                    writes, values, lacking = self._writes(tree, group, each, observes=observes)
+                    failed += lacking
+                    for write in writes:
+                        is_again = self._old_value(tree.path_of(write.knob, group)) is not None
+                        knobs.append(tree.observed(write) if observes else tree.write(write))
+                        changed += knobs[-1:] if is_again else ()
+                    values |= {write.knob: write.value for write in writes}
+                    if values and not observes:
+                        written.append((each.group, tree.version, values))
+                except FileNotFoundError as error:
+                    if tree.exists(group):
+                        refused[each.group] = f"{each.group}: the kernel has no such file here ({error.filename})"
+                except (CgroupError, InvalidInput, OSError, ValueError) as error:
+                    refused[each.group] = f"{each.group}: {error}"
+            if observes or len(refused) == len(left):
+                break
+            # Under v1 a group's quota and CPUs lie within those of the group above, which may have been written after it.
+            left = [each for each in left if each.group in refused]
+        failed = list(dict.fromkeys((*failed, *refused.values())))
         # Before the properties are set, which then say nothing of who wrote.
         writers = () if only else self.writers(changed)
         failed += [] if observes else self._keep_properties(written, only)
