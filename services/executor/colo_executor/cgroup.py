@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from colo_common.events.enforcement import KnobValue
 from colo_common.model.invalid import InvalidInput
-from colo_executor.cgroup_hierarchy import CONTROLLERS, CgroupError, CgroupHierarchy, find_hierarchy
+from colo_executor.cgroup_hierarchy import CONTROLLERS, CgroupError, CgroupHierarchy, check_file_system, find_hierarchy
 from colo_executor.device_fence import DeviceFence, has_sys_admin
 from colo_executor.group_dirs import (
     DIR_FLAGS,
@@ -83,6 +83,7 @@ class CgroupTree:
         if controllers is not None:
             mounts = {name: mount for name, mount in self.hierarchy.mounts.items() if name in controllers[self.version]}
             self.hierarchy = CgroupHierarchy(version=self.version, mounts=mounts)
+        self._devices = {mount: os.stat(mount).st_dev for mount in self._mounts_of("")}
         self._created = created
         self._changing = changing
         self._own: set[str] = set()
@@ -608,6 +609,9 @@ class CgroupTree:
     def _dir(self, mount: str, group: str | None) -> Iterator[int]:
         fd = os.open(mount, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
+            if (device := os.fstat(fd).st_dev) != self._devices[mount]:
+                check_file_system(mount, "/proc")
+                self._devices[mount] = device
             for part in [] if group is None else [self.name, *group.split("/")] if group else [self.name]:
                 if not _NAME.fullmatch(part):
                     raise CgroupError(f"the group name {part!r} must be letters, digits and _ . @ -")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -213,6 +214,28 @@ def test_a_place_that_is_no_control_group_file_system_is_named(tmp_path: Path) -
         find_hierarchy(str(tmp_path))
     with pytest.raises(CgroupError, match="and no control group file system"):
         check_file_system(str(tmp_path), "/proc")
+
+
+@pytest.mark.kernel
+def test_what_is_mounted_over_the_control_groups_later_is_not_written(tmp_path: Path) -> None:
+    for directory in (tmp_path, tmp_path / "colo"):
+        directory.mkdir(exist_ok=True)
+        (directory / "cgroup.controllers").write_text("cpu memory\n")
+        (directory / "cpu.weight").write_text("100\n")
+    tree = CgroupTree(str(tmp_path), "colo")
+    write = KnobWrite(path="", knob=Knob.CPU_WEIGHT, value=2_048)
+    assert tree.write(write).value == "200"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", tmp_path], check=True)
+    try:
+        (tmp_path / "colo").mkdir()
+        (tmp_path / "colo" / "cpu.weight").write_text("100\n")
+        for _ in range(2):
+            with pytest.raises(CgroupError, match="is tmpfs and no control group file system"):
+                tree.write(write)
+        assert (tmp_path / "colo" / "cpu.weight").read_text() == "100\n"
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+    assert tree.value(Knob.CPU_WEIGHT, "") == "200"
 
 
 def test_another_file_system_inside_the_subtree_is_not_entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
