@@ -3,8 +3,11 @@
 import errno
 import os
 import subprocess
+import sys
 from bisect import bisect_right
+from pathlib import Path
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -29,6 +32,7 @@ from colo_executor.journal_lines import (
 )
 from colo_executor.local import StopIntent
 from tests.support.builders import a_placement
+from tests.support.journal_steps import Death
 
 INTENT = StopIntent(cause=EndCause.EVICTED, reason=Reason.CPU_WATERMARK, kill_at_ms=9, eviction="e1")
 
@@ -270,3 +274,21 @@ def test_a_link_in_the_journals_place_is_not_followed(tmp_path):
     with pytest.raises(OSError, match="symbolic links"):
         JournalFile(tmp_path / "state")
     assert (tmp_path / "elsewhere").read_text() == ""
+
+
+def test_whatever_call_its_process_is_killed_at_a_journal_has_all_of_a_step_or_nothing(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.journal_steps", str(tmp_path)],
+        capture_output=True,
+        check=False,
+        cwd=Path(__file__).parents[3],
+    )
+    assert done.returncode == 0, done.stderr.decode()[-4_000:]
+    deaths = [msgspec.json.decode(line, type=Death) for line in done.stdout.splitlines()]
+    assert {death.call for death in deaths} >= {"open", "write", "fdatasync", "fsync", "rename", "close", ""}
+    assert {death.step for death in deaths} == set(range(deaths[-1].step + 1))
+    for death in deaths:
+        assert death.state in (death.before, death.after), death
+        assert not death.damaged_lines, death
+        assert death.takes_more, death
+    assert {death.state == death.after for death in deaths if death.before != death.after} == {True, False}
