@@ -40,6 +40,7 @@ IMPURE: Final = {
     "sse": "streams events over HTTP",
     "streams": "streams events over HTTP",
     "trials_file": "reads and writes a file",
+    "zone_gauges": "registers metrics",
     "colo_gateway.api": "answers HTTP",
     "colo_gateway.audit_routes": "answers HTTP",
     "colo_gateway.door.audit": "hands events to the service, and logs",

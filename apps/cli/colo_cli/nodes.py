@@ -269,6 +269,11 @@ def _print_ceiling(reply: "NodeReply") -> None:
     if ceiling.whole_cores:
         keeps = "would keep" if ceiling.observed else "keeps"
         print_text(f"batch work {keeps} to whole cores, as many as the ceiling needs, and shares none with online work")
+    if ceiling.memory is not None:
+        # Imported here, because only a node whose memory was full needs it.
+        from colo_common.events.fact_text import memory_text
+
+        print_text(f"  {memory_text(ceiling.memory)}")
     if ceiling.frozen:
         print_text(
             f"batch work {'would be' if ceiling.observed else 'is'} frozen: it gets no CPU whatever the ceiling says"

@@ -23,6 +23,10 @@ _OF_LOAD: Final = frozenset(
         Reason.ONLINE_SLO,
         Reason.ONLINE_SLO_KEPT,
         Reason.ONLINE_SLO_OTHERWISE,
+        Reason.MEMORY_BANDWIDTH,
+        Reason.MEMORY_BANDWIDTH_FELL,
+        Reason.MEMORY_BANDWIDTH_OTHERWISE,
+        Reason.MEMORY_BANDWIDTH_UNKNOWN,
     }
 )
 
@@ -109,6 +113,7 @@ class CeilingPublisher:
             stall_pct=moved.stall_pct,
             slo_workload=moved.slo_workload,
             violation_pct=moved.violation_pct,
+            memory=moved.memory,
             zones=zones,
             zone=zone,
             zone_terms=tuple(each for each in moved.zone_terms if each.zone in {its.zone for its in zones}),

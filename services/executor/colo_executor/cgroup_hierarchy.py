@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec import Struct
 
-__all__ = ["CONTROLLERS", "CgroupError", "CgroupHierarchy", "check_file_system", "find_hierarchy"]
+__all__ = ["CONTROLLERS", "CgroupError", "CgroupHierarchy", "check_file_system", "file_systems_of", "find_hierarchy"]
 
 CONTROLLERS: Final[tuple[str, ...]] = ("cpu", "cpuacct", "cpuset", "memory", "pids", "hugetlb", "freezer", "devices")
 _MAY_BE_READ_ONLY: Final = ("freezer", "devices")
@@ -67,11 +67,16 @@ def _others(root: str) -> tuple[str, ...]:
 
 def check_file_system(directory: str, proc_root: str) -> None:
     """Raise CgroupError unless the directory is of a control group file system, by the table of mounts of this process."""
+    kinds = file_systems_of(directory, proc_root)
+    if not kinds <= {"cgroup", "cgroup2"} or not kinds:
+        kind = " ".join(sorted(kinds)) or "of an unknown kind"
+        raise CgroupError(f"{directory} is {kind} and no control group file system")
+
+
+def file_systems_of(directory: str, proc_root: str) -> frozenset[str]:
+    """The kinds of file system that have the directory, by the table of mounts of this process. Raises OSError where it is not."""
     found = os.stat(directory).st_dev
     device = f"{os.major(found)}:{os.minor(found)}"
     with open(os.path.join(proc_root, "self/mountinfo"), encoding="utf-8", errors="replace") as file:
         # "36 35 98:0 /root /mount options - type source options"
-        kinds = {line.partition(" - ")[2].split(" ", 1)[0] for line in file if line.split(" ", 3)[2] == device}
-    if not kinds <= {"cgroup", "cgroup2"} or not kinds:
-        kind = " ".join(sorted(kinds)) or "of an unknown kind"
-        raise CgroupError(f"{directory} is {kind} and no control group file system")
+        return frozenset(line.partition(" - ")[2].split(" ", 1)[0] for line in file if line.split(" ", 3)[2] == device)

@@ -7,6 +7,7 @@ from msgspec import Struct
 from colo_common.events.enforcement import (
     KnobValue,
     LikelyWriter,
+    MemoryTerms,
     PlacementRefused,
     ReplicaEnded,
     ZoneCeiling,
@@ -16,6 +17,7 @@ from colo_common.model.placement import Placement
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.restriction import Restriction
 from colo_common.model.slo import OnlineViolation
+from colo_executor.bandwidth import MemoryTraffic
 from colo_executor.kept_cpus import KeptCpus
 from colo_executor.located_devices import DeviceAddress
 from colo_executor.stall import OnlineStalls
@@ -77,7 +79,8 @@ class FastReading(Struct, frozen=True, kw_only=True):
     `low_priority`: what the kernel was read back to make batch work give way by. `stalls` None: what online work waits for cannot
     be read. `may_freeze`: batch work runs here that the kernel can freeze, and none of it is being ended. `zones` are the NUMA
     zones of a machine that has several and whose kernel can keep batch work off CPUs; empty elsewhere. `shares_cores`: threads of
-    one core run batch and online work side by side, and batch work could keep to whole cores.
+    one core run batch and online work side by side, and batch work could keep to whole cores. `memory` is what memory carries, of
+    the last second in which that was read; None: it is not read.
     """
 
     at_ms: int
@@ -91,6 +94,7 @@ class FastReading(Struct, frozen=True, kw_only=True):
     may_freeze: bool = False
     zones: tuple[ZoneReading, ...] = ()
     shares_cores: bool = False
+    memory: MemoryTraffic | None = None
 
 
 class SetCeiling(Struct, frozen=True, kw_only=True):
@@ -193,6 +197,7 @@ class CeilingMoved(Struct, frozen=True, kw_only=True):
     `violation_pct` percent of its values, where that is the reason. `zone` is the one whose ceiling moved, None where none did,
     `zones` those that are below their capacity and those that are so no longer; then the ceiling may be the same as before.
     `zone_terms` are what the usage rule counted in the zones of the node. `has_whole_cores`: batch work keeps to whole cores.
+    `memory` is what a zone's memory carries, where that is the reason.
     """
 
     at_ms: int
@@ -216,6 +221,7 @@ class CeilingMoved(Struct, frozen=True, kw_only=True):
     zone: int | None = None
     zone_terms: tuple[ZoneTerms, ...] = ()
     has_whole_cores: bool = False
+    memory: MemoryTerms | None = None
 
 
 class RenewLease(Struct, frozen=True, kw_only=True):

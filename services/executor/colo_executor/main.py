@@ -192,6 +192,7 @@ def open_runtime(settings: ExecutorSettings) -> ProcessRuntime:
             is_free=OBSERVE_CEILING in settings.observe,
             leaves_others=OBSERVE_DRIFT in settings.observe,
             leaves_unmanaged=OBSERVE_UNMANAGED in settings.observe,
+            reads_memory=settings.bandwidth.zone_bytes_per_s > 0,
         )
     except JournalBusy as error:
         raise InvalidInput("process_state_dir", str(error), settings.process.state_dir) from error
@@ -204,7 +205,12 @@ def open_runtime(settings: ExecutorSettings) -> ProcessRuntime:
 def open_observing(settings: ExecutorSettings) -> ObservingRuntime:
     """The runtime of a node that only observes. Raises InvalidInput when work of colo runs there, or an executor."""
     try:
-        return ObservingRuntime(settings.process, admits_online=settings.online, withheld=_withheld(settings))
+        return ObservingRuntime(
+            settings.process,
+            admits_online=settings.online,
+            withheld=_withheld(settings),
+            reads_memory=settings.bandwidth.zone_bytes_per_s > 0,
+        )
     except WorkIsHere as error:
         raise InvalidInput("rules_enforcement", str(error), settings.rules.enforcement) from error
     except (CgroupError, OSError) as error:

@@ -1,11 +1,12 @@
 """The reflex: sets the batch tier's ceiling from fast local readings, without the network.
 
 It is a core of its own, because it must go on while the rest of the service waits for a server. One of two rules decides: by what
-online work uses (`suppress`), or by what it waits for (`stall`); beside both, what online work says of its own latency sets a limit
-(`slo`). Below the floor there is one more rung: batch work is frozen (`freeze`). On a machine with several NUMA zones, online work
-that waits in one of them takes CPUs of that zone only (`zone_stalls`), and so does what fills one of them (`zone_usage`). Where
-threads of one core run both kinds of work, batch work keeps to whole cores when less of it does not relieve online work, and while
-online work breaks its SLO: what the other thread of a core costs no ceiling takes away.
+online work uses (`suppress`), or by what it waits for (`stall`); beside both, what online work says of its own latency (`slo`) and
+what memory carries (`bandwidth`) set limits. Below the floor there is one more rung: batch work is frozen (`freeze`). On a machine
+with several NUMA zones, online work that waits in one of them takes CPUs of that zone only (`zone_stalls`), and so does what fills
+one of them (`zone_usage`) or its memory (`bandwidth_zones`). Where threads of one core run both kinds of work, batch work keeps to
+whole cores when less of it does not relieve online work, and while online work breaks its SLO: what the other thread of a core
+costs no ceiling takes away.
 """
 
 from typing import Final, Literal, assert_never
@@ -16,6 +17,7 @@ from colo_common.events.effects import Wake
 from colo_common.events.enforcement import ZoneCeiling
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
+from colo_executor.bandwidth_zones import OF_BANDWIDTH, BandwidthDecision, decide_bandwidth
 from colo_executor.freeze_cause import NO_HARM, FreezeHarm, harm_of_latency, harm_of_use, harm_of_waiting
 from colo_executor.last_rung import THAWED, LastRung
 from colo_executor.lease import (
@@ -66,6 +68,7 @@ MOVES: Final = (
     Reason.ONLINE_STALL_FELL,
     Reason.ONLINE_STALL_OTHERWISE,
     *_OF_SLO,
+    *OF_BANDWIDTH,
     Reason.LEASE_EXPIRED,
     Reason.LEASE_RENEWED,
     Reason.LOAD_UNREADABLE,
@@ -131,6 +134,7 @@ class Reflex:
         self._restores: Reason | None = None
         self._limited_by = Reason.LEASE_EXPIRED
         self._slo = SloState()
+        self._bandwidth = BandwidthDecision()
         self._blind = False
         self._retry_at_ms: int | None = None
         self._is_vm = False
@@ -234,9 +238,10 @@ class Reflex:
         self._read_at_ms = now_ms
         self._blind = False
         ceiling = self._ceiling()
+        stalls = reading.stalls if self._acts_on_stalls(reading) else None
+        self._limit_by_bandwidth(reading, ceiling, now_ms, knows_use=stalls is None)
         limit = self._limits(reading, reading.capacity_mcpu if ceiling is None else ceiling, now_ms)
-        stalls = reading.stalls
-        if stalls is None or not self._acts_on_stalls(reading):
+        if stalls is None:
             self._read_usage(reading, now_ms, limit)
         else:
             self._read_stalls(reading, stalls, now_ms, limit)
@@ -301,6 +306,7 @@ class Reflex:
             now_ms=now_ms,
             may_grow=may_grow,
             other_turns=use_turns_of(state, now_ms),
+            limits_mcpu=self._bandwidth.zones_mcpu,
         )
         self._zones, self._wanted_zones = decision.states, ceilings_of(decision.states)
         for move in decision.moves:
@@ -350,6 +356,7 @@ class Reflex:
             now_ms=now_ms,
             may_grow=may_grow,
             other_turns=turns_of(state, now_ms),
+            limits_mcpu=self._bandwidth.zones_mcpu,
         )
         self._zones, self._wanted_zones = decision.states, ceilings_of(decision.states)
         for move in decision.moves:
@@ -404,7 +411,7 @@ class Reflex:
             case "cores":
                 self._fell = Reason.ONLINE_STALL_CORES
             case "lease":
-                self._fell = self._limited_by
+                self._fell = self._limited_by if isinstance(decision, StallDecision) else Reason.MEMORY_BANDWIDTH
             case "given-back":
                 self._rose = Reason.ONLINE_STALL_OTHERWISE
             case "grow":
@@ -413,10 +420,13 @@ class Reflex:
                     self._restores = None
 
     def _note_zone_use(self, move: ZoneUseMove) -> None:
-        if move.change == "shrink":
-            self._fell, self._restores = Reason.ONLINE_LOAD, None
-        else:
-            self._rose = self._restores or Reason.ONLINE_LOAD_FELL
+        match move.change:
+            case "shrink":
+                self._fell, self._restores = Reason.ONLINE_LOAD, None
+            case "limit":
+                self._fell = Reason.MEMORY_BANDWIDTH
+            case "grow":
+                self._rose = self._restores or Reason.ONLINE_LOAD_FELL
 
     def _note_reason(self, decision: SuppressDecision) -> None:
         match decision.change:
@@ -453,7 +463,7 @@ class Reflex:
         return [*self._write(now_ms), *self._rung.write(now_ms)]
 
     def _limits(self, reading: FastReading, ceiling: int, now_ms: int) -> int | None:
-        """The lower of the limits of an expired lease and of online latency, and which of them it is; None without a limit."""
+        """The lowest of the limits of an expired lease, of online latency and of memory, and which it is; None without a limit."""
         floor, _ = bounds_mcpu(self.policy.suppress, reading.capacity_mcpu)
         before = self._slo
         self._slo = slo_limited(
@@ -469,13 +479,33 @@ class Reflex:
             self._restores = {"kept": Reason.ONLINE_SLO_KEPT, "otherwise": Reason.ONLINE_SLO_OTHERWISE}.get(
                 self._slo.ended
             )
-        found = [(self._limit(ceiling, now_ms), Reason.LEASE_EXPIRED), (self._slo.limit_mcpu, Reason.ONLINE_SLO)]
+        found = [
+            (self._limit(ceiling, now_ms), Reason.LEASE_EXPIRED),
+            (self._slo.limit_mcpu, Reason.ONLINE_SLO),
+            (self._bandwidth.node_mcpu, Reason.MEMORY_BANDWIDTH),
+        ]
         limit, self._limited_by = min(
             ((mcpu, reason) for mcpu, reason in found if mcpu is not None),
             key=lambda one: one[0],
             default=(None, Reason.LEASE_EXPIRED),
         )
         return limit
+
+    def _limit_by_bandwidth(self, reading: FastReading, ceiling: int | None, now_ms: int, *, knows_use: bool) -> None:
+        floor, _ = bounds_mcpu(self.policy.suppress, reading.capacity_mcpu)
+        self._bandwidth = decide_bandwidth(
+            self.policy.bandwidth,
+            self._bandwidth,
+            reading,
+            ceiling_mcpu=ceiling,
+            floor_mcpu=floor,
+            zones=self._zones,
+            takes_zones=not self._are_sets_refused(now_ms),
+            knows_use=knows_use,
+            is_in_force=ceiling == self._written_mcpu and self._has_wanted_sets,
+            now_ms=now_ms,
+        )
+        self._restores = self._bandwidth.ended or self._restores
 
     def _limit(self, ceiling: int, now_ms: int) -> int | None:
         if now_ms < expired_at(self.lease):
@@ -535,6 +565,7 @@ class Reflex:
             stall_pct=self._stall_pct,
             slo_workload="" if broken is None else broken.workload,
             violation_pct=0 if broken is None else broken.violation_pct,
+            memory=self._bandwidth.terms if reason in OF_BANDWIDTH else None,
             zones=zones,
             zone=zone,
             zone_terms=tuple(each.terms for each in self._zones if isinstance(each, ZoneUse)),

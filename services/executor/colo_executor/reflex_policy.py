@@ -4,6 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from colo_executor.bandwidth import BandwidthPolicy
 from colo_executor.freeze import FreezePolicy
 from colo_executor.lease import LeasePolicy
 from colo_executor.slo import SloPolicy
@@ -14,8 +15,8 @@ __all__ = ["ReflexPolicy"]
 
 
 class ReflexPolicy(Struct, frozen=True, kw_only=True):
-    """The policies of the two rules, of the lease, of the limit by online latency and of freezing, and the limits of the reflex
-    itself.
+    """The policies of the two rules, of the lease, of the limits by online latency and by the traffic of memory, and of freezing,
+    and the limits of the reflex itself.
 
     `rule` `usage` keeps batch work below what online work leaves of the node. `stall` shrinks it only where that relieves online
     work that waits for a CPU. `auto` takes `stall` where the kernel was read back to make batch work give way, by its idle class
@@ -30,6 +31,7 @@ class ReflexPolicy(Struct, frozen=True, kw_only=True):
     stall: StallPolicy = StallPolicy()
     lease: LeasePolicy = LeasePolicy()
     slo: SloPolicy = SloPolicy()
+    bandwidth: BandwidthPolicy = BandwidthPolicy()
     freeze: FreezePolicy = FreezePolicy()
     blind_ms: int = 1_000
     retry_ms: int = 1_000
@@ -41,4 +43,5 @@ class ReflexPolicy(Struct, frozen=True, kw_only=True):
         self.stall.validate()
         self.lease.validate()
         self.slo.validate()
+        self.bandwidth.validate()
         self.freeze.validate()

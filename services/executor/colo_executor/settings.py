@@ -10,6 +10,7 @@ from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.model.withheld import withheld_cpus
 from colo_common.runtime.settings import Common
 from colo_executor.attach import check_attachable
+from colo_executor.bandwidth import BandwidthPolicy
 from colo_executor.core import ExecutorPolicy
 from colo_executor.desired import check_desired
 from colo_executor.disk_limits import check_disk_limits
@@ -33,15 +34,15 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
     """`node` is the name under which the node is known ("": this machine's host name).
 
     `period_ms` is the time between two fast readings while batch work runs. After `blind_ms` without a reading batch work gets
-    the floor. `rule`, `suppress`, `stall` and `slo` say when the reflex shrinks batch work, `freeze` when it freezes it. Every
-    `reconcile_ms` all written values are read, and put back where another program changed them. `observe` lists the rules that
-    decide and say what they would do, and write and end nothing: `ceiling` the reflex, its freezes among it, `freeze` these alone,
-    `drift` what puts values back, `unmanaged` what `process_unmanaged` says of groups of others, `disk` the ends of what takes
-    too much of the disk. When the reflex has not run for `watchdog_ms` (0: nobody looks) a second process gives batch work the
-    floor. `on_exit` decides what a SIGTERM does: `leave` keeps replicas running, at the floor, until
-    the next executor adopts them; `restore` ends them and puts the kernel back. `online` False refuses work of the classes LSE,
-    LSR and LS. `rules` are the operator's rules of this node; the executor reads of them which CPUs no placed work may use. The
-    collector has settings of the same names: COLO_ONLINE and COLO_RULES_... set both.
+    the floor. `rule`, `suppress`, `stall`, `slo` and `bandwidth` say when the reflex shrinks batch work, `freeze` when it freezes
+    it. Every `reconcile_ms` all written values are read, and put back where another program changed them. `observe` lists the
+    rules that decide and say what they would do, and write and end nothing: `ceiling` the reflex, its freezes among it, `freeze`
+    these alone, `drift` what puts values back, `unmanaged` what `process_unmanaged` says of groups of others, `disk` the ends of
+    what takes too much of the disk. When the reflex has not run for `watchdog_ms` (0: nobody looks) a second process gives batch
+    work the floor. `on_exit` decides what a SIGTERM does: `leave` keeps replicas running, at the floor, until the next executor
+    adopts them; `restore` ends them and puts the kernel back. `online` False refuses work of the classes LSE, LSR and LS. `rules`
+    are the operator's rules of this node; the executor reads of them which CPUs no placed work may use. The collector has
+    settings of the same names: COLO_ONLINE and COLO_RULES_... set both.
     """
 
     node: str = ""
@@ -55,6 +56,7 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
     suppress: SuppressPolicy = SuppressPolicy()
     stall: StallPolicy = StallPolicy()
     slo: SloPolicy = SloPolicy()
+    bandwidth: BandwidthPolicy = BandwidthPolicy()
     freeze: FreezePolicy = FreezePolicy()
     lease: LeasePolicy = LeasePolicy()
     orders: ExecutorPolicy = ExecutorPolicy()
@@ -125,6 +127,7 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
             stall=self.stall,
             lease=self.lease,
             slo=self.slo,
+            bandwidth=self.bandwidth,
             freeze=self.freeze,
             blind_ms=blind_ms,
         )

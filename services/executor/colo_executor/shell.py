@@ -56,6 +56,7 @@ from colo_executor.reflex import MOVES, Reflex, ReflexEvent
 from colo_executor.reflex_policy import ReflexPolicy
 from colo_executor.runtime import Runtime
 from colo_executor.suppress import bounds_mcpu
+from colo_executor.zone_gauges import ZoneGauges
 
 __all__ = [
     "OBSERVE_CEILING",
@@ -148,7 +149,6 @@ class ExecutorShell:
         self._has_drift = self._has_open_cpus = False
         self._seen: Drift | None = None
         self._reading: FastReading | None = None
-        self._shown_zones: set[int] = set()
         self._overused: set[Attempt] = set()
         self._register_gauges(metrics)
         self._writes = metrics.counter("colo_executor_ceiling_writes_total", "ceilings written")
@@ -199,11 +199,7 @@ class ExecutorShell:
         ):
             metrics.gauge(name, says).set_function(partial(self._read_value, field))
         metrics.gauge("colo_executor_batch_ceiling_mcpu", "the batch tier's CPU ceiling").set_function(self._ceiling)
-        self._zone_ceilings = metrics.gauge(
-            "colo_executor_batch_zone_ceiling_mcpu",
-            "what batch work may use of a NUMA zone, where the machine has several",
-            ("zone",),
-        )
+        self._zones = ZoneGauges(metrics, lambda: () if self._reflex is None else self._reflex.zones)
         metrics.gauge(
             "colo_executor_unseen_groups_count",
             "busy groups of online work whose waits for a CPU neither a pressure file nor their threads show",
@@ -237,18 +233,6 @@ class ExecutorShell:
 
     def _ceiling(self) -> float:
         return 0.0 if self._reflex is None else float(self._reflex.ceiling_mcpu or 0)
-
-    def _zone_ceiling(self, zone: int) -> float:
-        held = () if self._reflex is None else self._reflex.zones
-        has = () if self._reading is None else self._reading.zones
-        known = {each.zone: each.capacity_mcpu for each in has} | {each.zone: each.ceiling_mcpu for each in held}
-        return float(known.get(zone, 0))
-
-    def _show_zones(self, reading: FastReading) -> None:
-        for each in reading.zones:
-            if each.zone not in self._shown_zones:
-                self._shown_zones.add(each.zone)
-                self._zone_ceilings.labels(str(each.zone)).set_function(partial(self._zone_ceiling, each.zone))
 
     def _unseen(self) -> tuple[str, ...]:
         stalls = None if self._reading is None else self._reading.stalls
@@ -546,7 +530,7 @@ class ExecutorShell:
         reading = self._runtime.read_fast(now_ms)
         if reading is not None:
             unseen_before, self._reading = self._unseen(), reading
-            self._show_zones(reading)
+            self._zones.show(reading)
             if self._unseen() != unseen_before:
                 self._log.warning("waits-unseen", groups=list(self._unseen()[:_NAMED_MOST]))
             self._is_blind = False

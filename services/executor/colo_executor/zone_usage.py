@@ -5,7 +5,7 @@ one zone that is not enough there, so batch work gives up CPUs of that zone too,
 a CPU, which is much of a small zone: where that is too much, the ceiling of the node gives way as well.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from colo_common.events.enforcement import ZoneCeiling, ZoneTerms
 from colo_executor.suppress import Suppress, SuppressPolicy, bounds_mcpu, decide, left_mcpu, may_turn, turned, turns_of
-from colo_executor.zone_ceilings import CPU_MCPU, ZoneReading, whole_cpus, zone_floor_mcpu
+from colo_executor.zone_ceilings import CPU_MCPU, NO_LIMITS, ZoneReading, whole_cpus, zone_floor_mcpu
 
 __all__ = ["ZoneUse", "ZoneUseDecision", "ZoneUseMove", "decide_zone_use"]
 
@@ -44,10 +44,10 @@ class ZoneUse(Struct, frozen=True, kw_only=True):
 
 
 class ZoneUseMove(Struct, frozen=True, kw_only=True):
-    """The ceiling of a zone changed."""
+    """The ceiling of a zone changed, where it fell by a limit of another rule or by this one."""
 
     zone: int
-    change: Literal["shrink", "grow"]
+    change: Literal["shrink", "grow", "limit"]
 
 
 class ZoneUseDecision(Struct, frozen=True, kw_only=True):
@@ -76,6 +76,7 @@ def decide_zone_use(
     now_ms: int,
     may_grow: bool,
     other_turns: int = 0,
+    limits_mcpu: Mapping[int, int] = NO_LIMITS,
 ) -> ZoneUseDecision:
     """The next ceiling of each zone of which the use of online work is known, in whole CPUs, from one CPU to its capacity.
 
@@ -89,7 +90,8 @@ def decide_zone_use(
     batch work may use in that zone, which is what is left there or at least its part of the node's floor, by what it uses there,
     rounded down. What it uses of the zone above its floor does not count: it has lost those CPUs with this reading.
 
-    `may_grow` False (an expired lease): no ceiling rises. `other_turns` as `suppress.decide` has them.
+    `may_grow` False (an expired lease): no ceiling rises. `limits_mcpu` are the most that other rules leave of zones, and these
+    ceilings do not rise either. `other_turns` as `suppress.decide` has them.
     """
     known = {state.zone: state for state in states}
     turns = {zone: turns_of(state.use, now_ms) for zone, state in known.items()}
@@ -105,13 +107,20 @@ def decide_zone_use(
         part = -(-interrupts_mcpu * total // max(1, capacity_mcpu))
         state = replace(state, terms=replace(state.terms, system_used_mcpu=part))
         others = other_turns + sum(turns.values()) - turns.get(zone, 0)
-        after = _next(replace(policy, floor_mcpu=floor, floor_pct=0), state, reading, others, now_ms, may_grow=may_grow)
+        limit = limits_mcpu.get(zone)
+        if not may_grow and state.use.ceiling_mcpu is not None:
+            limit = state.use.ceiling_mcpu if limit is None else min(limit, state.use.ceiling_mcpu)
+        own = replace(policy, floor_mcpu=floor, floor_pct=0)
+        after = _next(own, state, reading, others, now_ms, limit, may_grow=may_grow)
         turns[zone] = turns_of(after.use, now_ms)
         most = _node_most_mcpu(policy, after, reading, batch_used_mcpu, floor_mcpu * total // max(1, capacity_mcpu))
         after = replace(after, terms=replace(after.terms, node_most_mcpu=most))
         decided.append(after)
-        if after.ceiling_mcpu != state.ceiling_mcpu:
-            moves.append(ZoneUseMove(zone=zone, change="shrink" if after.ceiling_mcpu < state.ceiling_mcpu else "grow"))
+        if after.ceiling_mcpu > state.ceiling_mcpu:
+            moves.append(ZoneUseMove(zone=zone, change="grow"))
+        elif after.ceiling_mcpu < state.ceiling_mcpu:
+            is_limited = after.ceiling_mcpu == limits_mcpu.get(zone)
+            moves.append(ZoneUseMove(zone=zone, change="limit" if is_limited else "shrink"))
     return ZoneUseDecision(states=tuple(decided), moves=tuple(moves))
 
 
@@ -129,7 +138,14 @@ def _node_most_mcpu(
 
 
 def _next(
-    policy: SuppressPolicy, state: ZoneUse, reading: ZoneReading, other_turns: int, now_ms: int, *, may_grow: bool
+    policy: SuppressPolicy,
+    state: ZoneUse,
+    reading: ZoneReading,
+    other_turns: int,
+    now_ms: int,
+    limit_mcpu: int | None,
+    *,
+    may_grow: bool,
 ) -> ZoneUse:
     """The state after the reading; the terms are of it already, and `policy` has the floor of the zone."""
     total = reading.capacity_mcpu + reading.reserved_mcpu
@@ -137,7 +153,7 @@ def _next(
     use, batch = state.use, reading.batch_used_mcpu
     if use.ceiling_mcpu is None:
         over = batch - left_mcpu(policy, total, online, system)
-        if min(batch, over) * 100 < total * _OVER_PCT:
+        if min(batch, over) * 100 < total * _OVER_PCT and limit_mcpu is None:
             return state
         use = replace(use, ceiling_mcpu=reading.capacity_mcpu)
     use = decide(
@@ -147,7 +163,7 @@ def _next(
         online_used_mcpu=online,
         system_used_mcpu=system,
         now_ms=now_ms,
-        limit_mcpu=None if may_grow else use.ceiling_mcpu,
+        limit_mcpu=use.ceiling_mcpu if limit_mcpu is None and not may_grow else limit_mcpu,
         other_turns=other_turns,
     ).state
     state = replace(state, use=use)
@@ -156,7 +172,7 @@ def _next(
         return replace(state, spare_since_ms=None)
     since_ms = now_ms if state.spare_since_ms is None else state.spare_since_ms
     is_due = now_ms - since_ms >= policy.grow_hold_ms
-    if not is_due or not may_grow or not may_turn(policy, use, now_ms, other_turns):
+    if not is_due or not may_grow or limit_mcpu is not None or not may_turn(policy, use, now_ms, other_turns):
         return replace(state, spare_since_ms=since_ms)
     return replace(state, use=replace(turned(use, now_ms), ceiling_mcpu=None), spare_since_ms=None)
 

@@ -34,6 +34,7 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.topology import Device
 from colo_common.model.workload import AttachSpec, RunSpec
+from colo_executor.bandwidth import BandwidthPolicy, MemoryTraffic, ZoneTraffic
 from colo_executor.core import ExecutorPolicy
 from colo_executor.freeze import FreezePolicy
 from colo_executor.local import (
@@ -76,6 +77,7 @@ from tests.support.restriction_words import restrictions_changed
 from tests.support.scripts import Args, Play, ScriptFailed, script_files
 
 NODE = "n1"
+GB = 1_000_000_000
 FOLDER = Path(__file__).parent
 
 
@@ -105,7 +107,12 @@ class Conversation:
             capacity_mcpu=10_000,
             now_ms=self.now_ms,
             policy=ExecutorPolicy(replicas_most=3),
-            reflex=ReflexPolicy(suppress=SuppressPolicy(threshold_pct=65), freeze=self.freeze, blind_ms=blind_ms),
+            reflex=ReflexPolicy(
+                suppress=SuppressPolicy(threshold_pct=65),
+                bandwidth=BandwidthPolicy(zone_bytes_per_s=100 * GB, excuse_ms=60_000),
+                freeze=self.freeze,
+                blind_ms=blind_ms,
+            ),
             only_observes=only_observes,
             ceiling_mcpu=ceiling_mcpu,
             zones=zones,
@@ -345,11 +352,12 @@ class Conversation:
         `unseen` is a busy group whose waits are not shown. `zones` has for each of two zones of five CPUs what batch work uses
         there, and `fills` what online work does, where that is known; a group whose name ends in a digit runs in that zone alone.
         `held` are the CPUs of zone 0 that the node's rules withhold, in mcpu. With `threads` cores have so many, and batch work
-        shares them; `stays` is a zone that some of it cannot leave.
+        shares them; `stays` is a zone that some of it cannot leave. `memory` has what the memory of each zone carries, in percent
+        of what it sustains.
         """
         args.only(
             *("online", "system", "batch", "waits", "way", "ending", "unseen", "zones", "fills", "held"),
-            *("threads", "stays"),
+            *("threads", "stays", "memory"),
         )
         threads = args.number("threads", 1)
         fills = [int(part) for part in args.text("fills", "").split(",") if part]
@@ -379,7 +387,12 @@ class Conversation:
                 )
                 for zone, used in enumerate(part for part in args.text("zones", "").split(",") if part)
             ),
+            memory=self._memory([int(part) for part in args.text("memory", "").split(",") if part]),
         )
+
+    def _memory(self, pct: list[int]) -> MemoryTraffic | None:
+        zones = tuple(ZoneTraffic(zone=zone, bytes_per_s=each * GB) for zone, each in enumerate(pct))
+        return MemoryTraffic(at_ms=self.now_ms, zones=zones) if zones else None
 
     def _stalls(self, waits: Iterable[list[str]], unseen: str) -> OnlineStalls:
         totals = tuple((name, int(ms) * 1_000) for name, ms in waits)
@@ -503,7 +516,8 @@ def _fact(fact) -> str:
             zones = f"{' cores=1' * fact.whole_cores}{_of_zones(fact.zones)}{moved}{felt}" + (
                 f" terms={terms}" if terms else ""
             )
-            return f"ceiling {way} {fact.reason.value}{broke} target={fact.target_mcpu}{would}{zones}"
+            carried = "" if fact.memory is None else f" memory={fact.memory.zone}:{fact.memory.bytes_per_s // GB}%"
+            return f"ceiling {way} {fact.reason.value}{broke}{carried} target={fact.target_mcpu}{would}{zones}"
         case DriftCorrected() if fact.observed:
             would = ",".join(f"{knob.path}={knob.value}" for knob in fact.knobs)
             return f"would write {fact.count} {would} failed={','.join(fact.failed)}"

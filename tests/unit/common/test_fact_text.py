@@ -12,6 +12,7 @@ from colo_common.events.enforcement import (
     EnforcementChanged,
     KnobValue,
     LikelyWriter,
+    MemoryTerms,
     NodeRecovered,
     OwnCpusOpened,
     PlacementRefused,
@@ -207,6 +208,29 @@ def _moves(*moves: tuple[str, str, str]) -> ReplicasChanged:
             ),
             "n1: batch may use 6 CPU, before 8, in zone 0 3 of 4, in zone 1 2 of 4 (online uses 3.4 there, so at most 0.7 of the"
             " node): online load rose, batch CPU was shrunk (online uses 5 CPU)",
+        ),
+        (
+            replace(
+                ZONE_SHRUNK,
+                reason=Reason.MEMORY_BANDWIDTH,
+                memory=MemoryTerms(zone=1, bytes_per_s=68_400_000_000, most_bytes_per_s=80_000_000_000, mark_pct=85),
+            ),
+            "n1: batch may use 6 CPU, before 8, in zone 1 2 of 4: memory carried nearly all that it sustains, batch CPU was shrunk"
+            " (online uses 5 CPU, memory of zone 1 carried 85 % of what it sustains: 68.4 of 80.0 GB/s)",
+        ),
+        (
+            replace(
+                ZONE_SHRUNK,
+                reason=Reason.MEMORY_BANDWIDTH_OTHERWISE,
+                ceiling_mcpu=9_000,
+                zones=(),
+                zone=None,
+                memory=MemoryTerms(
+                    zone=None, bytes_per_s=99_000_000_000, most_bytes_per_s=100_000_000_000, mark_pct=85
+                ),
+            ),
+            "n1: batch may use 9 CPU, before 8: memory carried as much with batch work at the floor, so batch CPU was given back"
+            " (online uses 5 CPU, the machine's memory carried 99 % of what it sustains: 99.0 of 100.0 GB/s)",
         ),
         (
             OwnCpusOpened(node="n1", cpus="2", groups=("/",)),

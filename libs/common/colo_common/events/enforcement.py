@@ -16,6 +16,7 @@ __all__ = [
     "EnforcementChanged",
     "KnobValue",
     "LikelyWriter",
+    "MemoryTerms",
     "NodeRecovered",
     "OwnCpusOpened",
     "PlacementRefused",
@@ -55,6 +56,18 @@ class ZoneTerms(Struct, frozen=True, kw_only=True):
     reserved_mcpu: Mcpu = 0
     system_used_mcpu: Mcpu = 0
     node_most_mcpu: Mcpu | None = None
+
+
+class MemoryTerms(Struct, frozen=True, kw_only=True):
+    """What all work on the CPUs of a NUMA zone read from memory and wrote to it, of the most that its operator says it sustains.
+
+    At `mark_pct` percent of that or more the memory is full. `zone` None: all zones of the machine together.
+    """
+
+    zone: Number | None
+    bytes_per_s: Bytes
+    most_bytes_per_s: Bytes
+    mark_pct: Number
 
 
 class ReplicaStarted(Fact, frozen=True, kw_only=True):
@@ -126,16 +139,17 @@ class EnforcementChanged(Fact, frozen=True, kw_only=True):
     `stall_group` is the control group of online work that waited most for a CPU, for `stall_pct` percent of the time. The use of
     CPUs that the node withholds, which are `reserved_cpu_mcpu`, is the system's and not online work's. For the reasons
     `online-slo...`, and where batch work was frozen for it, `slo_workload` broke its SLO in `violation_pct` percent of its values.
-    `capacity_mcpu` and the use of online work leave out the CPUs of LSE work; 0: an older executor sent the fact. `observed`:
-    nothing was written, because the rule or the node only observes; `knobs` then hold what would be written. `frozen`: batch work
-    is frozen and gets no CPU whatever the ceiling says. A fact with the same ceiling before and after tells that this began or
-    ended, mostly for the reasons `batch-frozen` and `batch-thawed...`; where it has a `zone`, that the ceiling of a zone changed
-    alone. `zones` are the NUMA zones in which batch work has fewer CPUs than there are for it, because online work waited that runs
-    in that zone alone, or by rule `usage` because of what it used there; `ceiling_mcpu` is then at most what all zones together
-    leave. `zone` is the one whose ceiling moved (None: none did); it is in `zones` also where batch work has all of it again.
-    `whole_cores`: batch work has only as many whole cores as the ceiling needs, and shares no core with online work; a fact with
-    the same ceiling before and after and the reason `online-stall-cores` tells that this began. `zone_terms` are what the usage
-    rule counted in `zones`; none where another rule decided, or by an older executor.
+    For the reasons `memory-bandwidth...` `memory` has what was read. `capacity_mcpu` and the use of online work leave out the CPUs
+    of LSE work; 0: an older executor sent the fact. `observed`: nothing was written, because the rule or the node only observes;
+    `knobs` then hold what would be written. `frozen`: batch work is frozen and gets no CPU whatever the ceiling says. A fact with
+    the same ceiling before and after tells that this began or ended, mostly for the reasons `batch-frozen` and `batch-thawed...`;
+    where it has a `zone`, that the ceiling of a zone changed alone. `zones` are the NUMA zones in which batch work has fewer CPUs
+    than there are for it, because online work waited that runs in that zone alone, or by rule `usage` because of what it used
+    there, or because its memory was full; `ceiling_mcpu` is then at most what all zones together leave. `zone` is the one whose
+    ceiling moved (None: none did); it is in `zones` also where batch work has all of it again. `whole_cores`: batch work has only
+    as many whole cores as the ceiling needs, and shares no core with online work; a fact with the same ceiling before and after and
+    the reason `online-stall-cores` tells that this began. `zone_terms` are what the usage rule counted in `zones`; none where
+    another rule decided, or by an older executor.
     """
 
     node: NodeName
@@ -160,6 +174,7 @@ class EnforcementChanged(Fact, frozen=True, kw_only=True):
     zone: Number | None = None
     zone_terms: tuple[ZoneTerms, ...] = ()
     whole_cores: bool = False
+    memory: MemoryTerms | None = None
 
 
 class LikelyWriter(Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from colo_common.events.enforcement import (
     AttachedGroupsChanged,
     DriftCorrected,
     EnforcementChanged,
+    MemoryTerms,
     NodeRecovered,
     OwnCpusOpened,
     PlacementRefused,
@@ -56,7 +57,7 @@ from colo_common.model.reasons import SENTENCES, EndCause, Reason
 from colo_common.model.restriction import restriction_text
 from colo_common.model.shortage import most_text, shortage_text
 
-__all__ = ["SIGNALS", "ended_text", "fact_text", "level_text", "nearest_text", "several", "zones_text"]
+__all__ = ["SIGNALS", "ended_text", "fact_text", "level_text", "memory_text", "nearest_text", "several", "zones_text"]
 
 _LINE_MOST: Final = 300
 _SHOWN_MOST: Final = 3
@@ -246,6 +247,8 @@ def _enforcement(fact: EnforcementChanged) -> str:
     if fact.slo_workload:
         broke = f", {fact.slo_workload} broke its SLO in {fact.violation_pct} % of its values"
         online = f" (online uses {cpu_text(fact.online_cpu_used_mcpu)} CPU{broke})"
+    elif fact.memory is not None:
+        online = f" (online uses {cpu_text(fact.online_cpu_used_mcpu)} CPU, {memory_text(fact.memory)})"
     elif fact.rule == "stall":
         waited = f", {fact.stall_group} waited {fact.stall_pct} % of the time" if fact.stall_group else ""
         online = f" (online uses {cpu_text(fact.online_cpu_used_mcpu)} CPU{waited})"
@@ -278,6 +281,14 @@ def zones_text(zones: Sequence[ZoneCeiling], terms: Sequence[ZoneTerms] = ()) ->
         + _online_there(known.get(each.zone))
         for each in zones
     )
+
+
+def memory_text(terms: MemoryTerms) -> str:
+    """What memory carried of what it sustains: "memory of zone 0 carried 85 % of what it sustains: 68.0 of 80.0 GB/s"."""
+    whose = "the machine's memory" if terms.zone is None else f"memory of zone {terms.zone}"
+    used, most = terms.bytes_per_s / 1e9, terms.most_bytes_per_s / 1e9
+    pct = terms.bytes_per_s * 100 // max(1, terms.most_bytes_per_s)
+    return f"{whose} carried {pct} % of what it sustains: {used:.1f} of {most:.1f} GB/s"
 
 
 def _online_there(terms: ZoneTerms | None) -> str:

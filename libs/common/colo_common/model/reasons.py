@@ -64,6 +64,10 @@ class Reason(StrEnum):
     ONLINE_SLO = "online-slo"
     ONLINE_SLO_KEPT = "online-slo-kept"
     ONLINE_SLO_OTHERWISE = "online-slo-otherwise"
+    MEMORY_BANDWIDTH = "memory-bandwidth"
+    MEMORY_BANDWIDTH_FELL = "memory-bandwidth-fell"
+    MEMORY_BANDWIDTH_OTHERWISE = "memory-bandwidth-otherwise"
+    MEMORY_BANDWIDTH_UNKNOWN = "memory-bandwidth-unknown"
     BATCH_FROZEN = "batch-frozen"
     BATCH_THAWED = "batch-thawed"
     BATCH_THAWED_LIMIT = "batch-thawed-limit"
@@ -144,6 +148,10 @@ SENTENCES: dict[Reason, str] = {
     Reason.ONLINE_SLO: "online work broke the SLO of its latency too often, batch CPU was shrunk",
     Reason.ONLINE_SLO_KEPT: "online work keeps the SLO of its latency again, batch CPU was given back",
     Reason.ONLINE_SLO_OTHERWISE: "online work broke its SLO as well with batch work at the floor, so batch CPU was given back",
+    Reason.MEMORY_BANDWIDTH: "memory carried nearly all that it sustains, batch CPU was shrunk",
+    Reason.MEMORY_BANDWIDTH_FELL: "memory has room again, batch CPU was given back",
+    Reason.MEMORY_BANDWIDTH_OTHERWISE: "memory carried as much with batch work at the floor, so batch CPU was given back",
+    Reason.MEMORY_BANDWIDTH_UNKNOWN: "nobody can read any more what memory carries, so batch CPU was given back",
     Reason.BATCH_FROZEN: "online work was hurt for seconds with batch work at the floor, so batch work was frozen",
     Reason.BATCH_THAWED: "online work is hurt no longer, batch work runs again",
     Reason.BATCH_THAWED_LIMIT: "batch work was frozen for as long as it may be, and runs again",

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_executor.local import FastReading, LowPriority
+from colo_executor.process.bandwidth_reader import BandwidthReader
 from colo_executor.process.cpu_priority import low_priority
 from colo_executor.process.exclusive_use import ExclusiveUse
 from colo_executor.process.machine import interrupt_ticks, online_cpus
@@ -50,7 +51,7 @@ class FastReader:
     CPUs. `batch_group` is the directory whose files show how the kernel makes batch work give way; they are read once a second,
     too. `stalls` reads what online work waits for. `closed` returns the CPUs that LSE work holds, the files with its CPU time,
     and the CPUs that the node's rules withhold; it is asked once a second, as is `cores` how batch work shares cores. Without
-    `batch_path` there is no batch work. `zones` reads the NUMA zones.
+    `batch_path` there is no batch work. `zones` reads the NUMA zones, `memory` what their memory carries.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class FastReader:
         closed: Callable[[], ClosedCpus] = lambda: NOT_CLOSED,
         zones: ZoneReader | None = None,
         cores: Callable[[], SharedCores] = SharedCores,
+        memory: BandwidthReader | None = None,
     ) -> None:
         self._paths = (total_path, batch_path) if batch_path else (total_path,)
         self._fds: list[int] = []
@@ -83,6 +85,7 @@ class FastReader:
         self._zones = zones
         self._cores = cores
         self._shares_cores = False
+        self._memory = memory
         self._exclusive = ExclusiveUse(unit_ns)
         self._withheld = WithheldUse(proc_root)
         self._reserved_mcpu = 0
@@ -136,6 +139,7 @@ class FastReader:
             stalls=None if self._stalls is None else self._stalls.read(at_ms),
             zones=() if self._zones is None else self._zones.read(at_ns, batch_mcpu),
             shares_cores=self._shares_cores,
+            memory=None if self._memory is None else self._memory.read(at_ns, at_ms),
         )
 
     def close(self) -> None:
@@ -152,6 +156,8 @@ class FastReader:
             self._stalls.close()
         if self._zones is not None:
             self._zones.close()
+        if self._memory is not None:
+            self._memory.close()
         self._ticks, self._slow_at_ns = None, 0
         self._samples.clear()
 
@@ -183,3 +189,5 @@ class FastReader:
         if self._zones is not None:
             free = online - closed.exclusive - closed.withheld
             self._zones.look(at_ns, online, free, closed.withheld - closed.exclusive, cores)
+        if self._memory is not None:
+            self._memory.look(online)

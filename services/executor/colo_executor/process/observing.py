@@ -76,12 +76,20 @@ class ObservingRuntime:
     """Needs no right but to read. The constructor raises WorkIsHere where replicas run, CgroupError where an executor runs.
 
     Every launch is refused with what would have been started and written. `withheld` are CPUs that no placed work may use, until a
-    collector names them. The stall rule acts where batch work was read back to give way, which nobody sees to here: the ceiling
-    follows the usage rule unless the operator chose the other one.
+    collector names them. `reads_memory`: a rule asks what memory carries. The stall rule acts where batch work was read back to
+    give way, which nobody sees to here: the ceiling follows the usage rule unless the operator chose the other one.
     """
 
-    def __init__(self, policy: ProcessPolicy, *, admits_online: bool = True, withheld: CpuSet = _NO_CPUS) -> None:
+    def __init__(
+        self,
+        policy: ProcessPolicy,
+        *,
+        admits_online: bool = True,
+        withheld: CpuSet = _NO_CPUS,
+        reads_memory: bool = False,
+    ) -> None:
         self._policy = policy
+        self._reads_memory = reads_memory
         self._admits_online = admits_online
         self._kept = KeptCpus(withheld=withheld)
         self._devices: tuple[DeviceAddress, ...] = ()
@@ -113,6 +121,7 @@ class ObservingRuntime:
             lambda: ClosedCpus(CpuSet(), (), self._kept.withheld),
             has_batch=False,
             sets=None,
+            reads_memory=self._reads_memory,
         )
 
     @property

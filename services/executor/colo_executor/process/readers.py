@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from colo_executor.cgroup import CgroupTree
 from colo_executor.desired import BATCH
+from colo_executor.process.bandwidth_reader import BandwidthReader
 from colo_executor.process.batch_sets import BatchSets
 from colo_executor.process.fast import ClosedCpus, FastReader
 from colo_executor.process.group_zones import GroupZones
@@ -27,11 +28,13 @@ def reader_of(
     *,
     has_batch: bool,
     sets: BatchSets | None,
+    reads_memory: bool = False,
 ) -> FastReader:
     """The reader beside the batch work of `tree`, or where none may run (`has_batch` False) of the machine alone.
 
     Zones and shared cores are read where the kernel can keep batch work off CPUs (`sets` None: it cannot): elsewhere nothing could
-    be taken in one alone.
+    be taken in one alone. What memory carries is read where a rule asks for it (`reads_memory`): each counter may interrupt another
+    CPU.
     """
     is_v1 = tree.version == 1
     zones = _zone_reader(tree, policy) if has_batch and sets is not None else None
@@ -49,6 +52,7 @@ def reader_of(
         stalls=stall_reader(tree, own, policy.proc_root, None if zones is None else _group_zones(tree, zones)),
         zones=zones,
         cores=SharedCores if sets is None else sets.shared_cores,
+        memory=BandwidthReader(policy.sys_root, policy.proc_root) if reads_memory else None,
     )
 
 

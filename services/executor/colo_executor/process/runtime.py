@@ -95,7 +95,7 @@ class ProcessRuntime:
     `admits_online` False refuses online work. `withheld` are CPUs of this machine that no placed work may use, until a collector
     names them. `is_free`: no reflex will write ceilings, so those that an earlier executor left are lifted at the start.
     `leaves_others`: what differs in groups of others is only observed, so the start writes nothing there either;
-    `leaves_unmanaged`: what the operator's policy says of them is.
+    `leaves_unmanaged`: what the operator's policy says of them is. `reads_memory`: a rule asks what memory carries.
     """
 
     def __init__(
@@ -107,10 +107,12 @@ class ProcessRuntime:
         is_free: bool = False,
         leaves_others: bool = False,
         leaves_unmanaged: bool = False,
+        reads_memory: bool = False,
     ) -> None:
         self._policy = policy
         self._is_free = is_free
         self._leaves_others = leaves_others
+        self._reads_memory = reads_memory
         self._log = structlog.get_logger("executor")
         self._state_dir = Path(policy.state_dir)
         self._output_dir = Path(policy.output_dir or policy.state_dir)
@@ -125,12 +127,9 @@ class ProcessRuntime:
         except BaseException:
             self._journal.close()
             raise
+        is_left = leaves_others or leaves_unmanaged
         unmanaged = UnmanagedTier(
-            policy.unmanaged,
-            self._tier.open,
-            self._tier.units,
-            self._tier.old_value,
-            is_observed=leaves_others or leaves_unmanaged,
+            policy.unmanaged, self._tier.open, self._tier.units, self._tier.old_value, is_observed=is_left
         )
         self._unmanaged = UnmanagedCpus(self._tier, unmanaged, self._online.own, policy)
         self._online.own_changed = self._unmanaged.follow
@@ -590,8 +589,14 @@ class ProcessRuntime:
                     observed=kept.observed,
                     withheld=[knob.path for knob in kept.withheld],
                 )
-        sets = self._tier.sets if self._tier.sets.can_write else None
-        self._fast = reader_of(self._tier.tree, self._policy, self._online.closed, has_batch=True, sets=sets)
+        self._fast = reader_of(
+            self._tier.tree,
+            self._policy,
+            self._online.closed,
+            has_batch=True,
+            sets=self._tier.sets if self._tier.sets.can_write else None,
+            reads_memory=self._reads_memory,
+        )
         return refused
 
     def _collect(self, running: RunningAttempt) -> None:
