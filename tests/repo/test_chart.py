@@ -39,6 +39,7 @@ ALL = (
     "executor.enabled=true",
     "executor.outputDir=/srv/jobs",
     "executor.nodeDevices=true",
+    "nodes.resctrl=true",
     "executor.unmanaged[0].group=user.slice",
     "executor.unmanaged[0].clear_of_own_cpus=true",
     "monitoring.enabled=true",

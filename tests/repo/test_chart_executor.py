@@ -133,6 +133,16 @@ def test_the_fence_is_one_capability_and_the_devices_one_folder(tmp_path: Path):
         ) is devices
 
 
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_both_agents_see_resctrl_read_only_where_the_values_say_so(tmp_path: Path, is_seen: bool):
+    pods = containers(tmp_path, {"executor": {"enabled": True}, "nodes": {"resctrl": is_seen}})
+    for name in ("collector", "executor"):
+        mounts = [each for each in pods[name]["containers"][0]["volumeMounts"] if each["name"] == "resctrl"]
+        volumes = [each["hostPath"]["path"] for each in pods[name]["volumes"] if each["name"] == "resctrl"]
+        assert volumes == (["/sys/fs/resctrl"] if is_seen else [])
+        assert [(each["mountPath"], each["readOnly"]) for each in mounts] == [(path, True) for path in volumes]
+
+
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
