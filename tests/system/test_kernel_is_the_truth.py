@@ -35,6 +35,7 @@ from colo_executor.local import (
 from colo_executor.not_restored import NotRestored
 from colo_executor.order import KnobWrite
 from colo_executor.process import ending
+from colo_executor.process.launch import attempt_dir, exit_status
 from colo_executor.process.machine import start_ticks
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
@@ -572,6 +573,18 @@ async def test_on_a_full_disk_the_reflex_the_stops_and_the_ends_go_on_and_only_s
         assert found.ended[-1].replica == "job/main/0"
         await start(third, a_run("exit 0", "job/main/2"))
         assert (await next_exit(third)).exit_code == 0
+
+
+async def test_the_exit_code_is_on_a_disk_that_is_full_by_then(policy, small_disk, tmp_path):
+    async with adopted(replace(policy, output_dir=str(small_disk / "output"))) as runtime:
+        go = tmp_path / "go"
+        await start(runtime, a_run(f"until [ -e {go} ]; do sleep 0.02; done; exit 7"))
+        with contextlib.suppress(OSError):
+            (small_disk / "filler").write_bytes(bytes(1 << 20))
+        go.touch()
+        assert (await next_exit(runtime)).exit_code == 7
+        # Also for an executor that is not its parent.
+        assert exit_status(attempt_dir(small_disk / "output", "job.main.0@1"), 0) == 7
 
 
 async def test_a_child_that_was_killed_for_memory_does_not_make_a_good_end_a_bad_one(policy):

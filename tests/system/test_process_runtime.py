@@ -349,7 +349,7 @@ async def test_after_kill_9_what_runs_is_adopted_and_what_ended_unseen_is_told_w
     kill_9(executor(policy, "run", "sleep 60", waits + "exit 7", waits + f"sleep 0; [ -e {go}2 ] || exit 5; exit 6"))
     go.touch()
     ended = Path(policy.state_dir) / "attempts" / "job.main.1@1" / "status"
-    eventually_blocking(lambda: ended.read_text() == "7\n", "the replica to end while no executor lives")
+    eventually_blocking(lambda: ended.read_text().strip() == "7", "the replica to end while no executor lives")
     # The shell that wrote it ends a moment later.
     group = CgroupTree(ROOT, policy.subtree)
     eventually_blocking(lambda: not group.pids("batch/job.main.1@1"), "its last process to end")

@@ -34,7 +34,7 @@ def test_a_signal_before_the_command_ends_the_attempt(tmp_path: Path, number: si
     gate.open()
     os.waitid(os.P_PID, gate.pid, os.WEXITED | os.WNOWAIT)
     assert exit_status(directory, gate.pid) == code
-    assert (directory / "status").read_text() == f"{code}\n"
+    assert (directory / "status").read_text() == f"\n{code}\n"
     assert (directory / "stdout").read_text() == ""
 
 

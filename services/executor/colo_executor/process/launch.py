@@ -174,6 +174,8 @@ def launch(
         for name in ("stdout", "stderr", "status"):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
             opened.append(os.open(directory / name, flags, 0o600))
+        # The exit code that comes after it needs no more room, on a disk that is full by then.
+        os.write(opened[-1], b"\n")
         _give(directory, opened[1:3], account)
         # Not where every distribution has it: in a small system it is beside the shell.
         env = shutil.which("env", path=path) or shutil.which("env", path="/usr/bin:/bin") or _ENV_PATH
