@@ -357,6 +357,40 @@ async def test_devices_that_somebody_opens_or_closes_are_put_back_also_by_the_ne
             await put_back(later, "devices.deny", "c *:* m")
 
 
+async def test_another_place_for_outputs_is_that_of_later_attempts_and_those_that_run_are_looked_after_where_they_are(
+    policy,
+):
+    # Both jobs would get the same user of this range.
+    users = {"default": "2000000000-2000000001"}
+    before = replace(policy, output_dir="", users=users)
+    script = "until [ -e go ]; do echo 0123456789; sleep 0.001; done; exit 7"
+    first = ProcessRuntime(before)
+    await first.adopt(1)
+    assert isinstance(await first.launch(a_run(script), 1), ReplicaLaunched)
+    await first.close()
+    async with adopted(replace(policy, users=users)) as second:
+        directory = attempt_dir(Path(policy.state_dir), "job.main.0@1")
+
+        async def is_bounded() -> bool:
+            return (directory / "stdout.1").exists()
+
+        await eventually(is_bounded, "its output is bounded")
+        other = replace(a_run("id -u", 1), replica="other/main/1", job="other")
+        assert (await end_of(second, other)).exit_code == 0
+        (directory / "work" / "go").touch()
+
+        async def ends() -> tuple[ReplicaExited, ...]:
+            return second.poll_exits()
+
+        (exited,) = await eventually(ends, "an exit")
+        assert exited.exit_code == 7
+        assert str(directory) in exited.detail
+        eventually_blocking(lambda: not (directory / "work").exists(), "its working directory is gone")
+    users_of = {(directory / "stdout").stat().st_uid}
+    users_of.add((attempt_dir(Path(policy.output_dir), "other.main.1@1") / "stdout").stat().st_uid)
+    assert users_of == {2_000_000_000, 2_000_000_001}
+
+
 @pytest.fixture
 def permitted() -> None:
     """Leave a test out where not even root may make namespaces, as in most containers."""

@@ -98,7 +98,8 @@ class Launched(Struct, frozen=True, kw_only=True, tag="launched"):
     """A process whose command is about to start. `start_ticks` (/proc/PID/stat field 22) rules out a later process of that pid.
 
     `devices` are the rules of the device files that it may open, "" without any. `attached`: nothing is started, and the group's
-    first value is about to be written; `pid` is then one of its processes.
+    first value is about to be written; `pid` is then one of its processes. `output_dir` is where its outputs are, "" where an
+    earlier version did not say it.
     """
 
     placement: Placement
@@ -107,6 +108,7 @@ class Launched(Struct, frozen=True, kw_only=True, tag="launched"):
     at_ms: int
     devices: str = ""
     attached: AttachedTo | None = None
+    output_dir: str = ""
 
 
 class Stopping(Struct, frozen=True, kw_only=True, tag="stopping"):

@@ -13,7 +13,7 @@ from colo_common.model.workload import ResourceLimits, RunSpec
 from colo_executor.disk_limits import check_disk_limits, disk_limit
 from colo_executor.process.disk_walk import DEPTH_MOST, Counted, count
 from colo_executor.process.disk_watch import DiskWatch
-from colo_executor.process.launch import make_attempt_dir
+from colo_executor.process.launch import attempt_dir, make_attempt_dir
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually_blocking
 
@@ -97,7 +97,8 @@ def test_a_disk_that_cannot_be_looked_at_keeps_nobody_else_from_being_told(tmp_p
     os.rename(tmp_path / "attempts/job.main.1@1", tmp_path / "aside")
     (tmp_path / "attempts/job.main.1@1").touch()
     (make_attempt_dir(tmp_path, "job.main.2@1") / "work" / "file").write_bytes(bytes(2 * MIB))
-    watch = DiskWatch(tmp_path, {"*": "1Mi"}, 0.01, lambda: [absent, file, fills])
+    named = [(each, attempt_dir(tmp_path, f"job.main.{index}@1")) for index, each in enumerate((absent, file, fills))]
+    watch = DiskWatch({"*": "1Mi"}, 0.01, lambda: named)
     watch.begin()
     try:
         found = []

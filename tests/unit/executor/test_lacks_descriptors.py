@@ -78,7 +78,10 @@ def running(
     tree.make("")
     tree.make(GROUP)
     (Path(tree.cpu_path) / GROUP / "cgroup.procs").write_text(f"{process.pid}\n")
-    return RunningAttempt(placement=a_placement("web/main/0"), token=TOKEN, tree=tree, group=GROUP, pid=process.pid)
+    placement = a_placement("web/main/0")
+    return RunningAttempt(
+        placement=placement, token=TOKEN, tree=tree, group=GROUP, pid=process.pid, output_dir=tmp_path
+    )
 
 
 def empty(running: RunningAttempt) -> None:
@@ -194,10 +197,9 @@ def test_an_attached_group_that_cannot_be_looked_at_still_runs(running: RunningA
 class Ends:
     """The ends that `Ending` tells, of attempts whose group is never removed but by the test."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self) -> None:
         self.seen: list[ReplicaExited] = []
         self.ending = Ending(
-            directory,
             lambda running: running.tree.kill_now(running.group),
             lambda running: True,
             lambda running, exited: self.seen.append(exited),
@@ -207,7 +209,7 @@ class Ends:
 async def test_a_kill_goes_on_until_the_group_is_known_to_be_empty(
     tmp_path: Path, running: RunningAttempt, refusals: Refusals, process: subprocess.Popen[bytes]
 ) -> None:
-    ends = Ends(tmp_path)
+    ends = Ends()
     refusals.of_files = errno.EMFILE
     kill = ends.ending.kill(running)
 
@@ -225,7 +227,7 @@ async def test_a_kill_goes_on_until_the_group_is_known_to_be_empty(
 async def test_an_order_to_kill_what_was_empty_once_kills_what_is_there_now(
     tmp_path: Path, running: RunningAttempt, process: subprocess.Popen[bytes]
 ) -> None:
-    ends = Ends(tmp_path)
+    ends = Ends()
     procs = Path(running.tree.cpu_path) / running.group / "cgroup.procs"
     listed = procs.read_text()
     empty(running)
@@ -243,7 +245,7 @@ async def test_how_an_attempt_ended_is_read_when_files_can_be_opened_again(
     directory = attempt_dir(tmp_path, TOKEN)
     directory.mkdir(parents=True)
     (directory / "status").write_text("3\n")
-    ends = Ends(tmp_path)
+    ends = Ends()
     empty(running)
     await ends.ending.kill(running)
     refusals.of_files = errno.EMFILE

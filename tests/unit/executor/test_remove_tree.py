@@ -71,7 +71,7 @@ def test_what_an_attempt_said_at_its_end_is_bounded_like_all_before(state_dir: P
     ended = make_attempt_dir(state_dir, "job.main.0@1")
     (ended / "stdout").write_bytes(b"a" * 10_000 + b"b" * 4_096)
     dirs = EndedDirs(state_dir, ProcessPolicy(output_most_bytes=4_096), frozenset)
-    dirs.ended("job.main.0@1")
+    dirs.ended(ended)
     eventually_blocking(lambda: (ended / "stdout").stat().st_size == 0, "the outputs are bounded")
     dirs.close()
     assert (ended / "stdout.1").read_bytes() == b"b" * 4_096
@@ -83,7 +83,7 @@ def test_a_working_directory_ends_with_its_attempt_and_the_outputs_stay(state_di
         dig(directory / "work")
         (directory / "stdout").write_text("said\n")
     dirs = EndedDirs(state_dir, ProcessPolicy(), frozenset)
-    dirs.ended("job.main.0@1")
+    dirs.ended(ended)
     eventually_blocking(lambda: not (ended / "work").exists(), "the working directory is gone")
     dirs.close()
     assert (ended / "stdout").read_text() == "said\n"

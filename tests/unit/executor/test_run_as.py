@@ -112,8 +112,8 @@ def test_the_program_that_changes_the_user_is_named_by_its_file(tmp_path: Path) 
     """A shell may have one of that name built in that knows no user; where there is none on the path, its name is all there is."""
     (tmp_path / "setpriv").touch(mode=0o755)
     policy = ProcessPolicy(users={"*": "65534"}, path=str(tmp_path))
-    account, words = run_prefix(policy, a_placement(), ("unshare", "--"))
+    account, words = run_prefix(policy, a_placement(), ("unshare", "--"), ())
     assert account == UserIds(65534, 65534)
     assert words[:4] == ("unshare", "--", f"{tmp_path}/setpriv", "--reuid=65534")
-    _, words = run_prefix(replace(policy, path="/nowhere"), a_placement(), ())
+    _, words = run_prefix(replace(policy, path="/nowhere"), a_placement(), (), ())
     assert words[0] == "setpriv"

@@ -13,7 +13,6 @@ from colo_common.model.quantity import bytes_text
 from colo_executor.disk_limits import DiskLimit, disk_limit
 from colo_executor.local import DiskOverused
 from colo_executor.process.disk_walk import DEPTH_MOST, count
-from colo_executor.process.launch import attempt_dir
 
 __all__ = ["DiskWatch"]
 
@@ -26,13 +25,12 @@ class DiskWatch:
     """A thread of its own, because a disk may let it wait; it does not keep the process from ending.
 
     It counts 5,000 files a second at most, so that replicas with many of them take no CPU from anything else; those without a limit
-    are not looked at. `running` is called in that thread.
+    are not looked at. `running` are those with their directories; it is called in that thread.
     """
 
     def __init__(
-        self, output_dir: Path, limits: Mapping[str, str], every_s: float, running: Callable[[], list[Placement]]
+        self, limits: Mapping[str, str], every_s: float, running: Callable[[], list[tuple[Placement, Path]]]
     ) -> None:
-        self._output_dir = output_dir
         self._limits = limits
         self._every_s = every_s
         self._running = running
@@ -59,11 +57,11 @@ class DiskWatch:
     def _run(self) -> None:
         while not self._is_over.wait(self._every_s):
             unknown_before, self._unknown = self._unknown, {}
-            for placement in self._running():
+            for placement, directory in self._running():
                 if (limit := disk_limit(placement, self._limits)) is None:
                     continue
                 token = replica_token(placement.replica, placement.attempt)
-                overused, why_unknown = self._look(attempt_dir(self._output_dir, token), limit)
+                overused, why_unknown = self._look(directory, limit)
                 if self._is_over.is_set():
                     return
                 if overused:

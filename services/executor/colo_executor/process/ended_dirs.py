@@ -48,9 +48,9 @@ class EndedDirs:
             if (directory / _ASIDE).is_dir():
                 self._put(directory / _ASIDE)
 
-    def ended(self, token: str) -> None:
-        """Remove the working directory of this attempt, and all of the oldest attempts."""
-        self._put(attempt_dir(self._state_dir, token) / WORK)
+    def ended(self, directory: Path) -> None:
+        """Remove the working directory in this directory of an attempt, and all of the oldest attempts beside it."""
+        self._put(directory / WORK)
 
     def close(self) -> None:
         """Remove no more than is under way."""
@@ -68,9 +68,8 @@ class EndedDirs:
             remove_tree(directory)
             # What it wrote between the last look and its end.
             rotate_all([directory.parent], self._policy.output_most_bytes)
-            prune_attempts(
-                self._state_dir, self._policy.attempts_kept, self._policy.attempts_kept_bytes, self._in_use()
-            )
+            place = directory.parents[2]
+            prune_attempts(place, self._policy.attempts_kept, self._policy.attempts_kept_bytes, self._in_use())
 
 
 def prune_attempts(state_dir: Path, kept: int, kept_bytes: int, in_use: frozenset[str]) -> None:

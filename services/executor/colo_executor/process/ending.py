@@ -28,7 +28,8 @@ _STUCK_AFTER_S: Final = 10.0
 class RunningAttempt(Struct, kw_only=True):
     """An attempt with a group in `tree`. `pid` is its first process, 0 when none is known; `pidfd` -1 when nobody watches it.
 
-    `attached`: the group and its processes are somebody else's.
+    `attached`: the group and its processes are somebody else's. `output_dir` is where its outputs are; another one may be set
+    since it was started.
     """
 
     placement: Placement
@@ -38,6 +39,12 @@ class RunningAttempt(Struct, kw_only=True):
     pid: int
     pidfd: int = -1
     attached: AttachedUse | None = None
+    output_dir: Path = Path()
+
+    @property
+    def directory(self) -> Path:
+        """The directory of its outputs, its exit status and its working directory."""
+        return attempt_dir(self.output_dir, self.token)
 
 
 class Ending:
@@ -49,12 +56,10 @@ class Ending:
 
     def __init__(
         self,
-        output_dir: Path,
         kill_now: Callable[[RunningAttempt], bool],
         drop: Callable[[RunningAttempt], bool],
         ended: Callable[[RunningAttempt, ReplicaExited], None],
     ) -> None:
-        self._output_dir = output_dir
         self._kill_now = kill_now
         self._drop = drop
         self._ended = ended
@@ -141,7 +146,7 @@ class Ending:
 
     def _exited(self, running: RunningAttempt) -> ReplicaExited:
         tree, group = running.tree, running.group
-        directory = attempt_dir(self._output_dir, running.token)
+        directory = running.directory
         cpu_used_ms, memory_peak_bytes, oom, remarks = 0, 0, False, []
         try:
             cpu_used_ms = tree.cpu_used_us(group) // 1_000

@@ -120,13 +120,15 @@ class Launching:
         """Start the attempt up to its open gate. The first to take `decision`, this thread or the waiting one, decides."""
         if placement.run.attach is not None:
             return self._attached.launch(placement, token, now_ms, decision)
-        account, prefix = run_prefix(self._policy, placement, self._namespaces)
+        places = {self._output_dir, *(one.output_dir for one in self._running.copy().values() if not one.attached)}
+        account, prefix = run_prefix(self._policy, placement, self._namespaces, places)
         command = check_run(placement, prefix, self._policy.path)
         check_shares(placement, held, self._tier.inventory(placement))
         running = self._homes.of(placement)
         knobs = self._homes.make(running)
         gate = None
         try:
+            running.output_dir = self._output_dir
             directory = make_attempt_dir(self._output_dir, token)
             gate = launch(placement, command, directory, self._policy.path, prefix, account)
             settle(self._policy.hygiene, self._policy.proc_root, gate.pid, is_online=is_online(placement))
@@ -140,7 +142,14 @@ class Launching:
                 raise CgroupError("the launch was given up before the kernel took the process")
             ticks = start_ticks(self._policy.proc_root, gate.pid) or 0
             devices = self._homes.devices_of(running)
-            entry = Launched(placement=placement, pid=gate.pid, start_ticks=ticks, at_ms=now_ms, devices=devices)
+            entry = Launched(
+                placement=placement,
+                pid=gate.pid,
+                start_ticks=ticks,
+                at_ms=now_ms,
+                devices=devices,
+                output_dir=str(self._output_dir),
+            )
             self._journal.append(entry)
         except BaseException:
             if gate is not None:

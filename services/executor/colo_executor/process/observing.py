@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Collection
+from pathlib import Path
 from typing import Final
 
 from colo_common.events.enforcement import KnobValue, ZoneCeiling
@@ -297,7 +298,8 @@ class ObservingRuntime:
         try:
             if placement.run.attach is not None:
                 return self._would_attach(placement)
-            account, prefix = run_prefix(self._policy, placement, self._namespaces)
+            outputs = Path(self._policy.output_dir or self._policy.state_dir)
+            account, prefix = run_prefix(self._policy, placement, self._namespaces, (outputs,))
             command = check_run(placement, prefix, self._policy.path)
             machine = self._machine()
             check_shares(placement, (), huge_pages_asked(self._policy.sys_root, placement, machine.huge_page_sizes))

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from colo_common.model.placement import Placement
@@ -14,12 +15,12 @@ __all__ = ["run_prefix"]
 
 
 def run_prefix(
-    policy: ProcessPolicy, placement: Placement, namespaces: tuple[str, ...]
+    policy: ProcessPolicy, placement: Placement, namespaces: tuple[str, ...], output_dirs: Iterable[Path]
 ) -> tuple[UserIds | None, tuple[str, ...]]:
     """The account, None where the prefix of the settings says it or it is the executor's own, and the words before the command.
 
     The words make `namespaces` of the command's own, and then the command another user's: by the rule of users, else the prefix of
-    the settings. Raises InvalidInput for a tenant that the rule leaves out.
+    the settings. In `output_dirs` is whose user each is. Raises InvalidInput for a tenant that the rule leaves out.
     """
     has_prefix = bool(policy.command_prefix)
     account = account_of(
@@ -29,7 +30,7 @@ def run_prefix(
         account_of_name,
         has_prefix=has_prefix,
         is_root=os.geteuid() == 0,
-        taken=lambda: job_users(Path(policy.output_dir or policy.state_dir)),
+        taken=lambda: {user: job for each in output_dirs for user, job in job_users(each).items()},
     )
     if account is not None:
         return account, (*namespaces, *_found(prefix_of(account), policy.path))

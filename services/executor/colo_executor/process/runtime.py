@@ -144,7 +144,7 @@ class ProcessRuntime:
         # Attempts of batch work that are being ended. A frozen process handles no SIGTERM, and under v1 does not die of SIGKILL.
         self._leaving: set[str] = set()
         self._exits: deque[ReplicaExited] = deque()
-        self._ending = Ending(self._output_dir, self._homes.kill_now, self._homes.drop, self._ended)
+        self._ending = Ending(self._homes.kill_now, self._homes.drop, self._ended)
         try:
             self._launching = Launching(
                 policy,
@@ -161,7 +161,7 @@ class ProcessRuntime:
             self._journal.close()
             raise
         self._ended_dirs = EndedDirs(self._output_dir, policy, lambda: frozenset(self._running.copy()))
-        self._disk_watch = DiskWatch(self._output_dir, policy.disk_limits, policy.disk_every_s, self._own_placements)
+        self._disk_watch = DiskWatch(policy.disk_limits, policy.disk_every_s, self._own_directories)
         self._terminating = Terminating(policy.proc_root)
         self._exit_watch = ExitWatch(policy.proc_root, self._collect)
         self._background: list[asyncio.Task[None]] = []
@@ -223,6 +223,10 @@ class ProcessRuntime:
         }
         found_here, remarks = await asyncio.to_thread(strangers, state, self._tier.tree, self._online.tree)
         unknown = [running for running in found_here if running.token not in {home.token for home in homes.values()}]
+        for key, running in homes.items():
+            self._find_outputs(running, state.launched[key].output_dir)
+        for running in unknown:
+            self._find_outputs(running)
         for running in (*homes.values(), *unknown):
             self._homes.reserve(running)
         await asyncio.to_thread(self._ended_dirs.begin, frozenset(one.token for one in (*homes.values(), *unknown)))
@@ -241,6 +245,7 @@ class ProcessRuntime:
                 start_ticks=ticks,
                 at_ms=now_ms,
                 devices=self._homes.devices_of(running),
+                output_dir=str(running.output_dir),
             )
             await asyncio.to_thread(self._journal.note, entry)
             found.append(self._adopt(running, entry, None))
@@ -363,13 +368,16 @@ class ProcessRuntime:
         self._background = []
 
     def _output_dirs(self) -> list[Path]:
-        return [
-            attempt_dir(self._output_dir, replica_token(one.replica, one.attempt)) for one in self._own_placements()
-        ]
+        return [directory for _, directory in self._own_directories()]
 
-    def _own_placements(self) -> list[Placement]:
-        """Those whose outputs and working directory are here. For any thread."""
-        return [one.placement for one in self._running.copy().values() if not one.attached]
+    def _own_directories(self) -> list[tuple[Placement, Path]]:
+        """Those that have outputs and a working directory, with their directories. For any thread."""
+        return [(one.placement, one.directory) for one in self._running.copy().values() if not one.attached]
+
+    def _find_outputs(self, running: RunningAttempt, journaled: str = "") -> None:
+        """Find the outputs of an attempt of an earlier executor: where the journal has them, else at either usual place."""
+        is_here = attempt_dir(self._output_dir, running.token).exists()
+        running.output_dir = Path(journaled) if journaled else self._output_dir if is_here else self._state_dir
 
     # ------------------------------------------------------------ replicas
 
@@ -609,4 +617,5 @@ class ProcessRuntime:
         self._batch.discard(running.token)
         self._leaving.discard(running.token)
         self._exits.append(exited)
-        self._ended_dirs.ended(running.token)
+        if running.attached is None:
+            self._ended_dirs.ended(running.directory)
