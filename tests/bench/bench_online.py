@@ -16,7 +16,7 @@ By default it takes half an hour.
 
 In the kernel lab, two zones of one core with two threads each; the reflex is slower there, or it would be most of the load:
 
-    just kernel-lab --offline 2-7,10-15 --share-cores --timeout 900 python -m tests.bench.bench_online --seconds 12 --step 3
+    just kernel-lab --offline 2-7,10-15 --share-cores --timeout 900 python -m tests.bench.bench_online --seconds 24 --step 3
     --rate 50 --load 0.1 0.3 --period 500 --zone 0 --ways alone,plain,low-shares,idle,auto,own-cpus
 """
 
