@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from colo_common.events.enforcement import ReplicaEnded
+from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
@@ -291,6 +292,26 @@ async def test_two_executors_with_different_state_cannot_share_a_subtree(policy,
     async with adopted(policy):
         with pytest.raises(CgroupError, match="another executor uses the control group"):
             ProcessRuntime(replace(policy, state_dir=str(tmp_path / "another")))
+
+
+async def test_an_executor_with_another_subtree_is_refused_while_replicas_run_in_the_one_that_it_had(policy):
+    other = replace(policy, subtree=f"{policy.subtree}x")
+    runtime = ProcessRuntime(policy)
+    await runtime.adopt(1)
+    launched = await start(runtime, an_online_run("sleep 60"))
+    await runtime.close()
+    try:
+        with pytest.raises(
+            InvalidInput, match=rf'process_subtree: must be {policy.subtree} .*\(got "{other.subtree}"\)'
+        ):
+            ProcessRuntime(other)
+        assert start_ticks("/proc", launched.pid) is not None
+    finally:
+        async with adopted(policy) as later:
+            assert launched.pid in later._online.tree.pids("ls.web.main.0@1")
+    # Nothing of it is left.
+    async with adopted(other) as moved:
+        assert isinstance(moved.set_ceiling(900), CeilingWritten)
 
 
 async def test_a_deleted_tier_is_made_again_with_its_ceiling(policy):

@@ -57,6 +57,7 @@ from colo_executor.open_cpus import OpenCpus
 from colo_executor.process.attached import AttachedTier
 from colo_executor.process.boot_time import by_this_clock, with_boot_time
 from colo_executor.process.disk_watch import DiskWatch
+from colo_executor.process.earlier_subtree import check_earlier_subtree
 from colo_executor.process.ended_dirs import EndedDirs
 from colo_executor.process.ending import Ending, RunningAttempt
 from colo_executor.process.exit_watch import ExitWatch
@@ -90,7 +91,8 @@ _NO_CPUS: Final = CpuSet()
 
 
 class ProcessRuntime:
-    """The processes of one executor. The constructor raises JournalBusy, CgroupError or OSError when the machine refuses it.
+    """The processes of one executor. The constructor raises JournalBusy, CgroupError or OSError when the machine refuses it, and
+    InvalidInput for settings that it cannot have here.
 
     `admits_online` False refuses online work. `withheld` are CPUs of this machine that no placed work may use, until a collector
     names them. `is_free`: no reflex will write ceilings, so those that an earlier executor left are lifted at the start.
@@ -122,6 +124,7 @@ class ProcessRuntime:
             self._journal.note(Booted(boot_id=boot))
             self._lease = LeaseFile(self._state_dir, boot)
             self._tier = Tier(policy, self._journal)
+            check_earlier_subtree(self._tier.tree, self._journal.state.created, self._tier.open)
             self._tier.tree.check_writable()
             self._online = OnlineTier(self._tier, policy.desired, is_on=admits_online, kept=KeptCpus(withheld=withheld))
         except BaseException:
