@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -207,6 +208,8 @@ def report(policy: ProcessPolicy, marks: Path, at: int, mode: str) -> None:
 
 def main(state: str, subtree: str) -> None:
     """Die at every write, until a story comes to its end."""
+    # What is printed is read by the test.
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     at, is_over = 0, False
     while not is_over:
         for mode in _MODES:

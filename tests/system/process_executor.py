@@ -10,6 +10,7 @@ import asyncio
 import os
 import sys
 
+import structlog
 from msgspec.structs import replace
 
 from colo_common.model.qos import PriorityBand, QosClass
@@ -25,6 +26,8 @@ from tests.support.builders import a_placement
 
 
 async def main(state_dir: str, subtree: str, mode: str, *scripts: str) -> None:
+    # What is printed is read by the test.
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     attaches = mode in ("attach", "half")
     allowed = tuple(scripts) if attaches else ()
     runtime = ProcessRuntime(ProcessPolicy(users=AS_ROOT, state_dir=state_dir, subtree=subtree, attach=allowed))

@@ -543,6 +543,25 @@ async def test_where_they_are_permitted_a_replica_has_them_by_default_and_what_i
     assert score == "1000"
 
 
+@pytest.mark.usefixtures("permitted")
+@pytest.mark.skipif(
+    bool(namespaces_prefix("auto", ProcessPolicy().path)[1]), reason="namespaces are not permitted here"
+)
+def test_a_program_that_would_end_a_replica_before_its_grace_is_over_makes_none(tmp_path):
+    # As unshare did before it let such signals wait.
+    program = tmp_path / "unshare"
+    program.write_text(f'#!/bin/sh\nPATH={ProcessPolicy().path}\nunshare "$@"\n')
+    program.chmod(0o755)
+    words, refusal = namespaces_prefix("auto", str(tmp_path))
+    assert words == ()
+    assert refusal.startswith(f"{program} ends at SIGTERM")
+    with pytest.raises(InvalidInput, match="ends at SIGTERM"):
+        namespaces_prefix("yes", str(tmp_path))
+    # One that lacks an option says so in its first line, and its usage after that.
+    program.write_text("#!/bin/sh\nprintf 'no such option\\nUsage: unshare\\n' >&2\nexit 1\n")
+    assert namespaces_prefix("auto", str(tmp_path)) == ((), "no such option")
+
+
 _AS_NOBODY = """
 import os, sys
 from colo_common.model.invalid import InvalidInput

@@ -1,9 +1,11 @@
 """A replica's own PID and mount namespace: it sees its own processes and no others, and what it mounts is nobody else's."""
 
+import select
 import shutil
+import signal
 import subprocess
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import IO, Final, Literal
 
 from colo_common.model.invalid import InvalidInput
 
@@ -32,9 +34,14 @@ OWN_NAMESPACES: Final = (
     "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "slave", "--", "/bin/sh", "-c", _FIRST,
     "colo-first",
 )  # fmt: skip
-_SEES_ITSELF: Final = """set -- /proc/[0-9]*
-[ "$#" -eq 2 ] && [ -e /proc/1 ]
+# It sees itself and the first process alone, and is still there when its input ends.
+_PROBE: Final = """set -- /proc/[0-9]*
+[ "$#" -eq 2 ] && [ -e /proc/1 ] || exit 1
+echo begun
+read -r over
+exit 0
 """
+_PIPE: Final = subprocess.PIPE
 _SCRIPT: Final = OWN_NAMESPACES.index(_FIRST)
 _LIMIT_S: Final = 10.0
 _FIELD: Final = "process_hygiene_namespaces"
@@ -62,11 +69,25 @@ def _refusal(path: str) -> str:
     program = shutil.which(OWN_NAMESPACES[0], path=path)
     if program is None:
         return f"there is no {OWN_NAMESPACES[0]} in {path}"
-    command = [program, *OWN_NAMESPACES[1:], "/bin/sh", "-c", _SEES_ITSELF]
+    command = [program, *OWN_NAMESPACES[1:], "/bin/sh", "-c", _PROBE]
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=False, env={"PATH": path}
-        )
+        with subprocess.Popen(command, stdin=_PIPE, stdout=_PIPE, stderr=_PIPE, env={"PATH": path}) as process:
+            try:
+                has_begun = _is_readable(process.stdout)
+                # As an attempt that is to end: every process of it gets the signal, this one among them.
+                process.terminate()
+                _, complaint = process.communicate(timeout=_LIMIT_S)
+            finally:
+                process.kill()
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    return "" if done.returncode == 0 else done.stderr.decode("utf-8", "replace").strip()[:200] or "unshare failed"
+    if has_begun and process.returncode == -signal.SIGTERM:
+        return f"{program} ends at SIGTERM with all that it started, which could not end by itself any more"
+    if process.returncode == 0:
+        return ""
+    return complaint.decode("utf-8", "replace").strip().partition("\n")[0][:200] or "unshare failed"
+
+
+def _is_readable(stream: IO[bytes] | None) -> bool:
+    """Whether the stream has something, or its end, within the limit."""
+    return stream is not None and bool(select.select([stream], [], [], _LIMIT_S)[0])
