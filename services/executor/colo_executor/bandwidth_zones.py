@@ -14,7 +14,7 @@ from colo_common.events.enforcement import MemoryTerms
 from colo_common.model.reasons import Reason
 from colo_executor.bandwidth import BandwidthPolicy, BandwidthState, Ended, LimitedCpus, bandwidth_limited
 from colo_executor.local import FastReading
-from colo_executor.zone_ceilings import CPU_MCPU, NO_LIMITS, DecidedZone, ZoneReading, zone_floor_mcpu
+from colo_executor.zone_ceilings import CPU_MCPU, DecidedZone, ZoneReading, zone_floor_mcpu
 
 __all__ = ["OF_BANDWIDTH", "BandwidthDecision", "decide_bandwidth"]
 
@@ -36,7 +36,7 @@ class BandwidthDecision(Struct, frozen=True, kw_only=True):
 
     states: tuple[BandwidthState, ...] = ()
     node_mcpu: int | None = None
-    zones_mcpu: Mapping[int, int] = NO_LIMITS
+    zones_mcpu: tuple[tuple[int, int], ...] = ()
     ended: Reason | None = None
     terms: MemoryTerms | None = None
 
@@ -78,7 +78,7 @@ def decide_bandwidth(
         if each.capacity_mcpu >= CPU_MCPU and not (knows_use and each.online_used_mcpu is None)
     }
     decided: list[BandwidthState] = []
-    node_mcpu, zones_mcpu = None, dict[int, int]()
+    node_mcpu, zones_mcpu = None, list[tuple[int, int]]()
     ended, terms = None, last.terms
     for state in _noted(policy, last.states, reading):
         cpus = node if state.zone is None else places.get(state.zone, node)
@@ -95,11 +95,11 @@ def decide_bandwidth(
         if after.limit_mcpu is None:
             continue
         if after.is_zone and after.zone is not None:
-            zones_mcpu[after.zone] = after.limit_mcpu
+            zones_mcpu.append((after.zone, after.limit_mcpu))
         else:
             node_mcpu = after.limit_mcpu if node_mcpu is None else min(node_mcpu, after.limit_mcpu)
     return BandwidthDecision(
-        states=tuple(decided), node_mcpu=node_mcpu, zones_mcpu=zones_mcpu, ended=ended, terms=terms
+        states=tuple(decided), node_mcpu=node_mcpu, zones_mcpu=tuple(zones_mcpu), ended=ended, terms=terms
     )
 
 

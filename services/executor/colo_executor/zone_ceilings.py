@@ -3,8 +3,7 @@
 The ceiling of a zone is in whole CPUs, because the kernel keeps it by a CPU set.
 """
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
@@ -15,7 +14,6 @@ from colo_common.model.invalid import InvariantBroken
 
 __all__ = [
     "CPU_MCPU",
-    "NO_LIMITS",
     "SharedCores",
     "DecidedZone",
     "ZoneReading",
@@ -28,9 +26,6 @@ __all__ = [
 ]
 
 CPU_MCPU: Final = 1_000
-
-NO_LIMITS: Final[Mapping[int, int]] = MappingProxyType({})
-"""No other rule takes anything of a zone."""
 
 
 class SharedCores(NamedTuple):

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from colo_common.events.enforcement import ZoneCeiling
 from colo_executor.stall import OnlineStalls, StallChange, StallPolicy, StallState, decide_stall, in_force, turns_of
-from colo_executor.zone_ceilings import CPU_MCPU, NO_LIMITS, ZoneReading, whole_cpus, zone_floor_mcpu
+from colo_executor.zone_ceilings import CPU_MCPU, ZoneReading, whole_cpus, zone_floor_mcpu
 
 __all__ = ["ZoneDecision", "ZoneMove", "ZoneState", "decide_zones", "of_the_node", "zones_in_force"]
 
@@ -63,15 +63,15 @@ def decide_zones(
     now_ms: int,
     may_grow: bool,
     other_turns: int = 0,
-    limits_mcpu: Mapping[int, int] = NO_LIMITS,
+    limits_mcpu: Sequence[tuple[int, int]] = (),
 ) -> ZoneDecision:
     """The next ceiling of each zone, in whole cores rounded down, from its floor to its capacity.
 
     A zone that had no state begins with the ceiling that the kernel has (`written`), which counts as a shrink. A zone's floor is
     its part of the node's `floor_mcpu` of `capacity_mcpu`, in whole CPUs and one at least. It is 0 where cores are shared and batch
     work may leave the zone; what that takes from the node's floor the other zones keep. `may_grow` False (an expired lease): no
-    ceiling rises. `limits_mcpu` are the most that other rules leave of zones, whose ceilings do not rise either. `other_turns` as
-    `decide_stall` has them.
+    ceiling rises. `limits_mcpu` are zones with the most that other rules leave of them, whose ceilings do not rise either.
+    `other_turns` as `decide_stall` has them.
     """
     known = {state.zone: state for state in states}
     turns = {zone: turns_of(state.stall, now_ms) for zone, state in known.items()}
@@ -89,7 +89,7 @@ def decide_zones(
         state = _state_now(policy, known.get(zone), reading, floor, written, now_ms)
         before = state.ceiling_mcpu
         names = {name for name, its in stalls.zones if its == zone}
-        limit = limits_mcpu.get(zone)
+        limit = dict(limits_mcpu).get(zone)
         if not names and before >= state.capacity_mcpu and not state.stall.trial_group and limit is None:
             # Nobody to judge and nothing to give back.
             decided.append(state if not state.stall.history else replace(state, stall=replace(state.stall, history=())))

@@ -5,7 +5,7 @@ one zone that is not enough there, so batch work gives up CPUs of that zone too,
 a CPU, which is much of a small zone: where that is too much, the ceiling of the node gives way as well.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from colo_common.events.enforcement import ZoneCeiling, ZoneTerms
 from colo_executor.suppress import Suppress, SuppressPolicy, bounds_mcpu, decide, left_mcpu, may_turn, turned, turns_of
-from colo_executor.zone_ceilings import CPU_MCPU, NO_LIMITS, ZoneReading, whole_cpus, zone_floor_mcpu
+from colo_executor.zone_ceilings import CPU_MCPU, ZoneReading, whole_cpus, zone_floor_mcpu
 
 __all__ = ["ZoneUse", "ZoneUseDecision", "ZoneUseMove", "decide_zone_use"]
 
@@ -76,7 +76,7 @@ def decide_zone_use(
     now_ms: int,
     may_grow: bool,
     other_turns: int = 0,
-    limits_mcpu: Mapping[int, int] = NO_LIMITS,
+    limits_mcpu: Sequence[tuple[int, int]] = (),
 ) -> ZoneUseDecision:
     """The next ceiling of each zone of which the use of online work is known, in whole CPUs, from one CPU to its capacity.
 
@@ -90,8 +90,8 @@ def decide_zone_use(
     batch work may use in that zone, which is what is left there or at least its part of the node's floor, by what it uses there,
     rounded down. What it uses of the zone above its floor does not count: it has lost those CPUs with this reading.
 
-    `may_grow` False (an expired lease): no ceiling rises. `limits_mcpu` are the most that other rules leave of zones, and these
-    ceilings do not rise either. `other_turns` as `suppress.decide` has them.
+    `may_grow` False (an expired lease): no ceiling rises. `limits_mcpu` are zones with the most that other rules leave of them, and
+    these ceilings do not rise either. `other_turns` as `suppress.decide` has them.
     """
     known = {state.zone: state for state in states}
     turns = {zone: turns_of(state.use, now_ms) for zone, state in known.items()}
@@ -107,7 +107,7 @@ def decide_zone_use(
         part = -(-interrupts_mcpu * total // max(1, capacity_mcpu))
         state = replace(state, terms=replace(state.terms, system_used_mcpu=part))
         others = other_turns + sum(turns.values()) - turns.get(zone, 0)
-        limit = limits_mcpu.get(zone)
+        limit = dict(limits_mcpu).get(zone)
         if not may_grow and state.use.ceiling_mcpu is not None:
             limit = state.use.ceiling_mcpu if limit is None else min(limit, state.use.ceiling_mcpu)
         own = replace(policy, floor_mcpu=floor, floor_pct=0)
@@ -119,7 +119,7 @@ def decide_zone_use(
         if after.ceiling_mcpu > state.ceiling_mcpu:
             moves.append(ZoneUseMove(zone=zone, change="grow"))
         elif after.ceiling_mcpu < state.ceiling_mcpu:
-            is_limited = after.ceiling_mcpu == limits_mcpu.get(zone)
+            is_limited = after.ceiling_mcpu == dict(limits_mcpu).get(zone)
             moves.append(ZoneUseMove(zone=zone, change="limit" if is_limited else "shrink"))
     return ZoneUseDecision(states=tuple(decided), moves=tuple(moves))
 
