@@ -153,9 +153,15 @@ async def test_a_waiting_replica_is_explained_with_the_nearest_miss(colo: Runnin
 
 async def test_a_running_replica_is_explained_with_its_score(colo: RunningColo) -> None:
     job = await colo.submit(LONG | {"replicas": 2})
-    await colo.reaches(job, "Running")
     replica = f"{job}/main/1"
-    explained = await colo.get(f"/v1/jobs/{job}/explain?replica={replica}")
+
+    async def running() -> dict[str, Any] | None:
+        # A job runs as soon as one of its replicas does.
+        found = await colo.get(f"/v1/jobs/{job}/explain?replica={replica}")
+        return found if found["replicas"][0]["sentence"].startswith("running") else None
+
+    explained = await eventually(running, f"{replica} runs")
+    assert explained is not None
     (item,) = explained["replicas"]
     placement = item["decision"]["placement"]
     rows = {row["node"]: row for row in item["decision"]["scores"]}
