@@ -31,7 +31,8 @@ _FETCH_S: Final = 1.0
 _AGAIN_S: Final = 0.2
 _LEDGER_S: Final = 0.5
 _IDLE_S: Final = 2.0
-_LAST_LIMIT_S: Final = 30.0
+#: What an instance that was cut off had in hand comes again after 30 s (`ack_wait_s`), and may be the end of an attempt.
+_LAST_LIMIT_S: Final = 45.0
 _CONSUMER_S: Final = 30.0
 _ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, RedisError, OSError, TimeoutError)
 _LEDGER: Final = "colo:v1:ledger"
@@ -76,7 +77,10 @@ class Recorder:
         self._is_over = False
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop`; then what is left in the streams is read, and what Redis holds is written down at last."""
+        """Until `stop`; then what is left in the streams is read, and what Redis holds is written down at last.
+
+        While the ledger still holds something that waits for a message to come again, for 45 s at most.
+        """
         self._client = await nats.connect(
             **self._server.options(), max_reconnect_attempts=-1, reconnect_time_wait=_AGAIN_S
         )
@@ -86,7 +90,9 @@ class Recorder:
         try:
             await stop.wait()
             deadline_s = time.monotonic() + _LAST_LIMIT_S
-            while time.monotonic() < min(self._received_s + _IDLE_S, deadline_s):
+            while time.monotonic() < deadline_s and (
+                time.monotonic() < self._received_s + _IDLE_S or await self._holds()
+            ):
                 await asyncio.sleep(_AGAIN_S)
             self._write(await self._stored())
         finally:
@@ -169,6 +175,13 @@ class Recorder:
             await asyncio.sleep(_LEDGER_S)
 
         return turn
+
+    async def _holds(self) -> bool:
+        """Whether the ledger holds an attempt, or cannot say."""
+        try:
+            return bool(await self._redis.hlen(f"{_LEDGER}:held"))
+        except _ERRORS:
+            return True
 
     async def _stored(self) -> StoredAtEnd:
         nodes = [key.decode() async for key in self._redis.scan_iter(f"{_LEDGER}:node:*", count=1_000)]
