@@ -192,16 +192,13 @@ class Reflex:
             case CeilingRefused():
                 return self._refused(now_ms)
             case FreezeWritten():
-                return [self._flip(event, now_ms)] if self._rung.written(event, now_ms) else []
+                return self._freeze_written(event, now_ms)
             case FreezeRefused():
                 self._rung.refused(event, now_ms)
                 return []
             case FrozenFound():
-                if event.is_frozen:
-                    return list(self._rung.found(event, now_ms))
-                self._rung.found(event, now_ms)
-                thaw = FreezeWritten(is_frozen=False)
-                return [self._flip(thaw, now_ms)] if self._rung.written(thaw, now_ms) else []
+                thaws = self._rung.found(event, now_ms)
+                return [*thaws] if event.is_frozen else self._freeze_written(FreezeWritten(is_frozen=False), now_ms)
             case Wake():
                 return self._wake(now_ms)
             case _:
@@ -655,6 +652,9 @@ class Reflex:
                 system_used_mcpu=max(reading.system_used_mcpu, reading.reserved_mcpu),
             )
         return found
+
+    def _freeze_written(self, event: FreezeWritten, now_ms: int) -> list[ReflexEffect]:
+        return [self._flip(event, now_ms)] if self._rung.written(event, now_ms) else []
 
     def _flip(self, event: FreezeWritten, now_ms: int) -> FrozenMoved:
         reading, cause = self._reading, self._rung.cause
