@@ -402,9 +402,6 @@ def in_namespaces(policy: ProcessPolicy, wanted: Namespaces = "yes") -> ProcessP
     return replace(policy, hygiene=replace(policy.hygiene, namespaces=wanted))
 
 
-@pytest.mark.skipif(
-    bool(namespaces_prefix("auto", ProcessPolicy().path)[1]), reason="namespaces are not permitted here"
-)
 @pytest.mark.usefixtures("permitted")
 @pytest.mark.parametrize("tenant", ["", "red"])
 async def test_a_replica_of_its_own_namespaces_sees_itself_alone_and_ends_as_any_other(policy, tenant):
@@ -438,9 +435,6 @@ async def test_a_replica_of_its_own_namespaces_sees_itself_alone_and_ends_as_any
         assert exited.exit_code == 137
 
 
-@pytest.mark.skipif(
-    bool(namespaces_prefix("auto", ProcessPolicy().path)[1]), reason="namespaces are not permitted here"
-)
 @pytest.mark.usefixtures("permitted")
 async def test_a_replica_that_is_ended_while_it_is_started_hears_it_whatever_its_namespace_had_come_to(policy):
     async with adopted(in_namespaces(policy)) as runtime:
@@ -459,9 +453,6 @@ async def test_a_replica_that_is_ended_while_it_is_started_hears_it_whatever_its
         assert [exited.exit_code for exited in exits] == [143, 143, 143]
 
 
-@pytest.mark.skipif(
-    bool(namespaces_prefix("auto", ProcessPolicy().path)[1]), reason="namespaces are not permitted here"
-)
 @pytest.mark.usefixtures("permitted")
 async def test_what_a_replica_mounts_is_nobody_elses(policy, tmp_path):
     where = tmp_path / "mounted"
@@ -483,9 +474,6 @@ def shared(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--recursive", "--lazy", path], check=True)
 
 
-@pytest.mark.skipif(
-    bool(namespaces_prefix("auto", ProcessPolicy().path)[1]), reason="namespaces are not permitted here"
-)
 @pytest.mark.usefixtures("permitted")
 async def test_what_the_machine_mounts_and_unmounts_later_is_so_for_the_replica(policy, shared):
     disk = shared / "disk"
@@ -514,9 +502,6 @@ async def test_what_the_machine_mounts_and_unmounts_later_is_so_for_the_replica(
         assert exited.exit_code == 0
 
 
-@pytest.mark.skipif(
-    bool(namespaces_prefix("auto", ProcessPolicy().path)[1]), reason="namespaces are not permitted here"
-)
 @pytest.mark.skipif(not Path("/proc/sys/kernel/ns_last_pid").exists(), reason="this kernel lets nobody choose numbers")
 @pytest.mark.usefixtures("permitted")
 async def test_names_by_the_number_of_a_process_are_not_the_same_in_each_namespace(policy):
@@ -528,9 +513,6 @@ async def test_names_by_the_number_of_a_process_are_not_the_same_in_each_namespa
         assert min(numbers) > 300
 
 
-@pytest.mark.skipif(
-    bool(namespaces_prefix("auto", ProcessPolicy().path)[1]), reason="namespaces are not permitted here"
-)
 @pytest.mark.usefixtures("permitted")
 async def test_where_they_are_permitted_a_replica_has_them_by_default_and_what_it_leaves_alone_is_reaped(policy):
     orphan = "orphan=$(sh -c 'sleep 0.01 >/dev/null & echo $!'); while [ -d /proc/$orphan ]; do sleep 0.01; done"
@@ -544,9 +526,6 @@ async def test_where_they_are_permitted_a_replica_has_them_by_default_and_what_i
 
 
 @pytest.mark.usefixtures("permitted")
-@pytest.mark.skipif(
-    bool(namespaces_prefix("auto", ProcessPolicy().path)[1]), reason="namespaces are not permitted here"
-)
 def test_a_program_that_would_end_a_replica_before_its_grace_is_over_makes_none(tmp_path):
     # As unshare did before it let such signals wait.
     program = tmp_path / "unshare"
