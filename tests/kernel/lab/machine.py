@@ -27,6 +27,8 @@ GUEST_SERVERS: Final = "10.0.2.100"
 
 _TAIL_LINES: Final = 25
 _PANIC: Final = "Kernel panic - not syncing"
+_NO_PORTS: Final = "kernel-lab: the ports to the host did not appear"
+"""What init says when the driver's question was not answered, as when the emulator lost an interrupt."""
 _PUMP_S: Final = 5.0
 _LOOK_S: Final = 1.0
 _OFF_S: Final = 20.0
@@ -207,6 +209,9 @@ def _status(files: Files, returned: int) -> int:
     if _PANIC in reported:
         panic = next(line for line in reported.splitlines() if _PANIC in line)
         raise MachineFailed(f"the kernel panicked: {panic.partition(_PANIC)[2].lstrip(': ')}", tail)
+    if _NO_PORTS in reported:
+        sentence = "the machine did not come up: the emulator gave it no ports to the host"
+        raise MachineFailed(sentence, tail, machine_broke=True, began=False)
     if returned != 0:
         complaints = _text(files.complaints).strip()
         raise MachineFailed(f"the emulator ended with {returned}: {complaints or 'no message'}", tail)

@@ -152,10 +152,16 @@ def test_the_status_is_what_follows_the_word_that_the_command_begins(tmp_path: P
     ("does", "limit_s", "says", "began"),
     [
         ("exec sleep 60", 0.5, "the machine did not come up within 0.5 s; it was ended", False),
+        (
+            'echo "kernel-lab: the ports to the host did not appear" > "$console"',
+            LIMIT_S,
+            "the machine did not come up: the emulator gave it no ports to the host",
+            False,
+        ),
         ('echo up > "$status"', LIMIT_S, "the machine went off before the command had ended", True),
         ("echo no such CPU >&2; exit 1", LIMIT_S, "the emulator ended with 1: no such CPU", True),
     ],
-    ids=["never up", "goes off", "does not start"],
+    ids=["never up", "no ports", "goes off", "does not start"],
 )
 def test_a_machine_without_a_status_says_how_far_it_came(
     tmp_path: Path, does: str, limit_s: float, says: str, began: bool
@@ -164,6 +170,7 @@ def test_a_machine_without_a_status_says_how_far_it_came(
         booted(tmp_path, does, limit_s)
     assert str(failed.value) == says
     assert failed.value.began is began
+    assert failed.value.machine_broke is ("no ports" in says)
 
 
 @pytest.mark.usefixtures("late_when_up")
