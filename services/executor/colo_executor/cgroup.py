@@ -8,7 +8,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,9 +22,11 @@ from colo_executor.cgroup_hierarchy import CONTROLLERS, CgroupError, CgroupHiera
 from colo_executor.device_fence import DeviceFence, has_sys_admin
 from colo_executor.group_dirs import (
     DIR_FLAGS,
+    check_name,
     exists_at,
     field_in,
     groups_in,
+    open_in,
     processes_in,
     read_at,
     remove_below,
@@ -42,7 +43,6 @@ from colo_executor.refusal import error_name, what_refusal_means
 __all__ = ["CgroupError", "CgroupTree", "Drifted"]
 
 _T = TypeVar("_T")
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,230}")
 _RETRY_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 
 
@@ -74,8 +74,7 @@ class CgroupTree:
         changing: Callable[[str, str], None] = lambda path, value: None,
         controllers: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
-        if not _NAME.fullmatch(name):
-            raise CgroupError(f"the subtree name {name!r} must be letters, digits and _ . @ -")
+        check_name(name, "subtree")
         self.root = os.path.realpath(root)
         self.name = name
         self.hierarchy = find_hierarchy(root)
@@ -140,10 +139,7 @@ class CgroupTree:
     def remove_now(self, group: str) -> bool:
         """Remove the group, and the groups that its processes made in it, under every controller; False when one stayed."""
         self._kept.pop(group, None)
-        removed = True
-        for mount in self._mounts_of(group):
-            removed = self._rmdir(mount, group) and removed
-        return removed
+        return not [mount for mount in self._mounts_of(group) if not self._rmdir(mount, group)]
 
     def children(self, group: str) -> tuple[str, ...]:
         """Names of the groups directly below, in order, under any controller."""
@@ -166,11 +162,9 @@ class CgroupTree:
         return all(self._is_at(mount, group) for mount in self._mounts_of(group))
 
     def _is_at(self, mount: str, group: str) -> bool:
-        try:
-            with self._dir(mount, group):
-                return True
-        except FileNotFoundError:
-            return False
+        with contextlib.suppress(FileNotFoundError), self._dir(mount, group):
+            return True
+        return False
 
     def identity(self, group: str) -> int:
         """The kernel's number of the group, which no later group of that name has; 0 where it does not exist."""
@@ -270,20 +264,15 @@ class CgroupTree:
 
         Raises CgroupError when the value is outside the knob's range, when the kernel refuses it, or shows something else.
         """
-        place = file_of(write.knob, self.version, write.page_bytes)
-        if place is None or place[0] not in self.hierarchy.mounts:
-            raise CgroupError(f"cgroup v{self.version} here has no file for {write.knob.value}")
-        mount = self.hierarchy.mounts[place[0]]
-        path = self._shown(mount, write.path, place[1])
-        text = self._text_of(write, path)
-        before = self._read(mount, write.path, place[1])
+        mount, name, path, text = self._target(write)
+        before = self._read(mount, write.path, name)
         if agrees(write.knob, self.version, text, before):
             self.keep(write)
             return KnobValue(path=path, value=before, before=before)
-        for name, part in writes_of(write.knob, place[1], text, before):
+        for file, part in writes_of(write.knob, name, text, before):
             # Only replicas have rules of devices, and of those no old value is put back.
-            self._write(mount, write.path, name, part, before if write.knob is not Knob.DEVICES else None)
-        shown = self._read(mount, write.path, place[1])
+            self._write(mount, write.path, file, part, before if write.knob is not Knob.DEVICES else None)
+        shown = self._read(mount, write.path, name)
         if not agrees(write.knob, self.version, text, shown):
             raise CgroupError(f"{path} shows {shown!r} after writing {text!r}")
         self.keep(write)
@@ -291,21 +280,27 @@ class CgroupTree:
 
     def observed(self, write: KnobWrite) -> KnobValue:
         """What `write` would do; nothing is written. `before` is empty where the group is still to be made."""
-        place = file_of(write.knob, self.version, write.page_bytes)
-        if place is None or place[0] not in self.hierarchy.mounts:
-            raise CgroupError(f"cgroup v{self.version} here has no file for {write.knob.value}")
-        mount = self.hierarchy.mounts[place[0]]
-        text = self._text_of(write, self._shown(mount, write.path, place[1]))
+        mount, name, path, text = self._target(write)
         before = ""
         with contextlib.suppress(FileNotFoundError):
-            before = self._read(mount, write.path, place[1])
+            before = self._read(mount, write.path, name)
             if agrees(write.knob, self.version, text, before):
                 text = before
-        return KnobValue(path=self._shown(mount, write.path, place[1]), value=text, before=before)
+        return KnobValue(path=path, value=text, before=before)
 
-    def _text_of(self, write: KnobWrite, path: str) -> str:
+    def _file_of(self, knob: Knob, page_bytes: int = 0) -> tuple[str, str]:
+        """Mount and name of the knob's file. Raises CgroupError where the kernel has none."""
+        place = file_of(knob, self.version, page_bytes)
+        if place is None or place[0] not in self.hierarchy.mounts:
+            raise CgroupError(f"cgroup v{self.version} here has no file for {knob.value}")
+        return self.hierarchy.mounts[place[0]], place[1]
+
+    def _target(self, write: KnobWrite) -> tuple[str, str, str, str]:
+        """Mount, name and path of the file, and the text that sets it. Raises CgroupError where it cannot be written."""
+        mount, name = self._file_of(write.knob, write.page_bytes)
+        path = self._shown(mount, write.path, name)
         try:
-            return text_of(write.knob, self.version, write.value)
+            return mount, name, path, text_of(write.knob, self.version, write.value)
         except InvalidInput as error:
             raise CgroupError(f"{path} is not written: {error}") from error
 
@@ -334,22 +329,34 @@ class CgroupTree:
     def drifted(self, groups: Iterable[str] | None = None) -> tuple[Drifted, ...]:
         """The kept files of all groups, or of these, that show another value than the written one. A deleted group has none.
 
-        Reads every kept file, a directory at a time.
+        Reads every kept file, a directory at a time. The groups above are opened once for all that are in them.
         """
         found = []
-        for group in tuple(self._kept) if groups is None else groups:
-            by_mount: dict[str, list[tuple[KnobWrite, str]]] = {}
-            for write in tuple(self._kept.get(group, {}).values()):
-                place = file_of(write.knob, self.version, write.page_bytes)
-                if place is not None and place[0] in self.hierarchy.mounts:
-                    by_mount.setdefault(self.hierarchy.mounts[place[0]], []).append((write, place[1]))
-            try:
-                for mount, files in by_mount.items():
-                    with self._dir(mount, group) as fd:
-                        found += [drift for write, name in files if (drift := self._drift(mount, fd, write, name))]
-            except FileNotFoundError:
-                self._kept.pop(group, None)
+        with contextlib.ExitStack() as stack:
+            opened: dict[tuple[str, str | None], int] = {}
+            for group in tuple(self._kept) if groups is None else groups:
+                above, _, name = group.rpartition("/") if group else (None, "", self.name)
+                try:
+                    for mount, files in self._kept_files(group).items():
+                        if (mount, above) not in opened:
+                            opened[mount, above] = stack.enter_context(self._dir(mount, above))
+                        fd = open_in(opened[mount, above], name, os.path.join(mount, self.name))
+                        try:
+                            found += [drift for write, file in files if (drift := self._drift(mount, fd, write, file))]
+                        finally:
+                            os.close(fd)
+                except FileNotFoundError:
+                    self._kept.pop(group, None)
         return tuple(found)
+
+    def _kept_files(self, group: str) -> dict[str, list[tuple[KnobWrite, str]]]:
+        """The kept writes of a group with the names of their files, by mount."""
+        by_mount: dict[str, list[tuple[KnobWrite, str]]] = {}
+        for write in tuple(self._kept.get(group, {}).values()):
+            place = file_of(write.knob, self.version, write.page_bytes)
+            if place is not None and place[0] in self.hierarchy.mounts:
+                by_mount.setdefault(self.hierarchy.mounts[place[0]], []).append((write, place[1]))
+        return by_mount
 
     def _drift(self, mount: str, dir_fd: int, write: KnobWrite, name: str) -> Drifted | None:
         try:
@@ -359,16 +366,16 @@ class CgroupTree:
             if error.errno == errno.ENODEV:
                 return None
             shown = ""
-        if agrees(write.knob, self.version, text_of(write.knob, self.version, write.value), shown):
+        knob, value = write.knob, write.value
+        # A list that reads as it was written is not taken apart again.
+        if shown == value or agrees(knob, self.version, text_of(knob, self.version, value), shown):
             return None
         return Drifted(write=write, file=self._shown(mount, write.path, name), shown=shown)
 
     def value(self, knob: Knob, group: str) -> str:
         """The text of the knob's file now."""
-        place = file_of(knob, self.version)
-        if place is None or place[0] not in self.hierarchy.mounts:
-            raise CgroupError(f"cgroup v{self.version} here has no file for {knob.value}")
-        return self._read(self.hierarchy.mounts[place[0]], group, place[1])
+        mount, name = self._file_of(knob)
+        return self._read(mount, group, name)
 
     def read(self, knob: Knob, group: str) -> int | str | None:
         """The value now in the unit of the knob, of those that this module can read back; None where the version has no file."""
@@ -379,8 +386,7 @@ class CgroupTree:
         place = file_of(knob, self.version)
         if place is None or place[0] not in self.hierarchy.mounts:
             return None
-        text = self.value(knob, group)
-        return value_of(knob, self.version, text)
+        return value_of(knob, self.version, self.value(knob, group))
 
     def quota_us(self, group: str) -> int:
         """The group's CPU quota in us for its period, or UNLIMITED."""
@@ -613,14 +619,9 @@ class CgroupTree:
                 check_file_system(mount, "/proc")
                 self._devices[mount] = device
             for part in [] if group is None else [self.name, *group.split("/")] if group else [self.name]:
-                if not _NAME.fullmatch(part):
-                    raise CgroupError(f"the group name {part!r} must be letters, digits and _ . @ -")
-                inner = os.open(part, DIR_FLAGS, dir_fd=fd)
-                is_elsewhere = os.fstat(inner).st_dev != os.fstat(fd).st_dev
+                inner = open_in(fd, part, os.path.join(mount, self.name))
                 os.close(fd)
                 fd = inner
-                if is_elsewhere:
-                    raise CgroupError(f"{os.path.join(mount, self.name)}: {part} is another file system mounted there")
             yield fd
         finally:
             os.close(fd)
@@ -628,8 +629,8 @@ class CgroupTree:
     @contextlib.contextmanager
     def _parent(self, mount: str, group: str) -> Iterator[tuple[int, str]]:
         above, _, last = group.rpartition("/")
-        if last and not _NAME.fullmatch(last):
-            raise CgroupError(f"the group name {last!r} must be letters, digits and _ . @ -")
+        if last:
+            check_name(last)
         with self._dir(mount, above if last else None) as fd:
             yield fd, last or self.name
 
@@ -695,6 +696,5 @@ class CgroupTree:
             if error.errno == errno.ENODEV:
                 # The group was removed after its file was opened.
                 raise FileNotFoundError(errno.ENOENT, "the group was removed meanwhile", path) from error
-            name = error_name(error.errno)
-            means = what_refusal_means(os.path.basename(path), name, what)
+            means = what_refusal_means(os.path.basename(path), name := error_name(error.errno), what)
             raise CgroupError(f"{path}: {what} refused with {name} ({error.strerror}): {means}") from error

@@ -3,14 +3,19 @@
 import contextlib
 import errno
 import os
+import re
 from collections.abc import Iterator
 from typing import Final
 
+from colo_executor.cgroup_hierarchy import CgroupError
+
 __all__ = [
     "DIR_FLAGS",
+    "check_name",
     "exists_at",
     "field_in",
     "groups_in",
+    "open_in",
     "processes_in",
     "read_at",
     "remove_below",
@@ -20,9 +25,29 @@ __all__ = [
 ]
 
 DIR_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,230}")
 _DEPTH_MOST: Final = 64
 _HAS_NO_LIST: Final = (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP)
 """The group is gone, or is one of threads: its processes are in the list of the group above."""
+
+
+def check_name(name: str, of: str = "group") -> None:
+    """Raise CgroupError for a name that no group of ours has."""
+    if not _NAME.fullmatch(name):
+        raise CgroupError(f"the {of} name {name!r} must be letters, digits and _ . @ -")
+
+
+def open_in(dir_fd: int, name: str, shown: str) -> int:
+    """A descriptor of the group of that name in an open one, whose path is `shown`; the caller closes it.
+
+    Raises OSError, and CgroupError for a name that no group of ours has and where another file system is mounted.
+    """
+    check_name(name)
+    inner = os.open(name, DIR_FLAGS, dir_fd=dir_fd)
+    if os.fstat(inner).st_dev != os.fstat(dir_fd).st_dev:
+        os.close(inner)
+        raise CgroupError(f"{shown}: {name} is another file system mounted there")
+    return inner
 
 
 def groups_in(dir_fd: int) -> list[str]:
