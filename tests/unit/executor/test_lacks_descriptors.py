@@ -79,9 +79,9 @@ def running(
     tree.make(GROUP)
     (Path(tree.cpu_path) / GROUP / "cgroup.procs").write_text(f"{process.pid}\n")
     placement = a_placement("web/main/0")
-    return RunningAttempt(
-        placement=placement, token=TOKEN, tree=tree, group=GROUP, pid=process.pid, output_dir=tmp_path
-    )
+    attempt = RunningAttempt(placement=placement, token=TOKEN, tree=tree, group=GROUP, pid=process.pid)
+    attempt.keep_in(tmp_path)
+    return attempt
 
 
 def empty(running: RunningAttempt) -> None:

@@ -40,11 +40,11 @@ class RunningAttempt(Struct, kw_only=True):
     pidfd: int = -1
     attached: AttachedUse | None = None
     output_dir: Path = Path()
+    directory: Path = Path()
 
-    @property
-    def directory(self) -> Path:
-        """The directory of its outputs, its exit status and its working directory."""
-        return attempt_dir(self.output_dir, self.token)
+    def keep_in(self, output_dir: Path) -> None:
+        """Have its outputs in `output_dir`: `directory` is that of its outputs, its exit status and its working directory."""
+        self.output_dir, self.directory = output_dir, attempt_dir(output_dir, self.token)
 
 
 class Ending:

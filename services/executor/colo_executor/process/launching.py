@@ -128,7 +128,7 @@ class Launching:
         knobs = self._homes.make(running)
         gate = None
         try:
-            running.output_dir = self._output_dir
+            running.keep_in(self._output_dir)
             directory = make_attempt_dir(self._output_dir, token)
             gate = launch(placement, command, directory, self._policy.path, prefix, account)
             settle(self._policy.hygiene, self._policy.proc_root, gate.pid, is_online=is_online(placement))

@@ -380,7 +380,7 @@ class ProcessRuntime:
     def _find_outputs(self, running: RunningAttempt, journaled: str = "") -> None:
         """Find the outputs of an attempt of an earlier executor: where the journal has them, else at either usual place."""
         is_here = attempt_dir(self._output_dir, running.token).exists()
-        running.output_dir = Path(journaled) if journaled else self._output_dir if is_here else self._state_dir
+        running.keep_in(Path(journaled) if journaled else self._output_dir if is_here else self._state_dir)
 
     # ------------------------------------------------------------ replicas
 
