@@ -235,6 +235,8 @@ def replica_sets(machine: MachineFacts, placement: Placement, others: CpuSet = _
 
 def given_batch_cpus(placement: Placement) -> CpuSet:
     """The CPUs by number of a batch replica; empty for one that runs in the pool, and for a list that is none."""
+    if not placement.cpus:
+        return CpuSet()
     try:
         return CpuSet.parse(placement.cpus, "cpus")
     except InvalidInput:
