@@ -173,6 +173,12 @@ def test_a_machine_without_a_status_says_how_far_it_came(
     assert failed.value.machine_broke is ("no ports" in says)
 
 
+def test_init_says_that_there_are_no_ports_in_the_words_that_are_looked_for() -> None:
+    init = Path(machine.__file__).with_name("init").read_text()
+    assert '|| end "the ports to the host did not appear"' in init
+    assert 'echo "kernel-lab: $1" > /dev/console' in init
+
+
 @pytest.mark.usefixtures("late_when_up")
 def test_a_command_that_hangs_is_ended_at_the_limit(tmp_path: Path) -> None:
     with pytest.raises(MachineFailed, match="^the command did not end within 2 s; the machine was ended$") as failed:
