@@ -139,7 +139,8 @@ class CgroupTree:
     def remove_now(self, group: str) -> bool:
         """Remove the group, and the groups that its processes made in it, under every controller; False when one stayed."""
         self._kept.pop(group, None)
-        return not [mount for mount in self._mounts_of(group) if not self._rmdir(mount, group)]
+        stayed = [mount for mount in self._mounts_of(group) if not self._rmdir(mount, group)]
+        return not stayed
 
     def children(self, group: str) -> tuple[str, ...]:
         """Names of the groups directly below, in order, under any controller."""
@@ -390,8 +391,7 @@ class CgroupTree:
 
     def quota_us(self, group: str) -> int:
         """The group's CPU quota in us for its period, or UNLIMITED."""
-        text = self._read(self.hierarchy.mounts["cpu"], group, "cpu.cfs_quota_us" if self.version == 1 else "cpu.max")
-        quota = text.split()[0]
+        quota = self.value(Knob.CPU_QUOTA, group).split()[0]
         return UNLIMITED if quota in ("max", "-1") else int(quota)
 
     def cpu_used_us(self, group: str) -> int:

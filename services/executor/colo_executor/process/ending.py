@@ -44,6 +44,7 @@ class RunningAttempt(Struct, kw_only=True):
 
     def keep_in(self, output_dir: Path) -> None:
         """Have its outputs in `output_dir`: `directory` is that of its outputs, its exit status and its working directory."""
+        # Kept and not put together each time: the outputs of every attempt are looked at once a second.
         self.output_dir, self.directory = output_dir, attempt_dir(output_dir, self.token)
 
 
