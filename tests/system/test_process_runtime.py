@@ -609,6 +609,8 @@ async def test_batch_work_is_frozen_as_a_whole_and_no_end_and_no_restart_leaves_
         # The next executor finds the group frozen.
         async with adopted(policy) as second:
             assert not second.read_frozen()
+            # Nobody journaled the end of the first one, so the next executor ends it too, and until then nothing is frozen.
+            assert (await next_exit(second)).replica == both[0]
             assert (await second.suspend(suspend(False, both[1]))).failed == ()
             before = used_us(policy, both[1])
 
