@@ -433,6 +433,43 @@ async def test_quotas_of_groups_in_each_other_are_kept_and_put_back_in_whatever_
         assert (quotas(), service.values()) == ([UNLIMITED, 150_000], before)
 
 
+@pytest.mark.skipif(
+    not Path(ROOT, "cpu").is_dir(), reason="only cgroup v1 keeps a quota within that of the group above"
+)
+async def test_a_value_that_the_kernel_refused_stays_with_whoever_sets_it_until_one_is_taken(policy):
+    top = f"colo-refused-{os.getpid()}"
+    with other_service(top) as service:
+
+        def set_quota(group: str, quota_us: int) -> None:
+            service.tree.write(KnobWrite(path=group, knob=Knob.CPU_QUOTA, value=quota_us))
+
+        set_quota(service.name, 150_000)
+        wanted = replace(policy, unmanaged=(UnmanagedGroup(group=top, cpu_most_mcpu=1_000),))
+        # Refused, because the group inside has more; an operator then gives the group another quota.
+        runtime = ProcessRuntime(wanted)
+        adopted_first = await runtime.adopt(1)
+        drift = await runtime.reconcile()
+        assert drift is not None
+        assert (len(drift.failed), "cpu.cfs_quota_us" in drift.failed[0]) == (1, True), (drift, adopted_first.remarks)
+        set_quota("", 300_000)
+        await runtime.close()
+        # The next executor does not touch it, by its reconcile or by its restore.
+        async with adopted(policy) as second:
+            assert await second.reconcile() is None
+            assert service.tree.quota_us("") == 300_000
+        assert service.tree.quota_us("") == 300_000
+        async with adopted(wanted):
+            set_quota("", 400_000)
+        assert service.tree.quota_us("") == 400_000
+        # Once one is taken, the old value is the one from just before.
+        async with adopted(wanted) as third:
+            set_quota("", 250_000)
+            set_quota(service.name, 50_000)
+            assert await third.reconcile() is not None
+            assert service.tree.quota_us("") == 100_000
+        assert service.tree.quota_us("") == 250_000
+
+
 async def test_an_end_is_told_when_its_group_is_gone_and_not_before(policy, monkeypatch):
     async with adopted(policy) as runtime:
         # It puts itself into a group of its own making, as a container's manager does.

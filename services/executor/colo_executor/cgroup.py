@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final, TypeVar
 
@@ -61,8 +62,9 @@ class CgroupTree:
     """The executor's subtree `name`. Groups are named relative to it: "" is its top group, "batch" and "batch/TOKEN" are below it.
 
     `created` is called with the path of a directory before it is made. `changing` is called with path and old value of a file that
-    this tree did not make, before its first write. Paths are relative to the cgroup root. `controllers` limits the subtree to the
-    listed controllers of each cgroup version. Of the hierarchies without a controller of ours (v1) it has the top group only.
+    this tree did not make, and entered, before its first write; CgroupError leaves it where the kernel refuses that. Paths are
+    relative to the cgroup root. `controllers` limits the subtree to the listed controllers of each cgroup version. Of the
+    hierarchies without a controller of ours (v1) it has the top group only.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class CgroupTree:
         name: str,
         *,
         created: Callable[[str], None] = lambda path: None,
-        changing: Callable[[str, str], None] = lambda path, value: None,
+        changing: Callable[[str, str], AbstractContextManager[None]] = lambda path, value: contextlib.nullcontext(),
         controllers: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
         check_name(name, "subtree")
@@ -437,15 +439,12 @@ class CgroupTree:
 
     def quota_path(self, group: str) -> str:
         """The file with the group's CPU quota: "cpu.cfs_quota_us" (v1) or "cpu.max" (v2)."""
-        name = "cpu.cfs_quota_us" if self.version == 1 else "cpu.max"
-        return os.path.join(self.hierarchy.mounts["cpu"], self.name, group, name)
+        return os.path.join(self.root, self.path_of(Knob.CPU_QUOTA, group))
 
     def frozen_path(self, group: str) -> str:
         """The file that freezes the group, for writers that keep nothing open; "" where the kernel has no freezer."""
-        mount = self.hierarchy.mounts.get("freezer")
-        if mount is None:
-            return ""
-        return os.path.join(mount, self.name, group, "cgroup.freeze" if self.version == 2 else "freezer.state")
+        path = self.path_of(Knob.FROZEN, group)
+        return os.path.join(self.root, path) if path else ""
 
     @property
     def cpu_path(self) -> str:
@@ -644,10 +643,11 @@ class CgroupTree:
 
     def _write(self, mount: str, group: str | None, name: str, text: str, before: str | None) -> None:
         path = self._shown(mount, group, name)
-        if before is not None and self._shown(mount, group) not in self._own and path not in self._noted:
-            self._changing(path, before)
+        is_known = before is None or self._shown(mount, group) in self._own or path in self._noted
+        with contextlib.nullcontext() if is_known else self._changing(path, before or ""):
+            self._try(path, f"write {text!r}", lambda: self._put(mount, group, name, text))
+        if not is_known:
             self._noted.add(path)
-        self._try(path, f"write {text!r}", lambda: self._put(mount, group, name, text))
 
     def _put(self, mount: str, group: str | None, name: str, text: str) -> None:
         with self._dir(mount, group) as dir_fd:

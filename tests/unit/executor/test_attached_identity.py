@@ -58,7 +58,7 @@ class Bench:
         self.journal.note(Booted(boot_id="boot"))
         self.tier = Tier(self.policy, self.journal)
         self.online = OnlineTier(self.tier, self.policy.desired, is_on=True, kept=KeptCpus())
-        groups = UnmanagedTier((), self.tier.open, old_value=self.tier.old_value)
+        groups = UnmanagedTier((), self.tier.open, old_value=self.tier.old.value)
         self.cpus = UnmanagedCpus(self.tier, groups, self.online.own, self.policy)
         self.attached = AttachedTier(
             self.tier, self.online, groups, self.cpus, self.policy, self.journal, threading.Lock()

@@ -1,5 +1,7 @@
 """Control groups over a tree of plain files that looks like cgroup v2: delegation, reading back, and staying inside."""
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -37,13 +39,24 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
+def noting(noted: list[tuple[str, str]]) -> Callable[[str, str], AbstractContextManager[None]]:
+    """Notes path and old value before a first write."""
+
+    @contextmanager
+    def changing(path: str, value: str) -> Iterator[None]:
+        noted.append((path, value))
+        yield
+
+    return changing
+
+
 def test_making_a_group_hands_the_controllers_down_and_notes_what_it_changes(root):
     noted: list[tuple[str, str]] = []
     tree = CgroupTree(
         str(root),
         "colo",
         created=lambda path: noted.append(("made", path)),
-        changing=lambda path, value: noted.append((path, value)),
+        changing=noting(noted),
     )
     assert tree.version == 2
     tree.make("")
@@ -75,7 +88,7 @@ def test_counters_are_read(root):
 def test_the_old_value_of_a_foreign_group_is_noted_before_it_is_changed(root):
     fill(root / "colo")
     noted: list[tuple[str, str]] = []
-    tree = CgroupTree(str(root), "colo", changing=lambda path, value: noted.append((path, value)))
+    tree = CgroupTree(str(root), "colo", changing=noting(noted))
     tree.write(KnobWrite(path="", knob=Knob.CPU_QUOTA, value=5_000))
     tree.write(KnobWrite(path="", knob=Knob.CPU_QUOTA, value=6_000))
     assert noted == [("colo/cpu.max", "max 100000")]

@@ -1,5 +1,6 @@
 """Groups that colo did not make: what the operator's policy keeps there, over files that look like cgroup v2, and its rules."""
 
+import errno
 import os
 import shutil
 from collections.abc import Sequence
@@ -49,7 +50,7 @@ class Bench:
         return self.kept(*groups).keep(observes=observes)
 
     def kept(self, *groups: UnmanagedGroup) -> UnmanagedTier:
-        return UnmanagedTier(groups, self.tier.open, old_value=self.tier.old_value)
+        return UnmanagedTier(groups, self.tier.open, old_value=self.tier.old.value)
 
     def add(self, *groups: str) -> None:
         """More groups of others, each in one that there is."""
@@ -106,7 +107,7 @@ def test_a_weight_that_somebody_lowered_is_raised_and_the_old_value_comes_back(b
 
 def test_a_policy_that_is_only_observed_is_withheld_and_what_attached_work_needs_is_written(bench: Bench) -> None:
     bench.add("web.slice")
-    tier = UnmanagedTier((SERVICE,), bench.tier.open, old_value=bench.tier.old_value, is_observed=True)
+    tier = UnmanagedTier((SERVICE,), bench.tier.open, old_value=bench.tier.old.value, is_observed=True)
     tier.attached["web.main.0@1"] = UnmanagedGroup(group="web.slice", cpu_most_mcpu=1_000)
     before = bench.shown()
     drift = tier.keep()
@@ -118,7 +119,7 @@ def test_a_policy_that_is_only_observed_is_withheld_and_what_attached_work_needs
     }
     assert (drift.failed, drift.observed) == ((), False)
     assert bench.shown() == before
-    assert {path.rpartition("/")[0] for path, _ in bench.tier.old_values.items()} == {"web.slice"}
+    assert {path.rpartition("/")[0] for path, _ in bench.tier.old.values().items()} == {"web.slice"}
     again = tier.keep()
     assert (again.knobs, again.withheld) == ((), drift.withheld)
     assert tier.keep(only="web.slice") == Drift()
@@ -149,6 +150,38 @@ def test_what_is_taken_out_of_the_policy_gets_its_old_value_back_and_nothing_els
     bench.files.writes.clear()
     assert bench.give_back() == Drift()
     assert bench.files.writes == []
+
+
+def test_a_refused_value_is_nobodys_old_value_and_what_is_set_there_meanwhile_counts(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = replace(NO_UNIT, memory_min_bytes=2 << 20)
+    bench.add(group.group)
+    put, refused = CgroupTree._put, {f"{group.group}/memory.min", f"{group.group}/cpu.max"}
+
+    def put_or_refuse(tree: CgroupTree, mount: str, path: str | None, name: str, text: str) -> None:
+        if tree._shown(mount, path, name) in refused:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        put(tree, mount, path, name, text)
+
+    monkeypatch.setattr(CgroupTree, "_put", put_or_refuse)
+    for _ in range(2):
+        assert "refused with EINVAL" in bench.keep(group).failed[0]
+    assert not refused & bench.tier.old.values().keys()
+    journal = bench.journal.state.pre_images
+    assert refused & journal.keys(), "the journal has it before the write, because a write may be taken"
+    # An operator protects more than colo would: that is what its own value is put beside.
+    (bench.files.root / group.group / "memory.min").write_text(f"{64 << 20}\n")
+    (bench.files.root / group.group / "cpu.max").write_text("70000 100000\n")
+    assert bench.give_back() == Drift()
+    bench.keep(group)
+    bench.start_again()
+    assert not refused & bench.tier.old.values().keys(), "the next executor does not take it for a value of colo's"
+    refused.clear()
+    assert bench.keep(group).failed == ()
+    assert (bench.protection(group.group)[0], bench.files.text(f"{group.group}/cpu.max")) == (64 << 20, "300000 100000")
+    assert bench.tier.restore() == ()
+    assert (bench.protection(group.group)[0], bench.files.text(f"{group.group}/cpu.max")) == (64 << 20, "70000 100000")
 
 
 def test_a_group_that_is_gone_has_nothing_to_get_back(bench: Bench) -> None:
@@ -251,7 +284,7 @@ class FakeSystemd:
 
 def test_a_unit_of_systemd_gets_the_values_as_properties_and_its_old_ones_back(bench: Bench) -> None:
     systemd = FakeSystemd()
-    bench.tier.units = SystemdUnits(systemd, bench.tier._note_old_value)
+    bench.tier.units = SystemdUnits(systemd, bench.tier.old.note_first)
     (bench.files.root / SERVICE.group / "cpu.weight").write_text("1\n")
     tier = UnmanagedTier((SERVICE,), bench.tier.open, bench.tier.units)
     assert tier.keep().failed == ()
@@ -263,7 +296,7 @@ def test_a_unit_of_systemd_gets_the_values_as_properties_and_its_old_ones_back(b
     assert bench.tier.put_back_all_but(kept).failed == ()
     assert systemd.set == ["MemoryMax=infinity"]
     bench.start_again()
-    bench.tier.units = SystemdUnits(systemd, bench.tier._note_old_value)
+    bench.tier.units = SystemdUnits(systemd, bench.tier.old.note_first)
     seen = []
     systemd_call = systemd.__call__
     bench.tier.units._systemctl = lambda words: seen.append(list(words[4:])) or systemd_call(words)
@@ -341,7 +374,7 @@ def test_the_file_of_a_property_that_was_put_back_is_removed_and_those_of_the_op
 def test_a_controller_that_the_unit_lacks_is_asked_of_systemd(bench: Bench) -> None:
     (bench.files.root / SERVICE.group / "cpuset.cpus").unlink()
     systemd = FakeSystemd()
-    tier = UnmanagedTier((SERVICE,), bench.tier.open, SystemdUnits(systemd, bench.tier._note_old_value))
+    tier = UnmanagedTier((SERVICE,), bench.tier.open, SystemdUnits(systemd, bench.tier.old.note_first))
     assert tier.keep(observes=True).failed == (f"{SERVICE.group}: cgroup v2 has no file for cpuset-cpus there",)
     assert tier.keep().failed == ()
     assert "AllowedCPUs=0-1" in systemd.set
@@ -352,7 +385,7 @@ def test_a_controller_that_the_unit_lacks_is_asked_of_systemd(bench: Bench) -> N
 def test_a_systemd_that_does_not_answer_is_said_and_the_values_are_written_all_the_same(bench: Bench) -> None:
     systemd = FakeSystemd()
     systemd.refuses = True
-    units = SystemdUnits(systemd, bench.tier._note_old_value)
+    units = SystemdUnits(systemd, bench.tier.old.note_first)
     (bench.files.root / NO_UNIT.group).mkdir()
     bench.files._fill(bench.files.root / NO_UNIT.group)
     tier = UnmanagedTier((SERVICE, NO_UNIT), bench.tier.open, units)
@@ -423,7 +456,7 @@ def test_memory_of_a_group_of_others_is_protected_with_the_groups_above_it_and_a
 def test_systemd_has_properties_for_protected_memory(bench: Bench) -> None:
     systemd = FakeSystemd()
     systemd.says |= {"MemoryMin": "0", "MemoryLow": "infinity"}
-    units = SystemdUnits(systemd, bench.tier._note_old_value)
+    units = SystemdUnits(systemd, bench.tier.old.note_first)
     units.keep(SERVICE.group, 2, {Knob.MEMORY_MIN: MIB, Knob.MEMORY_LOW: UNLIMITED})
     assert systemd.set == ["MemoryLow=infinity", f"MemoryMin={MIB}"]
 

@@ -129,7 +129,7 @@ class Bench:
     def start(self, *groups: UnmanagedGroup, systemctl=None, is_observed: bool = False) -> None:
         self.journal = JournalFile(Path(self.policy.state_dir))
         self.tier = Tier(self.policy, self.journal)
-        units = None if systemctl is None else SystemdUnits(systemctl, self.tier._note_old_value)
+        units = None if systemctl is None else SystemdUnits(systemctl, self.tier.old.note_first)
         self.tier.units = units
         self.online = OnlineTier(self.tier, self.policy.desired, is_on=True, kept=KeptCpus())
         self.unmanaged = UnmanagedCpus(

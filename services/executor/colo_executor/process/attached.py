@@ -210,9 +210,9 @@ class AttachedTier:
     def _forget_values(self, running: RunningAttempt) -> None:
         if running.attached is None or running.attached.is_there():
             return
-        files = _files_of(running, self._tier.old_values)
+        files = _files_of(running, self._tier.old.values())
         if files:
-            self._tier.forget_old_values(files)
+            self._tier.old.forget(files)
 
 
 def _files_of(running: RunningAttempt, old_values: Mapping[str, str]) -> list[str]:

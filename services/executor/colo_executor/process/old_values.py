@@ -1,12 +1,17 @@
-"""Gives files of others the values that they had before, in an order and in words that the kernel takes."""
+"""What files of others, and properties of units, had before they were changed, and how they get it back.
+
+Files get it in an order and in words that the kernel takes.
+"""
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_executor.cgroup import CgroupError, CgroupTree
+from colo_executor.journal import JournalFile
+from colo_executor.journal_lines import PreImage
 from colo_executor.old_sets import sets_of, stands_for_all, union_of
 from colo_executor.process.machine import online_cpus
 
@@ -16,9 +21,69 @@ __all__ = ["OldValues"]
 class OldValues:
     """`tree_of` is the tree that a path, relative to the cgroup root, is in."""
 
-    def __init__(self, tree_of: Callable[[str], CgroupTree], sys_root: str) -> None:
+    def __init__(self, journal: JournalFile, tree_of: Callable[[str], CgroupTree], sys_root: str) -> None:
+        self._journal = journal
         self._tree_of = tree_of
         self._sys_root = sys_root
+        self._refused: set[str] = set()
+
+    def values(self) -> dict[str, str]:
+        """The old values by path, in the order in which they were first changed."""
+        known = self._journal.state.pre_images.copy()
+        return {path: value for path, value in known.items() if path not in self._refused}
+
+    def value(self, path: str) -> str | None:
+        """What the file or property held before an executor first changed it; None where none did."""
+        return None if path in self._refused else self._journal.state.pre_images.get(path)
+
+    @contextlib.contextmanager
+    def changing(self, path: str, value: str) -> Iterator[None]:
+        """Journal what a file holds before it is first changed, in a `with` around the write that changes it.
+
+        Where the kernel refuses that write nothing was changed: what the file holds is an old value only once a write is taken,
+        and others may change it until then. An executor that dies in between leaves it to the next one as if it were changed.
+        Raises CgroupError when the journal does not take it, and then nothing is written.
+        """
+        is_changed = self.value(path) is not None
+        self.note_first(path, value)
+        try:
+            yield
+        except CgroupError:
+            if not is_changed:
+                self._refused.add(path)
+            raise
+
+    def note_first(self, path: str, value: str) -> None:
+        """Journal what a file or property holds, unless it was changed before. Raises CgroupError."""
+        if self.value(path) is not None:
+            return
+        if self._journal.state.pre_images.get(path) != value:
+            self._journal_values({path: value}, f"{path} is not changed: its old value")
+        self._refused.discard(path)
+
+    def note(self, images: Mapping[str, str]) -> None:
+        """Journal what these files had before, in place of what was known of them. Raises CgroupError."""
+        self._journal_values(images, "nothing is changed: the old values")
+        self._refused.difference_update(images)
+
+    def _journal_values(self, images: Mapping[str, str], what: str) -> None:
+        known = [path for path in images if path in self._journal.state.pre_images]
+        if known:
+            self._journal.forget_old_values(known)
+        try:
+            self._journal.append(*(PreImage(path=path, value=value) for path, value in images.items()))
+        except OSError as error:
+            raise CgroupError(f"{what} cannot be kept, {error}") from error
+
+    def forget(self, paths: Collection[str]) -> None:
+        """Forget what files had before that have it again, or are deleted."""
+        self._journal.forget_old_values(paths)
+        self._refused.difference_update(paths)
+
+    def forget_refused(self) -> None:
+        """Forget what was never changed, before the journal is left to the next executor."""
+        if left := self._refused.intersection(self._journal.state.pre_images):
+            self.forget(left)
 
     def shown(self, path: str, value: str) -> str:
         """What the file shows; where that is as good as `value`, that."""

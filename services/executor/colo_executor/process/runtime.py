@@ -132,7 +132,7 @@ class ProcessRuntime:
             raise
         is_left = leaves_others or leaves_unmanaged
         unmanaged = UnmanagedTier(
-            policy.unmanaged, self._tier.open, self._tier.units, self._tier.old_value, is_observed=is_left
+            policy.unmanaged, self._tier.open, self._tier.units, self._tier.old.value, is_observed=is_left
         )
         self._unmanaged = UnmanagedCpus(self._tier, unmanaged, self._online.own, policy)
         self._online.own_changed = self._unmanaged.follow

@@ -28,7 +28,7 @@ from colo_executor.desired import (
 from colo_executor.device_access import rules_in
 from colo_executor.inventory import MachineInventory
 from colo_executor.journal import JournalFile
-from colo_executor.journal_lines import Created, PreImage
+from colo_executor.journal_lines import Created
 from colo_executor.knob_table import PERIOD_US, QUOTA_MIN_US, UNLIMITED, WEIGHT_MOST, Knob
 from colo_executor.knobs import quota_us
 from colo_executor.local import CeilingRefused, CeilingWritten, Drift, FreezeRefused, FreezeWritten
@@ -77,14 +77,14 @@ class Tier:
         self.machine: MachineFacts | None = None
         self.ceiling_mcpu: int | None = None
         self.located: tuple[DeviceAddress, ...] = journal.state.located.devices
-        self._old = OldValues(self._tree_of, policy.sys_root)
+        self.old = OldValues(journal, self._tree_of, policy.sys_root)
         self.tree = self.open(policy.subtree)
         self.sets = BatchSets(
             self.tree, policy.ceiling_by, lambda: self.machine, lambda: self.ceiling_mcpu, is_apart=self._is_apart
         )
         self._lock_fd = self.tree.lock()
         self.online_tree = self.open(f"{policy.subtree}{ONLINE_SUFFIX}")
-        self.units = units_of_this_machine(policy.cgroup_root, self._note_old_value)
+        self.units = units_of_this_machine(policy.cgroup_root, self.old.note_first)
         self._kill_tier = KillTier(self.open(f"{policy.subtree}{SUFFIX}", CONTROLLERS))
         self._watchdog = WatchdogGroup(self.open(f"{policy.subtree}{WATCHDOG_SUFFIX}"), policy.sys_root)
 
@@ -94,7 +94,7 @@ class Tier:
             self._policy.cgroup_root,
             name,
             created=self._note_created,
-            changing=self._note_old_value,
+            changing=self.old.changing,
             controllers=controllers,
         )
         tree.own(self._journal.state.created)
@@ -247,6 +247,7 @@ class Tier:
 
     def close(self) -> None:
         """Let another executor have the subtree."""
+        self.old.forget_refused()
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
@@ -509,32 +510,9 @@ class Tier:
                         self._quotas[group] = self.tree.quota_us(group)
             return self.ceiling_mcpu
 
-    @property
-    def old_values(self) -> Mapping[str, str]:
-        """What files of others, and properties of units, had before they were changed."""
-        return self._journal.state.pre_images
-
-    def note_old_values(self, images: Mapping[str, str]) -> None:
-        """Journal what these files had before, in place of what was known of them. Raises CgroupError."""
-        known = [path for path in images if path in self._journal.state.pre_images]
-        if known:
-            self._journal.forget_old_values(known)
-        try:
-            self._journal.append(*(PreImage(path=path, value=value) for path, value in images.items()))
-        except OSError as error:
-            raise CgroupError(f"nothing is changed: the old values cannot be kept, {error}") from error
-
-    def put_back(self, path: str, value: str) -> None:
-        """Give a file of others its old value. Raises CgroupError, or FileNotFoundError."""
-        self._old.put_back(path, value)
-
     def shown(self, path: str) -> str:
         """What a file of others holds now. Raises CgroupError or OSError."""
         return self._tree_of(path).text_at(path)
-
-    def forget_old_values(self, paths: Collection[str]) -> None:
-        """Forget what files had before that are deleted."""
-        self._journal.forget_old_values(paths)
 
     def put_back_all_but(self, managed: Collection[str], *, observes: bool = False) -> Drift:
         """Put back the old values of groups of others, but for the `managed` files. A value that is back is forgotten.
@@ -548,10 +526,10 @@ class Tier:
             over, failed = self._put_back_properties(managed)
         images = {path: value for path, value in self._old_files() if self._is_of_others(path) and path not in managed}
         if not observes:
-            self._old.widen_sets(images)
+            self.old.widen_sets(images)
         for path, value in in_put_back_order(images):
             try:
-                shown = self._old.shown(path, value)
+                shown = self.old.shown(path, value)
             except FileNotFoundError:
                 shown = value
             except (CgroupError, OSError) as error:
@@ -562,11 +540,11 @@ class Tier:
             else:
                 knobs.append(KnobValue(path=path, value=value, before=shown))
         if not observes:
-            refused = self._old.put_back_all((knob.path, knob.value) for knob in knobs)
+            refused = self.old.put_back_all((knob.path, knob.value) for knob in knobs)
             failed += refused.values()
             knobs = [knob for knob in knobs if knob.path not in refused]
             if over := [*over, *(knob.path for knob in knobs)]:
-                self._journal.forget_old_values(over)
+                self.old.forget(over)
         return Drift(knobs=tuple(knobs), failed=tuple(failed), observed=observes)
 
     def _put_back_properties(self, managed: Collection[str] = ()) -> tuple[list[str], list[str]]:
@@ -576,7 +554,7 @@ class Tier:
         """
         over: list[str] = []
         failed: list[str] = []
-        for path, value in reversed(list(self._journal.state.pre_images.items())):
+        for path, value in reversed(self.old.values().items()):
             found = unit_property_at(path)
             if found is None or path in managed:
                 continue
@@ -596,10 +574,6 @@ class Tier:
             except CgroupError as error:
                 failed.append(str(error))
         return over, failed
-
-    def old_value(self, path: str) -> str | None:
-        """What the file or property held before an executor first changed it; None where none did."""
-        return self._journal.state.pre_images.get(path)
 
     def restore(self) -> tuple[str, ...]:
         """Remove the executor's groups and put every old value back. Returns one sentence for each failure.
@@ -628,15 +602,15 @@ class Tier:
                 failures.append(f"{path} could not be removed")
         failures += self._put_back_properties()[1]
         images = dict(self._old_files())
-        self._old.widen_sets(images)
-        failures += self._old.put_back_all(in_put_back_order(images)).values()
+        self.old.widen_sets(images)
+        failures += self.old.put_back_all(in_put_back_order(images)).values()
         if not failures:
             self._journal.forget()
         return tuple(failures)
 
     def _old_files(self) -> list[tuple[str, str]]:
         """The files whose old value is known, the one that was changed last first."""
-        found = reversed(list(self._journal.state.pre_images.items()))
+        found = reversed(self.old.values().items())
         return [(path, value) for path, value in found if unit_property_at(path) is None]
 
     def _is_of_others(self, path: str) -> bool:
@@ -674,14 +648,6 @@ class Tier:
         if not is_attempt and path not in self._journal.state.created:
             # Also when the disk is full: the group has our name, so it is known without the entry.
             self._journal.note(Created(path=path))
-
-    def _note_old_value(self, path: str, value: str) -> None:
-        if path in self._journal.state.pre_images:
-            return
-        try:
-            self._journal.append(PreImage(path=path, value=value))
-        except OSError as error:
-            raise CgroupError(f"{path} is not changed: its old value cannot be kept, {error}") from error
 
     def _trees(self) -> tuple[CgroupTree, ...]:
         return self.online_tree, self._kill_tier.tree, self._watchdog.tree, self.tree

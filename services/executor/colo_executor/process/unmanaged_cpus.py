@@ -166,7 +166,7 @@ class UnmanagedCpus:
         top, name = tree.path_of(Knob.CPUSET_CPUS, "").rpartition("/")[::2]
         here = f"{top}/{group}".rstrip("/")
         found = {}
-        for path, value in list(self._tier.old_values.items()):
+        for path, value in list(self._tier.old.values().items()):
             directory, _, last = path.rpartition("/")
             if last == name and f"{directory}/".startswith(f"{here}/"):
                 found[directory.removeprefix(top).strip("/")] = value
@@ -192,7 +192,7 @@ class UnmanagedCpus:
         if present is None:
             return self._by_unit(each, tree, group, cpus, most, online, observes=observes)
         noted = {path: CpuSet.parse(value) for path, value in before.items() if path in present}
-        if group not in noted and (value := self._tier.old_values.get(_property_of(each, tree))) is not None:
+        if group not in noted and (value := self._tier.old.value(_property_of(each, tree))) is not None:
             # systemd made the file, for the property that it was given.
             noted[group] = CpuSet.parse(value)
         base = base_sets(present, noted, self._written_of(tree, present), online)
@@ -253,9 +253,9 @@ class UnmanagedCpus:
         for file in deleted:
             self._written.pop(file, None)
         if deleted:
-            self._tier.forget_old_values(deleted)
+            self._tier.old.forget(deleted)
         if images:
-            self._tier.note_old_values(images)
+            self._tier.old.note(images)
 
     def _write(self, tree: CgroupTree, writes: tuple[KnobWrite, ...], *, observes: bool) -> list[KnobValue]:
         knobs = []
@@ -274,7 +274,7 @@ class UnmanagedCpus:
         if write.value:
             return tree.write(write)
         path, before = tree.path_of(write.knob, write.path), tree.value(write.knob, write.path)
-        self._tier.put_back(path, "")
+        self._tier.old.put_back(path, "")
         return KnobValue(path=path, value=tree.value(write.knob, write.path), before=before)
 
     def _by_unit(
