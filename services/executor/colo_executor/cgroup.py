@@ -443,8 +443,8 @@ class CgroupTree:
 
     def frozen_path(self, group: str) -> str:
         """The file that freezes the group, for writers that keep nothing open; "" where the kernel has no freezer."""
-        path = self.path_of(Knob.FROZEN, group)
-        return os.path.join(self.root, path) if path else ""
+        mount, name = self.hierarchy.mounts.get("freezer"), "cgroup.freeze" if self.version == 2 else "freezer.state"
+        return os.path.join(mount, self.name, group, name) if mount else ""
 
     @property
     def cpu_path(self) -> str:
