@@ -61,7 +61,7 @@ async def main(rounds: int, period_ms: int) -> None:
         await shell.load()
         loop = asyncio.create_task(shell.run_reflex())
         try:
-            await measure(runtime, shell, rounds, period_ms)
+            await measure(runtime, shell, loop, rounds, period_ms)
         finally:
             loop.cancel()
             await asyncio.gather(loop, return_exceptions=True)
@@ -69,7 +69,9 @@ async def main(rounds: int, period_ms: int) -> None:
             await runtime.close()
 
 
-async def measure(runtime: ProcessRuntime, shell: ExecutorShell, rounds: int, period_ms: int) -> None:
+async def measure(
+    runtime: ProcessRuntime, shell: ExecutorShell, loop: asyncio.Task[None], rounds: int, period_ms: int
+) -> None:
     written: list[tuple[float, float, int]] = []
     begun = [0.0]
     read_fast, set_ceiling = runtime.read_fast, runtime.set_ceiling
@@ -78,8 +80,8 @@ async def measure(runtime: ProcessRuntime, shell: ExecutorShell, rounds: int, pe
         begun[0] = time.perf_counter()
         return read_fast(now_ms)
 
-    def timed_write(ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None):
-        result = set_ceiling(ceiling_mcpu, zones)
+    def timed_write(ceiling_mcpu: int, zones: tuple[ZoneCeiling, ...] | None = None, *, has_whole_cores: bool = False):
+        result = set_ceiling(ceiling_mcpu, zones, has_whole_cores=has_whole_cores)
         written.append((begun[0], time.perf_counter(), ceiling_mcpu))
         return result
 
@@ -98,6 +100,9 @@ async def measure(runtime: ProcessRuntime, shell: ExecutorShell, rounds: int, pe
             print(f"  {number + 1} of {rounds} loads", flush=True)
             show("  so far: first reading over the threshold -> quota written", to_written)
         await calm(shell, at_first)
+        if loop.done():
+            # It ends with its error alone, and then no load is ever noticed.
+            loop.result()
         written.clear()
         high = shell.reflex.ceiling_mcpu if shell.reflex is not None and shell.reflex.ceiling_mcpu else capacity
         load_s = time.perf_counter()
