@@ -62,9 +62,9 @@ class CgroupTree:
     """The executor's subtree `name`. Groups are named relative to it: "" is its top group, "batch" and "batch/TOKEN" are below it.
 
     `created` is called with the path of a directory before it is made. `changing` is called with path and old value of a file that
-    this tree did not make, and entered, before its first write; CgroupError leaves it where the kernel refuses that. Paths are
-    relative to the cgroup root. `controllers` limits the subtree to the listed controllers of each cgroup version. Of the
-    hierarchies without a controller of ours (v1) it has the top group only.
+    this tree did not make, and its first write is done in the context that it returns, which sees the CgroupError of a refusal.
+    Paths are relative to the cgroup root. `controllers` limits the subtree to the listed controllers of each cgroup version. Of
+    the hierarchies without a controller of ours (v1) it has the top group only.
     """
 
     def __init__(
@@ -442,7 +442,7 @@ class CgroupTree:
         return os.path.join(self.root, self.path_of(Knob.CPU_QUOTA, group))
 
     def frozen_path(self, group: str) -> str:
-        """The file that freezes the group, for writers that keep nothing open; "" where the kernel has no freezer."""
+        """The file that is written to freeze the group, under v1 not the one that shows it; "" where the kernel has no freezer."""
         mount, name = self.hierarchy.mounts.get("freezer"), "cgroup.freeze" if self.version == 2 else "freezer.state"
         return os.path.join(mount, self.name, group, name) if mount else ""
 

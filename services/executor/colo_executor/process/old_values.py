@@ -19,12 +19,16 @@ __all__ = ["OldValues"]
 
 
 class OldValues:
-    """`tree_of` is the tree that a path, relative to the cgroup root, is in."""
+    """The old values that the journal has, of what a write changed. `tree_of` is the tree that a path below the cgroup root is in.
+
+    A file whose writes the kernel has refused so far has none: nothing there is colo's.
+    """
 
     def __init__(self, journal: JournalFile, tree_of: Callable[[str], CgroupTree], sys_root: str) -> None:
         self._journal = journal
         self._tree_of = tree_of
         self._sys_root = sys_root
+        # Journaled, and no write was taken yet: what they hold belongs to whoever set it last.
         self._refused: set[str] = set()
 
     def values(self) -> dict[str, str]:
@@ -65,15 +69,6 @@ class OldValues:
         """Journal what these files had before, in place of what was known of them. Raises CgroupError."""
         self._journal_values(images, "nothing is changed: the old values")
         self._refused.difference_update(images)
-
-    def _journal_values(self, images: Mapping[str, str], what: str) -> None:
-        known = [path for path in images if path in self._journal.state.pre_images]
-        if known:
-            self._journal.forget_old_values(known)
-        try:
-            self._journal.append(*(PreImage(path=path, value=value) for path, value in images.items()))
-        except OSError as error:
-            raise CgroupError(f"{what} cannot be kept, {error}") from error
 
     def forget(self, paths: Collection[str]) -> None:
         """Forget what files had before that have it again, or are deleted."""
@@ -138,6 +133,15 @@ class OldValues:
                 tree = self._tree_of(path)
                 if union := union_of(tree.text_at(path), value):
                     tree.put_back(path, union)
+
+    def _journal_values(self, images: Mapping[str, str], what: str) -> None:
+        known = [path for path in images if path in self._journal.state.pre_images]
+        if known:
+            self._journal.forget_old_values(known)
+        try:
+            self._journal.append(*(PreImage(path=path, value=value) for path, value in images.items()))
+        except OSError as error:
+            raise CgroupError(f"{what} cannot be kept, {error}") from error
 
     def _possible(self) -> CpuSet:
         """The CPUs that the machine may ever have online."""

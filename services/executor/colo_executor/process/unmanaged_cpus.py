@@ -166,7 +166,7 @@ class UnmanagedCpus:
         top, name = tree.path_of(Knob.CPUSET_CPUS, "").rpartition("/")[::2]
         here = f"{top}/{group}".rstrip("/")
         found = {}
-        for path, value in list(self._tier.old.values().items()):
+        for path, value in self._tier.old.values().items():
             directory, _, last = path.rpartition("/")
             if last == name and f"{directory}/".startswith(f"{here}/"):
                 found[directory.removeprefix(top).strip("/")] = value
